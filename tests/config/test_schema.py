@@ -1,0 +1,159 @@
+"""The rules between keys, each with its sentence, and what is refused and accepted one key at a time."""
+
+from typing import Any
+
+import pytest
+
+from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+
+
+def parse(**sections: Any) -> RunConfig:
+    """A minimal valid configuration with whole sections replaced."""
+    minimal = {
+        "name": "probe",
+        "data": {"train": [{"src": "train.en", "tgt": "train.es"}], "validation": [{"tsv": "val.tsv"}]},
+        "training": {"max_steps": 100},
+    }
+    return parse_run_config({**minimal, **sections}, "c.yaml")
+
+
+def data_with(source: dict) -> dict:
+    return {"train": [source], "validation": [{"tsv": "val.tsv"}]}
+
+
+def test_defaults_are_those_of_the_paper():
+    config = parse()
+    assert (config.model.d_model, config.model.d_ff, config.model.num_heads) == (512, 2048, 8)
+    assert (config.model.num_encoder_layers, config.model.num_decoder_layers, config.model.dropout) == (6, 6, 0.1)
+    assert (config.training.warmup_steps, config.training.label_smoothing) == (4000, 0.1)
+    assert (config.training.adam_betas, config.training.adam_eps) == ([0.9, 0.98], 1e-9)
+    assert (config.decoding.beam_size, config.decoding.length_penalty) == (4, 0.6)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"d_model": 10, "num_heads": 4}}, "model: num_heads is 4, which does not divide d_model 10"),
+        ({"model": {"d_model": 9, "num_heads": 3}}, "model: d_model is 9; sinusoidal positions need an even number"),
+        (
+            {"model": {"tie_embeddings": "all"}},
+            "model.tie_embeddings: all needs one vocabulary for both sides; set tokenizer.joint: true",
+        ),
+        (
+            {"training": {"max_steps": 1, "max_tokens": 511}},
+            "training.max_tokens is 511, less than model.max_len 512: the longest pair would not fit a batch; "
+            "raise max_tokens or lower max_len",
+        ),
+        (
+            {"tokenizer": {"kind": "bpe", "vocab_size": 299}},
+            "tokenizer: vocab_size is 299; bpe starts from 256 bytes and 4 special tokens: use 300 or more",
+        ),
+        ({"training": {}}, "training: nothing ends the training: set max_steps, max_epochs or max_minutes"),
+        (
+            {"training": {"max_steps": 1, "lr": 0.1}},
+            "training: lr has no meaning under schedule: noam; use factor",
+        ),
+        (
+            {"training": {"max_steps": 1, "warmup_steps": 0}},
+            "training: warmup_steps is 0; the noam schedule needs 1 or more",
+        ),
+        (
+            {"training": {"max_steps": 1, "schedule": "constant"}},
+            "training: schedule: constant needs lr, its peak rate, for example lr: 0.0005",
+        ),
+        (
+            {"training": {"max_steps": 1, "schedule": "constant", "lr": 0.1, "factor": 2.0}},
+            "training: factor has no meaning under schedule: constant; use lr",
+        ),
+        (
+            {"training": {"max_steps": 9, "warmup_steps": 9, "schedule": "cosine", "lr": 0.1}},
+            "training: schedule: cosine needs max_steps, and more of them than warmup_steps",
+        ),
+        (
+            {"validation": {"every_steps": 1, "every_epochs": 1}},
+            "validation: set every_steps or every_epochs, not both",
+        ),
+        (
+            {"validation": {"num_translated": 0}},
+            "validation: metric: bleu needs translations, and num_translated is 0; use metric: nll",
+        ),
+        ({"data": data_with({"src": "a"})}, "data.train[0]: two aligned text files need both src and tgt"),
+        ({"data": data_with({"hub": "a/b"})}, "data.train[0]: a hub source needs a split, for example split: train"),
+        (
+            {"data": data_with({"builtin": "en-es", "split": "dev"})},
+            "data.train[0]: split is 'dev'; the built-in corpus has train, validation and test",
+        ),
+        (
+            {"data": data_with({"tsv": "a", "split": "train"})},
+            "data.train[0]: split belongs to a hub or builtin source",
+        ),
+        ({"data": data_with({"tsv": "a", "config": "b"})}, "data.train[0]: config belongs to a hub source"),
+        (
+            {"data": data_with({"src": "a", "tgt": "b", "columns": {"src": 1, "tgt": 2}})},
+            "data.train[0]: columns has no meaning for two aligned text files",
+        ),
+    ],
+)
+def test_rules_between_keys(sections: dict, message: str):
+    with pytest.raises(UserError) as caught:
+        parse(**sections)
+    assert str(caught.value) == f"c.yaml: {message}"
+
+
+@pytest.mark.parametrize("source", [{}, {"tsv": "a", "csv": "b"}, {"src": "a", "tgt": "b", "tsv": "c"}])
+def test_a_source_is_exactly_one_place(source: dict):
+    with pytest.raises(UserError, match=r"c\.yaml: data\.train\[0\]: name exactly one source: \{src: FILE"):
+        parse(data=data_with(source))
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ({"src": "a", "tgt": "b"}, "text"),
+        ({"tsv": "a", "columns": {"src": 2, "tgt": 3}}, "tsv"),
+        ({"csv": "a", "columns": {"src": "english", "tgt": "español"}}, "csv"),
+        ({"jsonl": "a"}, "jsonl"),
+        ({"parquet": "a"}, "parquet"),
+        ({"hub": "a/b", "config": "en-es", "split": "train"}, "hub"),
+        ({"builtin": "en-es", "split": "train"}, "builtin"),
+    ],
+)
+def test_kinds_of_sources(source: dict, kind: str):
+    assert parse(data=data_with(source)).data.train[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"model": {"tie_embeddings": "all"}, "tokenizer": {"joint": True}},
+        {"model": {"d_model": 9, "num_heads": 3, "positions": "learned"}},
+        {"training": {"max_minutes": 60}},
+        {"training": {"max_epochs": 1, "schedule": "inverse_sqrt", "lr": 1e-3, "clip_norm": None}},
+        {"training": {"max_steps": 10, "schedule": "cosine", "lr": 1e-3, "warmup_steps": 9}},
+        {"training": {"max_steps": 1, "device": "cuda:3"}},
+        {"validation": {"metric": "nll", "num_translated": 0}},
+        {"seed": 2**63 - 1},
+        {"name": "0.big_run-2"},
+    ],
+)
+def test_allowed_combinations(sections: dict):
+    parse(**sections)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "path", ["model.dropout", "training.clip_norm", "training.max_minutes", "training.lr", "decoding.length_penalty"]
+)
+def test_nan_and_infinity_are_refused(path: str, value: float):
+    section, key = path.split(".")
+    keys = {"max_steps": 1, key: value} if section == "training" else {key: value}
+    with pytest.raises(UserError, match=f"{path}: {value} is not allowed; must be a finite number"):
+        parse(**{section: keys})
+
+
+def test_a_config_cannot_be_changed():
+    config = parse()
+    with pytest.raises(ValueError, match="frozen"):
+        config.model.d_model = 3  # type: ignore[misc]

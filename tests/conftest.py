@@ -1,0 +1,30 @@
+"""What all tests share: the real text beside the repository, and a cache folder that is not the user's."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED = REPOSITORY.parent / "shared"
+
+# Set here and not in a fixture: `datasets` reads it when it is imported. Deleted when the process ends.
+_CACHE = tempfile.TemporaryDirectory(prefix="transformer_mt_tests_")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Finds `../shared/data/RELATIVE`; skips without `../shared`, and fails where only the file is missing."""
+
+    def find(relative: str) -> Path:
+        if not SHARED.exists():
+            pytest.skip(f"real text is needed: there is no folder {SHARED}")
+        path = SHARED / "data" / relative
+        if not path.exists():
+            pytest.fail(f"{SHARED} is there, but {path} is missing")
+        return path
+
+    return find

@@ -1,0 +1,51 @@
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_mt.data.batching import make_batch, plan_batches, plan_in_order
+
+lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
+
+
+@settings(deadline=None)
+@given(lengths, st.integers(40, 400), st.integers(0, 2**40), st.integers(0, 50))
+def test_every_row_once_within_the_budget(pairs: list[tuple[int, int]], budget: int, seed: int, epoch: int) -> None:
+    src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    plan = plan_batches(src, tgt, budget, seed, epoch)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(pairs)))
+    for rows in plan:
+        assert len(rows) * max(src[rows].max(), tgt[rows].max()) <= budget
+    again = plan_batches(src, tgt, budget, seed, epoch)
+    assert all(np.array_equal(a, b) for a, b in zip(plan, again, strict=True))
+    in_order = plan_in_order(src, tgt, budget)
+    assert sorted(np.concatenate(in_order).tolist()) == list(range(len(pairs)))
+
+
+def test_epochs_and_seeds_differ_in_order_and_in_company() -> None:
+    generator = np.random.default_rng(0)
+    src, tgt = (generator.integers(3, 12, 2000).astype(np.int32) for _ in range(2))
+    plans = [plan_batches(src, tgt, 256, seed, epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
+    companies = [{frozenset(rows.tolist()) for rows in plan} for plan in plans]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert len(companies[i] & companies[j]) < 0.2 * len(companies[i])
+
+
+def test_batches_are_not_in_order_of_length() -> None:
+    src = np.arange(1, 201, dtype=np.int32) % 30 + 1
+    firsts = [int(src[rows].max()) for rows in plan_batches(src, src, 60, 0, 0)]
+    assert firsts != sorted(firsts)
+
+
+def test_a_batch_by_hand() -> None:
+    batch = make_batch(
+        [np.array([5, 6], dtype=np.int32), np.array([7], dtype=np.int32)],
+        [np.array([8], dtype=np.int32), np.array([9, 10, 11], dtype=np.int32)],
+    )
+    assert batch.src.tolist() == [[5, 6, EOS_ID], [7, EOS_ID, PAD_ID]]
+    assert batch.tgt_in.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
+    assert batch.tgt_out.tolist() == [[8, EOS_ID, PAD_ID, PAD_ID], [9, 10, 11, EOS_ID]]
+    assert batch.num_tokens == 6
+    assert batch.padding_share() == 3 / 14
+    assert batch.src.dtype == torch.int64

@@ -1,0 +1,481 @@
+"""Every kind of source gives back exactly the pairs that were written, and says what is wrong where it cannot."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
+from transformer_mt.data.sources import RawPair, describe, read_pairs, source_files
+from transformer_mt.errors import UserError
+
+PAIRS = [("The cat", "El gato"), ("NA", "null"), ("None", "nan"), ("a\x85b\x0bc", "d\u2028e\x0cf"), ("\x00", "¿?")]
+COLUMNS = ColumnsConfig(src="one", tgt="two")
+
+
+def make_config(root: Path, **settings: Any) -> DataConfig:
+    anything = [SourceConfig(builtin="en-es", split="train")]
+    return DataConfig(root=str(root), train=anything, validation=anything, **settings)
+
+
+def make_source(kind: str, name: str, **settings: Any) -> SourceConfig:
+    names = {"src": name, "tgt": name} if kind == "text" else {kind: name}
+    return SourceConfig.model_validate({**names, **settings})
+
+
+def read(root: Path, source: SourceConfig, **settings: Any) -> list[tuple[str, str]]:
+    """The pairs of a source; their lines must count up from the first."""
+    pairs = list(read_pairs(source, make_config(root, **settings)))
+    lines = [pair.line for pair in pairs]
+    assert lines == sorted(set(lines))
+    return [(pair.src, pair.tgt) for pair in pairs]
+
+
+def fails(root: Path, source: SourceConfig, **settings: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(root, source, **settings)
+    message = str(caught.value)
+    assert "Traceback" not in message
+    assert message.count(". ") >= 1 or ": " in message  # what is wrong, and what to do
+    return message
+
+
+def joined(side: int, pairs: list[tuple[str, str]], end: str = "\n") -> bytes:
+    return "".join(pair[side] + end for pair in pairs).encode()
+
+
+def write_text(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    (root / "a.en").write_bytes(joined(0, pairs))
+    (root / "a.es").write_bytes(joined(1, pairs))
+    return SourceConfig(src="a.en", tgt="a.es")
+
+
+def write_tsv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    (root / "a.tsv").write_bytes("".join(f"{src}\t{tgt}\n" for src, tgt in pairs).encode())
+    return SourceConfig(tsv="a.tsv")
+
+
+def write_csv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows([("src", "tgt"), *pairs])
+    (root / "a.csv").write_bytes(out.getvalue().encode())
+    return SourceConfig(csv="a.csv")
+
+
+def write_jsonl(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    rows = [json.dumps({"src": src, "tgt": tgt}, ensure_ascii=n % 2 == 0) for n, (src, tgt) in enumerate(pairs)]
+    (root / "a.jsonl").write_bytes("".join(row + "\n" for row in rows).encode())
+    return SourceConfig(jsonl="a.jsonl")
+
+
+def write_parquet(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    columns = {"src": [src for src, _ in pairs], "tgt": [tgt for _, tgt in pairs]}
+    schema = pa.schema([("src", pa.string()), ("tgt", pa.string())])
+    pq.write_table(pa.table(columns, schema), root / "a.parquet", row_group_size=3)
+    return SourceConfig(parquet="a.parquet")
+
+
+WRITERS = [write_text, write_tsv, write_csv, write_jsonl, write_parquet]
+SPECIAL = st.sampled_from(
+    ["NA", "null", "None", "nan", "", " ", "\r", "a\rb", "\x85", "\x0b", "\u2028", "\x00", '"', "'"]
+)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | SPECIAL
+# In files whose lines are pairs a text holds no line end, and a mark at the start of a file is not text.
+LINE = ANY.map(lambda text: text.replace("\n", "").replace("\t", "").replace("\ufeff", "").rstrip("\r"))
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_what_is_written_is_read(write: Any, data: st.DataObject) -> None:
+    side = LINE if write in (write_text, write_tsv) else ANY
+    pairs = data.draw(st.lists(st.tuples(side, side), max_size=8))
+    with tempfile.TemporaryDirectory() as folder:
+        assert read(Path(folder), write(Path(folder), pairs)) == pairs
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_words_for_missing_values_and_odd_line_ends_are_text(write: Any, tmp_path: Path) -> None:
+    assert read(tmp_path, write(tmp_path, PAIRS)) == PAIRS
+
+
+@pytest.mark.parametrize("write", [write_text, write_tsv, write_csv, write_jsonl])
+@pytest.mark.parametrize("suffix", [".gz", ""])
+def test_gzip_is_seen_by_suffix_and_by_its_first_bytes(write: Any, suffix: str, tmp_path: Path) -> None:
+    source = write(tmp_path, PAIRS)
+    names = {}
+    for key, name in source.model_dump(exclude_none=True).items():
+        (tmp_path / (name + suffix)).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        names[key] = name + suffix
+    assert read(tmp_path, SourceConfig.model_validate(names)) == PAIRS
+
+
+@pytest.mark.parametrize("write", [write_text, write_tsv, write_csv, write_jsonl])
+def test_byte_order_mark_crlf_and_missing_last_line_end(write: Any, tmp_path: Path) -> None:
+    pairs = [("one", "uno"), ("two", "dos")]
+    source = write(tmp_path, pairs)
+    for name in source.model_dump(exclude_none=True).values():
+        content = (tmp_path / name).read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content.removesuffix(b"\r\n"))
+    assert read(tmp_path, source) == pairs
+
+
+def test_only_one_return_belongs_to_a_line_end(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\r\r\n\rb\rc\nlast\r")
+    (tmp_path / "b").write_bytes(b"1\n2\n3\n")
+    assert read(tmp_path, SourceConfig(src="a", tgt="b")) == [("a\r", "1"), ("\rb\rc", "2"), ("last\r", "3")]
+
+
+def test_lines_are_numbered_and_blanks_keep_their_place(tmp_path: Path) -> None:
+    source = write_text(tmp_path, [("a", "b"), ("", "c"), (" ", ""), ("d", "e")])
+    assert list(read_pairs(source, make_config(tmp_path)))[3] == RawPair("d", "e", 4)
+
+
+def test_tsv_columns_by_number_others_ignored(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text('7\t"eins\tone\tx\n\n8\tzwei"\ttwo\n', encoding="utf-8")
+    columns = ColumnsConfig(src=3, tgt=2)
+    expected = [("one", '"eins'), ("", ""), ("two", 'zwei"')]
+    assert read(tmp_path, SourceConfig(tsv="a.tsv", columns=columns)) == expected
+    assert read(tmp_path, SourceConfig(tsv="a.tsv"), columns=columns) == expected
+
+
+def test_csv_rows_may_span_lines_and_are_numbered_by_their_first(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'id,es,en\n1,"uno\ndos, ""tres""","one\r\ntwo"\n\n2,a\rb,c\n')
+    pairs = list(read_pairs(SourceConfig(csv="a.csv"), make_config(tmp_path, src_lang="en", tgt_lang="es")))
+    assert pairs == [
+        RawPair("one\r\ntwo", 'uno\ndos, "tres"', 2),
+        RawPair("", "", 5),
+        RawPair("c", "a\rb", 6),
+    ]
+
+
+def test_a_long_csv_cell_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, write_csv(tmp_path, [("x" * 300_000, "y")])) == [("x" * 300_000, "y")]
+
+
+TABLES = {"src": ["s"], "tgt": ["t"], "en": ["e"], "de": ["d"], "one": ["1"], "two": ["2"]}
+
+
+@pytest.mark.parametrize(
+    ("names", "settings", "expected"),
+    [
+        (["src", "tgt", "en", "de"], {}, ("s", "t")),
+        (["src", "tgt", "en", "de"], {"src_lang": "en", "tgt_lang": "de"}, ("e", "d")),
+        (["src", "tgt", "en"], {"src_lang": "en", "tgt_lang": "de"}, ("s", "t")),
+        (["src", "tgt", "one", "two"], {"columns": COLUMNS}, ("1", "2")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "nested"),
+    [("csv", False), ("jsonl", False), ("jsonl", True), ("parquet", False), ("parquet", True)],
+)
+def test_which_columns(kind: str, nested: bool, names: list[str], settings: Any, expected: Any, tmp_path: Path) -> None:
+    row = {name: TABLES[name][0] for name in names}
+    if kind == "csv":
+        (tmp_path / "a").write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n", encoding="utf-8")
+    elif kind == "jsonl":
+        (tmp_path / "a").write_text(json.dumps({"translation": row} if nested else row) + "\n", encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist([{"translation": row} if nested else row]), tmp_path / "a")
+    source = make_source(kind, "a")
+    assert read(tmp_path, source, **settings) == [expected]
+    own = make_source(kind, "a", columns=ColumnsConfig(src=names[1], tgt=names[0]))
+    assert read(tmp_path, own, **settings) == [(TABLES[names[1]][0], TABLES[names[0]][0])]
+
+
+def test_null_is_a_blank_side(tmp_path: Path) -> None:
+    lines = ['{"src": null, "tgt": "a"}', '{"translation": {"src": "b", "tgt": null}}', '{"translation": null}', ""]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    expected = [("", "a"), ("b", ""), ("", ""), ("", "")]
+    assert read(tmp_path, SourceConfig(jsonl="a.jsonl")) == expected
+    rows = [{"translation": {"src": "b", "tgt": None}}, {"translation": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "nested.parquet")
+    assert read(tmp_path, SourceConfig(parquet="nested.parquet")) == expected[1:3]
+    pq.write_table(pa.table({"src": pa.nulls(2), "tgt": ["a", None]}), tmp_path / "flat.parquet")
+    assert read(tmp_path, SourceConfig(parquet="flat.parquet")) == [("", "a"), ("", "")]
+
+
+def test_every_arrow_type_of_text(tmp_path: Path) -> None:
+    plain = pa.array(["a", "b", "a"])
+    pq.write_table(pa.table({"src": plain.dictionary_encode(), "tgt": plain.cast(pa.large_string())}), tmp_path / "a")
+    assert read(tmp_path, SourceConfig(parquet="a")) == [("a", "a"), ("b", "b"), ("a", "a")]
+
+
+# A local folder in the hub's layout
+
+
+def write_hub_folder(root: Path, nested: bool) -> SourceConfig:
+    (root / "corpus" / "data").mkdir(parents=True)
+    for split, pairs in (("train", PAIRS), ("test", PAIRS[:2])):
+        rows = [{"en": src, "es": tgt} for src, tgt in pairs]
+        table = pa.Table.from_pylist([{"id": str(n), "translation": row} for n, row in enumerate(rows)])
+        path = root / "corpus" / "data" / f"{split}-00000-of-00001.parquet"
+        pq.write_table(table if nested else pa.Table.from_pylist(rows), path)
+    return SourceConfig(hub="corpus", split="train")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_hub_layout_in_a_local_folder(nested: bool, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    def no_network(*_: Any, **__: Any) -> None:
+        raise AssertionError("a local folder needs no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    source = write_hub_folder(tmp_path, nested)
+    config = {"src_lang": "en", "tgt_lang": "es"}
+    assert read(tmp_path, source, **config) == PAIRS
+    assert read(tmp_path, source.model_copy(update={"split": "train[:2]"}), **config) == PAIRS[:2]
+    absolute = SourceConfig(hub=str(tmp_path / "corpus"), split="test", columns=ColumnsConfig(src="es", tgt="en"))
+    assert read(Path("/"), absolute) == [(tgt, src) for src, tgt in PAIRS[:2]]
+    files = source_files(source, make_config(tmp_path))
+    assert [path.name[:5] for path in files] == ["test-", "train"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_hub_folder_of_csv_keeps_words_and_configs_are_chosen(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+        (tmp_path / "corpus" / name / "train.csv").write_text(f"src,tgt\nNA,null\n{name},nan\n", encoding="utf-8")
+    card = "---\nconfigs:\n- {config_name: x, data_files: x/*.csv}\n- {config_name: y, data_files: y/*.csv}\n---\n"
+    (tmp_path / "corpus" / "README.md").write_text(card, encoding="utf-8")
+    for name in ("x", "y"):
+        source = SourceConfig(hub="corpus", config=name, split="train")
+        assert read(tmp_path, source) == [("NA", "null"), (name, "nan")]
+    assert "Please pick one" in fails(tmp_path, SourceConfig(hub="corpus", split="train"))
+
+
+def test_hub_folder_errors(tmp_path: Path) -> None:
+    source = write_hub_folder(tmp_path, nested=True)
+    message = fails(tmp_path, source.model_copy(update={"split": "dev"}))
+    assert "corpus" in message
+    assert "'train'" in message
+    assert "network" not in message
+    message = fails(tmp_path, source, src_lang="en", tgt_lang="fr")
+    assert "no columns en and fr, nor src and tgt" in message
+    assert "translation holds en, es" in message
+    assert "There is no folder" in fails(tmp_path, SourceConfig(hub="./nowhere", split="train"))
+    (tmp_path / "corpus" / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1 no parquet")
+    assert "cannot be loaded" in fails(tmp_path, source)
+
+
+def test_hub_folder_may_bear_the_name_of_a_loader(tmp_path: Path, monkeypatch: Any) -> None:
+    write_hub_folder(tmp_path, nested=True)
+    (tmp_path / "corpus").rename(tmp_path / "parquet")
+    monkeypatch.chdir(tmp_path)
+    assert read(Path("."), SourceConfig(hub="parquet", split="train"), src_lang="en", tgt_lang="es") == PAIRS
+
+
+def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monkeypatch: Any) -> None:
+    asked = []
+    columns: dict[str, Any] = {"translation": [{"en": "a", "es": "b"}, {"en": "c", "es": "d"}]}
+
+    def load(name: str, config: str, split: str, cache_dir: str | None) -> datasets.Dataset:
+        asked.append((name, config, split, cache_dir))
+        return datasets.Dataset.from_dict(columns)
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: type("Builder", (), {"config": None}))
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    source = SourceConfig(hub="somebody/opus", config="en-es", split="train")
+    assert read(tmp_path, source, src_lang="en", tgt_lang="es") == [("a", "b"), ("c", "d")]
+    assert asked == [("somebody/opus", "en-es", "train", None)]
+    assert source_files(source, make_config(tmp_path)) == []
+    columns["translation"] = [{"en": 1, "es": 2}]
+    message = fails(tmp_path, source, src_lang="en", tgt_lang="es")
+    assert "somebody/opus, split train, row 1: column en holds a value of type int" in message
+
+    def unreachable(*_: Any) -> None:
+        raise ConnectionError("Couldn't reach 'somebody/opus' on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", unreachable)
+    message = fails(tmp_path, source)
+    assert "somebody/opus" in message
+    assert "Couldn't reach" in message
+    assert "the network" in message
+    assert "download it" in message
+
+
+def test_builtin(tmp_path: Path, monkeypatch: Any) -> None:
+    fake: Any = type(sys)("transformer_mt.data.builtin")
+    fake.builtin_pairs = lambda split: [("a", split), ("b", "c")]
+    monkeypatch.setitem(sys.modules, "transformer_mt.data.builtin", fake)
+    source = SourceConfig(builtin="en-es", split="test")
+    assert list(read_pairs(source, make_config(tmp_path))) == [RawPair("a", "test", 1), RawPair("b", "c", 2)]
+    assert source_files(source, make_config(tmp_path)) == []
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("kind", ["src", "tgt", "tsv", "csv", "jsonl", "parquet"])
+def test_missing_file_folder_and_no_permission(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
+    write_text(tmp_path, PAIRS)
+    names = {"src": "a.en", "tgt": "a.es"} if kind in ("src", "tgt") else {}
+    source = SourceConfig.model_validate({**names, kind: "sub/nothing"})
+    message = fails(tmp_path, source)
+    assert f"There is no file {tmp_path}/sub/nothing" in message
+    assert "data.root" in message
+    (tmp_path / "sub" / "nothing").mkdir(parents=True)
+    assert f"{tmp_path}/sub/nothing is a folder" in fails(tmp_path, source)
+    (tmp_path / "sub" / "nothing").rmdir()
+    os.mkfifo(tmp_path / "sub" / "nothing")
+    assert "is a pipe" in fails(tmp_path, source)  # and does not wait for a writer
+    (tmp_path / "sub" / "nothing").unlink()
+    (tmp_path / "sub" / "nothing").write_text("", encoding="utf-8")
+    really_open = Path.open
+
+    def refuse(path: Path, *args: Any, **kwargs: Any) -> Any:  # root may read everything, so the system cannot refuse
+        if path.name == "nothing":
+            raise PermissionError(13, "Permission denied")
+        return really_open(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert f"{tmp_path}/sub/nothing may not be read" in fails(tmp_path, source)
+
+
+@pytest.mark.parametrize(("num_src", "num_tgt"), [(3, 1005), (1005, 3), (0, 1)])
+def test_line_counts_that_differ_are_both_named(num_src: int, num_tgt: int, tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_bytes(b"x\n" * num_src)
+    (tmp_path / "a.es").write_bytes(b"y\n" * num_tgt)
+    message = fails(tmp_path, SourceConfig(src="a.en", tgt="a.es"))
+    assert f"a.en has {num_src:,} lines" in message
+    assert f"a.es has {num_tgt:,}" in message
+
+
+def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> None:
+    source = write_text(tmp_path, [("one", "uno"), ("two", "dos")])
+    (tmp_path / "a.es").write_bytes("uno\nseñor\n".encode("latin1"))
+    message = fails(tmp_path, source)
+    assert "a.es, line 2: the bytes are not UTF-8 (0xf1 at byte 3" in message
+    assert "iconv -f LATIN1" in message
+    (tmp_path / "a.es").write_bytes("uno\ndos\n".encode("utf-16"))
+    assert "iconv -f UTF-16" in fails(tmp_path, source)
+    for kind in ("tsv", "csv", "jsonl"):
+        first = {"tsv": "a\tb", "csv": "src,tgt", "jsonl": '{"src": "a", "tgt": "b"}'}[kind]
+        (tmp_path / kind).write_bytes(first.encode() + b"\n\xff\n")
+        assert f"{kind}, line 2: the bytes are not UTF-8" in fails(tmp_path, make_source(kind, kind))
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    )
+    pq.write_table(pa.table({"src": ["a", "b"], "tgt": broken}), tmp_path / "a.parquet")
+    assert "a.parquet, row 2: the bytes are not UTF-8" in fails(tmp_path, SourceConfig(parquet="a.parquet"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_missing_column_names_those_that_exist(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "csv").write_text("id,en,fr\n1,2,3\n", encoding="utf-8")
+    (tmp_path / "jsonl").write_text('{"id": "1", "en": "2", "fr": "3"}\n', encoding="utf-8")
+    pq.write_table(pa.table({"id": ["1"], "en": ["2"], "fr": ["3"]}), tmp_path / "parquet")
+    source = make_source(kind, kind)
+    message = fails(tmp_path, source, src_lang="en", tgt_lang="es")
+    assert f"{tmp_path}/{kind}" in message
+    assert "no columns en and es, nor src and tgt; the columns that exist are id, en, fr" in message
+    assert "columns: {src:" in message
+    assert "no columns one and two;" in fails(tmp_path, source, columns=COLUMNS)
+    numbers = ColumnsConfig(src=1, tgt=2)
+    assert f"a {kind} source has names" in fails(tmp_path, source, columns=numbers)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected"),
+    [
+        ("tsv", "a\tb\nc\n", "line 2: 1 column, but column 2 is needed"),
+        ("csv", "src,tgt\na,b\nHello, you,c\n", "line 3: 3 columns, but the header has 2"),
+        ("csv", "src,tgt\na\n", "line 2: 1 column, but the header has 2"),
+        ("csv", 'src,tgt\na,b\nc,"d\ne,f\n', "line 3: the row that begins here is not CSV"),
+        ("csv", 'src,tgt\na,"b"c\n', "line 2: the row that begins here is not CSV"),
+        ("csv", "src,tgt,src\na,b,c\n", "line 1 (the header): two columns are named src"),
+        ("jsonl", '{"src": "a", "tgt": "b"}\n{"src": "a"\n', "line 2: not JSON (Expecting"),
+        ("jsonl", "[1, 2]\n", "line 1: a JSON list, not an object"),
+        ("jsonl", "[" * 100_000 + "\n", "line 1: not JSON"),
+        ("jsonl", '{"src": "a", "tgt": ' + "9" * 5000 + "}\n", "line 1: not JSON"),
+        ("jsonl", '{"src": "a", "tgt": 5}\n', "line 1: column tgt holds a value of type int, not text"),
+        ("jsonl", '{"src": NaN, "tgt": "a"}\n', "line 1: column src holds a value of type float, not text"),
+        (
+            "jsonl",
+            '{"src": "a", "tgt": "b"}\n{"src": "a"}\n',
+            "line 2: no columns src and tgt; the columns that exist are src",
+        ),
+        ("jsonl", '{"src": "\\ud800", "tgt": "b"}\n', "line 1: column src holds half of a surrogate pair"),
+        ("parquet", "PAR1 not parquet PAR1", "is not a whole Parquet file"),
+        ("parquet", "", "is not a whole Parquet file"),
+    ],
+)
+def test_broken_content(kind: str, content: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "broken").write_bytes(content.encode())
+    message = fails(tmp_path, make_source(kind, "broken"))
+    assert f"{tmp_path}/broken" in message
+    assert expected in message
+
+
+def test_tsv_has_no_names(tmp_path: Path) -> None:
+    assert "a TSV file has no header" in fails(tmp_path, write_tsv(tmp_path, PAIRS), columns=COLUMNS)
+
+
+def test_value_in_parquet_that_is_not_text(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"src": ["a", "b"], "tgt": [None, 7]}), tmp_path / "a.parquet")
+    message = fails(tmp_path, SourceConfig(parquet="a.parquet"))
+    assert "a.parquet, row 2: column tgt holds a value of type int, not text" in message
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.9])
+def test_cut_off_files(cut: float, tmp_path: Path) -> None:
+    pairs = [(str(n), str(n * n)) for n in range(5000)]
+    source = write_text(tmp_path, pairs)
+    packed = gzip.compress((tmp_path / "a.es").read_bytes())
+    (tmp_path / "a.es.gz").write_bytes(packed[: int(len(packed) * cut)])
+    message = fails(tmp_path, source.model_copy(update={"tgt": "a.es.gz"}))
+    assert f"{tmp_path}/a.es.gz is not a whole gzip file" in message
+    (tmp_path / "plain.gz").write_bytes(b"plain text\n")
+    assert "plain.gz is not a whole gzip file" in fails(tmp_path, source.model_copy(update={"tgt": "plain.gz"}))
+    source = write_parquet(tmp_path, pairs)
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[: int(len(content) * cut)])
+    assert f"{tmp_path}/a.parquet is not a whole Parquet file" in fails(tmp_path, source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kind=st.sampled_from(["text", "tsv", "csv", "jsonl", "parquet"]), content=st.binary(max_size=60))
+def test_any_bytes_give_pairs_or_a_user_error(kind: str, content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a").write_bytes(content)
+        message = None
+        try:
+            read(Path(folder), make_source(kind, "a"))
+        except UserError as error:
+            message = str(error)
+        assert message is None or str(Path(folder) / "a") in message
+
+
+def test_paths_and_descriptions(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    source = write_text(tmp_path, PAIRS)
+    assert read(Path("~"), source) == PAIRS
+    assert read(Path("/nowhere"), SourceConfig(src="~/a.en", tgt=str(tmp_path / "a.es"))) == PAIRS
+    config = make_config(tmp_path)
+    assert "NUL" in fails(tmp_path, SourceConfig(src="a\0", tgt="b"))
+    assert source_files(source, config) == [tmp_path / "a.en", tmp_path / "a.es"]
+    assert describe(source, config) == "a.en / a.es"
+    assert describe(SourceConfig(jsonl="x/a.jsonl"), config) == "x/a.jsonl"
+    assert describe(SourceConfig(hub="a/b", config="en-es", split="dev"), config) == "a/b (en-es, dev)"
+    assert describe(SourceConfig(builtin="en-es", split="test"), config) == "builtin:en-es (test)"
+
+
+def test_import_stays_light() -> None:
+    code = (
+        "import sys, transformer_mt.data.corpus; print({'datasets', 'pyarrow', 'torch', 'pandas'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

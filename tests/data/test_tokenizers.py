@@ -1,0 +1,130 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, normalize, train_tokenizer, train_tokenizers
+from transformer_mt.errors import UserError
+
+KINDS = ["word", "bpe", "unigram"]
+TEXTS = [
+    "The cat sat on the mat.", "¿Dónde está el gato?", "No, the dog didn't sit!", "¡El perro se sentó, por fin!",
+    "She said: \"I'm (almost) 30 - or 31 - years old...\"", "今天天气很好。", "किताब अच्छी है।", "مرحبًا بالعالم",
+    "</s> and <unk> and <pad> are text", "a_b #1 @home 5% x=y+z; ￭ ▁ Ġ",
+] * 3  # fmt: skip
+
+
+def config(kind: str, **changes) -> TokenizerConfig:
+    return TokenizerConfig(kind=kind, **{"vocab_size": 600, "min_frequency": 1, **changes})
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request) -> Tokenizer:
+    return train_tokenizer(TEXTS, config(request.param))
+
+
+def test_special_ids_are_fixed(tokenizer: Tokenizer) -> None:
+    assert tokenizer.tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == list(SPECIAL_TOKENS)
+
+
+def test_every_training_text_comes_back(tokenizer: Tokenizer) -> None:
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert UNK_ID not in ids
+        assert tokenizer.decode(ids) == normalize(text)
+
+
+def test_a_special_token_typed_in_text_is_text(tokenizer: Tokenizer) -> None:
+    for text in ("</s>", "a </s> b", "<pad><unk><s></s>", "<s>"):
+        ids = tokenizer.encode(text)
+        assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
+    assert tokenizer.decode(tokenizer.encode("</s> and <unk>")) == "</s> and <unk>"
+
+
+def test_decoding_stops_at_eos_and_leaves_out_padding(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("The cat sat")
+    assert tokenizer.decode([BOS_ID, *ids, EOS_ID, *ids, PAD_ID]) == "The cat sat"
+
+
+def test_saved_and_loaded_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path / "src.json")
+    kind = {"WordTokenizer": "word", "BPETokenizer": "bpe", "UnigramTokenizer": "unigram"}[type(tokenizer).__name__]
+    loaded = load_tokenizer(tmp_path / "src.json", config(kind))
+    assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    assert loaded.decode(loaded.encode("The cat </s>")) == "The cat </s>"
+
+
+def test_training_twice_gives_the_same_ids(tokenizer: Tokenizer) -> None:
+    kind = {"WordTokenizer": "word", "BPETokenizer": "bpe", "UnigramTokenizer": "unigram"}[type(tokenizer).__name__]
+    again = train_tokenizer(TEXTS, config(kind))
+    assert again.backend.get_vocab() == tokenizer.backend.get_vocab()
+    assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"])))
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_subwords_know_every_text(kind: str, text: str) -> None:
+    tokenizer = _cached(kind)
+    ids = tokenizer.encode(text)
+    assert not {PAD_ID, UNK_ID, BOS_ID, EOS_ID} & set(ids)
+    assert tokenizer.decode(ids) == normalize(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.lists(st.sampled_from([*"The cat sat on mat ¿ ? ! . , ( ) \" ' el gato 30 - </s>".split(" "), "￭"])))
+def test_words_come_back_from_any_mixture_of_the_vocabulary(words: list[str]) -> None:
+    tokenizer = _cached("word")
+    text = normalize("".join(words)) if len(words) % 2 else normalize(" ".join(words))
+    ids = tokenizer.encode(text)
+    if UNK_ID not in ids:
+        assert tokenizer.decode(ids) == text
+
+
+def test_cat_is_one_entry_everywhere() -> None:
+    tokenizer = _cached("word")
+    (cat,) = tokenizer.encode("cat")
+    for text in ("cat.", '"cat"', "(cat)", "¿cat?", "on cat on"):
+        assert cat in tokenizer.encode(text)
+
+
+def test_lowercase_and_nfc() -> None:
+    tokenizer = train_tokenizer(["the café"], config("word", lowercase=True))
+    assert tokenizer.decode(tokenizer.encode("THE CAFE\u0301")) == "the café"
+
+
+def test_min_frequency_and_vocab_size_limit_words() -> None:
+    texts = ["a a a b b c"]
+    assert train_tokenizer(texts, config("word", min_frequency=2)).vocab_size == 4 + 2
+    assert train_tokenizer([" ".join(f"w{i}" for i in range(100))], config("word", vocab_size=20)).vocab_size == 20
+
+
+def test_joint_vocabulary_is_one_and_separate_ones_are_two() -> None:
+    pairs = [("the cat", "el gato")] * 2
+    src, tgt = train_tokenizers(pairs, config("word", joint=True))
+    assert src is tgt
+    assert src.vocab_size == 4 + 4
+    src, tgt = train_tokenizers(pairs, config("word"))
+    assert (src.vocab_size, tgt.vocab_size) == (6, 6)
+    assert src.encode("gato") == [UNK_ID]
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"version": 1}', "\x00\x01"])
+def test_a_damaged_file_is_a_user_error(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "src.json").write_text(damage)
+    with pytest.raises(UserError, match=r"src\.json is not a tokenizer file"):
+        load_tokenizer(tmp_path / "src.json", config("word"))
+    with pytest.raises(UserError, match="No such file"):
+        load_tokenizer(tmp_path / "none.json", config("word"))
+
+
+_TRAINED: dict[str, Tokenizer] = {}
+
+
+def _cached(kind: str) -> Tokenizer:
+    if kind not in _TRAINED:
+        _TRAINED[kind] = train_tokenizer(TEXTS, config(kind))
+    return _TRAINED[kind]

@@ -1,0 +1,160 @@
+"""Laws that the model keeps: causality, padding and batch invariance, cache against full, tying, initial loss."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.errors import UserError
+from transformer_mt.model.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.masks import causal_mask, padding_mask
+from transformer_mt.model.transformer import Transformer
+
+VOCAB = 60
+OPTIONS = [
+    {"norm_position": norm, "positions": positions, "tie_embeddings": tie}
+    for norm, positions, tie in itertools.product(
+        ["pre", "post"], ["sinusoidal", "learned"], ["none", "decoder", "all"]
+    )
+]
+
+
+def make_model(vocab_size: int = VOCAB, **changes) -> Transformer:
+    values = {
+        "d_model": 32, "d_ff": 48, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 3, "max_len": 24,
+        "activation": "gelu",
+    }  # fmt: skip
+    torch.manual_seed(0)
+    return Transformer(ModelConfig(**{**values, **changes}), vocab_size, vocab_size).eval()
+
+
+def random_ids(*size: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_gradient_reaches_no_later_token(options: dict) -> None:
+    model = make_model(**options)
+    memory, src_mask = model.encode(random_ids(1, 5))
+    vectors = {}
+
+    def keep(_module, _inputs, output):
+        vectors["x"] = output.detach().requires_grad_()
+        return vectors["x"]
+
+    model.decoder.embedder.register_forward_hook(keep)
+    logits = model.output(model.decode(random_ids(1, 7), memory, src_mask))
+    for t in range(7):
+        (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), vectors["x"], retain_graph=True)
+        assert torch.equal(gradient[0, t + 1 :], torch.zeros_like(gradient[0, t + 1 :]))
+        assert (gradient[0, : t + 1].abs().sum(dim=-1) > 0).all()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_padding_batch_mates_and_order_change_nothing(options: dict) -> None:
+    model = make_model(**options)
+    sources = [random_ids(n, seed=n) for n in (3, 9, 6)]
+    targets = [random_ids(n, seed=n + 50) for n in (8, 2, 5)]
+    alone = [model(s[None], t[None])[0] for s, t in zip(sources, targets, strict=True)]
+    for order in ([0, 1, 2], [2, 0, 1]):
+        src = torch.full((3, 12), PAD_ID)
+        tgt = torch.full((3, 11), PAD_ID)
+        for row, i in enumerate(order):
+            src[row, : len(sources[i])], tgt[row, : len(targets[i])] = sources[i], targets[i]
+        together = model(src, tgt)
+        for row, i in enumerate(order):
+            torch.testing.assert_close(together[row, : len(targets[i])], alone[i], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_cached_steps_equal_the_full_pass(options: dict) -> None:
+    model = make_model(**options)
+    src = random_ids(3, 9)
+    src[1, 5:] = PAD_ID
+    tgt = random_ids(3, 8, seed=2)
+    full = model(src, tgt)
+    cache = model.start(src)
+    for t in range(8):
+        torch.testing.assert_close(model.decode_step(tgt[:, t], cache), full[:, t], atol=1e-5, rtol=1e-5)
+
+
+def test_cache_follows_a_reordered_search() -> None:
+    """Two rows a sentence, then rows swapped and one sentence gone: still equal to the full pass on each prefix."""
+    model = make_model()
+    src = random_ids(3, 6)
+    src[0, 4:] = PAD_ID
+    cache = model.start(src)
+    model.decode_step(torch.tensor([4, 5, 6]), cache)
+    cache.reorder(torch.tensor([0, 0, 1, 1, 2, 2]))
+    model.decode_step(torch.tensor([7, 8, 9, 10, 11, 12]), cache)
+    cache.reorder(torch.tensor([5, 4, 1, 1]), sentences=torch.tensor([2, 0]))
+    logits = model.decode_step(torch.tensor([13, 14, 15, 16]), cache)
+    prefixes = torch.tensor([[6, 12, 13], [6, 11, 14], [4, 8, 15], [4, 8, 16]])
+    full = model(src[[2, 2, 0, 0]], prefixes)[:, -1]
+    torch.testing.assert_close(logits, full, atol=1e-5, rtol=1e-5)
+
+
+def test_attention_weights_are_those_of_the_fused_kernel() -> None:
+    q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    mask = causal_mask(5) & padding_mask(torch.tensor([[4, 4, 4, 4, 4], [4, 4, 4, PAD_ID, PAD_ID]]), PAD_ID)
+    weights = attention_weights(q, k, mask)
+    torch.testing.assert_close(weights @ v, F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5))
+    assert (weights.masked_select(~mask.expand_as(weights)) == 0).all()
+
+
+def test_layers_do_not_share_weights() -> None:
+    model = make_model(tie_embeddings="none")
+    pointers = [parameter.data_ptr() for parameter in model.parameters()]
+    assert len(set(pointers)) == len(pointers)
+    assert not torch.equal(*(layer.feed_forward.in_proj.weight for layer in list(model.encoder.layers)[:2]))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
+def test_tied_tables_are_counted_once(tie: str, tables: int) -> None:
+    """Parameters by hand: 4 d^2 + 4 d an attention, 2 d d_ff + d_ff + d a feed-forward, 2 d a norm."""
+    d, d_ff = 32, 48
+    attention, feed_forward, norm = 4 * d * d + 4 * d, 2 * d * d_ff + d_ff + d, 2 * d
+    encoder = 2 * (attention + feed_forward + 2 * norm) + norm
+    decoder = 3 * (2 * attention + feed_forward + 3 * norm) + norm
+    output_bias = VOCAB if tie == "none" else 0
+    expected = encoder + decoder + tables * VOCAB * d + output_bias
+    assert sum(p.numel() for p in make_model(tie_embeddings=tie).parameters()) == expected
+
+
+@pytest.mark.parametrize(("tie", "tolerance"), [("none", 0.2), ("decoder", 1.5), ("all", 1.5)])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_initial_loss_is_that_of_a_uniform_guess(tie: str, tolerance: float, norm_position: str) -> None:
+    vocab_size = 4000
+    model = make_model(vocab_size, d_model=128, d_ff=256, tie_embeddings=tie, norm_position=norm_position)
+    ids = torch.randint(4, vocab_size, (8, 20), generator=torch.Generator().manual_seed(3))
+    loss = F.cross_entropy(model(ids, ids).flatten(0, 1), ids.roll(-1, 1).flatten())
+    assert abs(loss.item() - math.log(vocab_size)) < tolerance
+
+
+def test_embeddings_start_at_the_stated_deviation() -> None:
+    model = make_model(4000, d_model=64)
+    assert model.decoder.embedder.embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
+
+
+def test_heads_that_do_not_divide_are_a_user_error() -> None:
+    with pytest.raises(UserError, match="num_heads is 3, which does not divide d_model 32"):
+        MultiHeadAttention(32, 3, 0.0, True)
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_eight_pairs_are_learned_by_heart(norm_position: str) -> None:
+    model = make_model(dropout=0.0, norm_position=norm_position).train()
+    src, tgt = random_ids(8, 6), random_ids(8, 7, seed=9)
+    tgt_in, tgt_out = tgt[:, :-1], tgt[:, 1:].clone()
+    tgt_out[:, -1] = EOS_ID
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        optimizer.zero_grad()
+        F.cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten()).backward()
+        optimizer.step()
+    assert torch.equal(model.eval()(src, tgt_in).argmax(-1), tgt_out)

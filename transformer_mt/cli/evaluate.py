@@ -1,0 +1,64 @@
+"""`tmt evaluate`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_mt.errors import UserError
+
+
+def evaluate(
+    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, validation or test, as the run's config names them.")] = "test",
+    src: Annotated[Path | None, typer.Option(help="A file of sources, instead of a split.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="Its references, line by line.")] = None,
+    beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="0: none. Default: the run's config.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Sentences decoded together.")] = None,
+    bleu_tokenize: Annotated[
+        str | None, typer.Option(help="13a, intl, zh, ja-mecab, char or none. Default: by target language.")
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
+    data_root: Annotated[str | None, typer.Option(help="Where the split's relative paths start now.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the run's config.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+) -> None:
+    """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the run's folder."""
+    if (src is None) != (ref is None):
+        raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    from tqdm import tqdm
+
+    from transformer_mt.config.run_folder import newest_run, open_run
+    from transformer_mt.decoding.checkpoint import find_checkpoint
+    from transformer_mt.decoding.options import search_options
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
+    from transformer_mt.evaluation.evaluate import save_evaluation, sources_of
+
+    folder = open_run(run) if run is not None else newest_run(runs)
+    taken = find_checkpoint(folder, checkpoint).name
+    print(f"run: {folder.path}, checkpoint: {taken}", file=sys.stderr)
+    translator = Translator.load(folder.path, taken, device, precision)
+    if data_root is not None:
+        data = translator.config.data.model_copy(update={"root": data_root})
+        translator.config = translator.config.model_copy(update={"data": data})
+    files = (src, ref) if src is not None and ref is not None else None
+    sources = sources_of(translator.config, split, files)
+    options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size)
+    with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
+        evaluation, hypotheses = evaluate_run(
+            translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
+        )
+    name = src.stem if src is not None else split
+    path = save_evaluation(folder, f"{name}_{taken}_beam{options.beam_size}", evaluation, hypotheses)
+    print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
+    print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
+    print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
+    print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
+    print(f"saved: {path}")

@@ -1,0 +1,60 @@
+"""`tmt`: the verbs put together, and what a person sees when something goes wrong."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from transformer_mt import __version__
+from transformer_mt.cli import average, config, data, evaluate, train, translate
+from transformer_mt.errors import UserError
+
+app = typer.Typer(
+    help="Train a Transformer translation model from your own sentence pairs, and use it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train")(train.train)
+app.command("translate")(translate.translate)
+app.command("evaluate")(evaluate.evaluate)
+app.command("average")(average.average)
+app.add_typer(config.app, name="config")
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
+    try:
+        app(prog_name="tmt")
+    except UserError as error:
+        print(f"tmt: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("tmt: stopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output went away (`tmt translate … | head`). Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""`tmt train`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings that replace those of the file, for example model.d_model=256.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="YAML file: in this folder, in configs/, or a shipped one.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="`auto`: go on with the run that the config names, if there is one. Or the folder of a run."),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="The folder that the run's folder lands in.")] = Path("runs"),
+) -> None:
+    """Train a model as a config says; with --resume, go on exactly where a run stopped."""
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.config.run_folder import RunFolder, open_run
+    from transformer_mt.errors import UserError
+
+    folder = None if resume in (None, "auto") else open_run(Path(str(resume)))
+    if config is None and folder is None:
+        raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
+    if config is None and folder is not None:
+        config = str(folder.config.resolve())
+    assert config is not None
+    loaded = load_config(config, overrides or [])
+    run = folder or RunFolder(runs / loaded.config.name)
+    print(loaded.note or f"config: {loaded.path}")
+    print(f"run: {run.path}")
+
+    from transformer_mt.training.run import start_or_resume
+
+    outcome = start_or_resume(loaded.config, run, resume is not None)
+    if outcome.reason is not None:
+        print(f"finished at step {outcome.step:,}: {outcome.reason}")
+        print(f'translate with: tmt translate --run {run.path} "..."')
+    elif outcome.step:
+        print(f"saved at step {outcome.step:,}; go on with: tmt train --resume {run.path}")
+    else:
+        print("stopped before the first step; nothing was saved")
+    sys.exit(outcome.exit_status)

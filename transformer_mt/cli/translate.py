@@ -1,0 +1,148 @@
+"""`tmt translate`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
+
+import typer
+
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.options import SearchOptions
+    from transformer_mt.decoding.translator import Translated, Translator
+
+
+class Format(StrEnum):
+    """How a translation is written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+class TooLong(StrEnum):
+    """What becomes of a sentence longer than the model's positions."""
+
+    blank = "blank"
+    truncate = "truncate"
+
+
+def translate(
+    sentences: Annotated[list[str] | None, typer.Argument(help="Sentences. None: --input, or standard input.")] = None,
+    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
+    ] = None,
+    input: Annotated[Path | None, typer.Option(help="A file, one sentence a line.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where the translations go. Default: standard output.")] = None,
+    beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="0: none. Default: the run's config.")] = None,
+    n_best: Annotated[int, typer.Option(help="Hypotheses a sentence; as text: NUMBER ||| text ||| score.")] = 1,
+    batch_size: Annotated[int | None, typer.Option(help="Sentences decoded together.")] = None,
+    format: Annotated[Format, typer.Option(help="jsonl: source, and hypotheses with score.")] = Format.text,
+    too_long: Annotated[
+        TooLong, typer.Option(help="A sentence longer than the model's positions: a blank line, or what fits.")
+    ] = TooLong.blank,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the run's config.")] = None,
+    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+) -> None:
+    """Translate sentences, a file, or standard input: one line out for every line in."""
+    if sentences and input:
+        raise UserError("Sentences and --input were both given. Give one of them.")
+    from transformer_mt.config.run_folder import newest_run
+    from transformer_mt.decoding.options import search_options
+
+    with _open_input(sentences, input) as stream, _open_output(output, input) as sink:
+        if run is None:
+            run = newest_run(runs).path
+            print(f"run: {run}", file=sys.stderr)
+        from transformer_mt.decoding.translator import Translator
+
+        translator = Translator.load(run, checkpoint, device, precision)
+        options = search_options(
+            translator.config.decoding, beam_size, length_penalty, n_best, batch_size, too_long is TooLong.truncate
+        )
+        _translate_stream(translator, options, sentences or stream, sink, format, options.batch_size)
+
+
+def _translate_stream(
+    translator: "Translator",
+    options: "SearchOptions",
+    lines: "list[str] | BinaryIO | None",
+    sink: TextIO,
+    format: Format,
+    batch_size: int,
+) -> None:
+    import json
+
+    from tqdm import tqdm
+
+    from transformer_mt.decoding.streaming import CHUNK_BATCHES, chunk_lines, json_line, text_lines, translate_chunks
+
+    assert lines is not None
+    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, CHUNK_BATCHES * batch_size)
+    number = 0
+    hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.isatty()
+    with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
+        for chunk in translate_chunks(translator, chunks, options):
+            for translated in chunk:
+                number += 1
+                if translated.too_long:
+                    _report_too_long(number, translated, translator)
+                written = (
+                    [json.dumps(json_line(translated), ensure_ascii=False)]
+                    if format is Format.jsonl
+                    else text_lines(number, translated, options.n_best)
+                )
+                sink.write("".join(line + "\n" for line in written))
+            sink.flush()
+            bar.update(len(chunk))
+
+
+def _report_too_long(number: int, translated: "Translated", translator: "Translator") -> None:
+    done = "the beginning was translated" if translated.hypotheses else "left blank; --too-long truncate for what fits"
+    limit = translator.config.model.max_len
+    print(f"line {number}: longer than the model's {limit} positions, {done}", file=sys.stderr)
+
+
+@contextmanager
+def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[BinaryIO | None]":
+    if sentences:
+        yield None
+    elif path is None:
+        if sys.stdin.isatty():
+            print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
+        yield sys.stdin.buffer
+    else:
+        try:
+            stream = path.open("rb")
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be read: {error.strerror or error}. Check the name after --input."
+            ) from None
+        with stream:
+            yield stream
+
+
+@contextmanager
+def _open_output(path: Path | None, input: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        if reconfigure is not None:  # the same bytes whatever the terminal's locale and platform
+            reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout
+        return
+    if input is not None and path.exists() and path.samefile(input):
+        raise UserError(f"--output {path} is the input itself. Name another file.")
+    try:
+        sink = path.open("w", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror or error}. Check the name after --output."
+        ) from None
+    with sink:
+        yield sink

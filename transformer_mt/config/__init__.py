@@ -1,0 +1,1 @@
+"""Configuration: what a YAML file may say (`schema`), and how it is read (`loading`)."""

@@ -1,0 +1,203 @@
+"""From a YAML file and overrides to a validated `RunConfig`, and back to text."""
+
+import codecs
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from transformer_mt.config.messages import near, problems_of
+from transformer_mt.config.overrides import apply_override
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.yaml_text import parse_yaml, write_yaml
+from transformer_mt.errors import UserError
+
+MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A config, the file that it came from, and a note for the user where that is not simply the file named."""
+
+    config: RunConfig
+    path: Path
+    note: str
+
+
+def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """Read `file`, what it extends, and then the overrides (`model.d_model=256`), the later winning over the earlier.
+
+    The name of a run is not inherited: where the file itself has none, it is the file's name without the ending.
+
+    Raises:
+        UserError: no such file, not YAML, or not a valid configuration; all problems of the keys are told at once.
+    """
+    path = find_config(file)
+    mapping, bases = _read_with_bases(path)
+    mapping.setdefault("name", path.stem)
+    for override in overrides:
+        mapping = apply_override(mapping, override)
+    origin = [f"extends {base}" for base in bases] + [f"with {' '.join(overrides)}"] * bool(overrides)
+    where = f"{path} ({', '.join(origin)})" if origin else str(path)
+    return LoadedConfig(parse_run_config(mapping, where), path, _note(file, path))
+
+
+def find_config(file: str, beside: Path | None = None) -> Path:
+    """Where `file` is: in the folder `beside` (if given), the working folder, `configs/`, or among the shipped ones.
+
+    Raises:
+        UserError: in none of them; the message names them all, and the shipped files.
+    """
+    wanted = Path(os.path.expanduser(file))
+    folders = [Path(), Path("configs"), shipped_configs()]
+    places = [folder / wanted for folder in ([beside, *folders] if beside is not None else folders)]
+    for place in places:
+        if os.path.exists(place) and not os.path.isdir(place):
+            return place
+    if any(os.path.isdir(place) for place in places):
+        problem = f"{file!r} is a folder, and a YAML file is needed."
+    else:
+        looked = ", ".join(dict.fromkeys(os.path.abspath(place.parent) for place in places))
+        problem = f"there is no file {file!r}; looked in {looked}."
+    raise UserError(problem + _other_files(wanted.stem, [place.parent for place in places]))
+
+
+def _other_files(stem: str, folders: list[Path]) -> str:
+    """What may have been meant, and what is shipped."""
+    shipped = sorted(path.name for path in shipped_configs().glob("*.yaml"))
+    found = [path.name for folder in folders if os.path.isdir(folder) for path in sorted(folder.glob("*.y*ml"))]
+    by_stem = {Path(name).stem: name for name in [*found, *shipped]}
+    meant = [by_stem[close] for close in near(stem, by_stem)]
+    question = f" Did you mean {' or '.join(meant)}?" if meant else ""
+    return f"{question} The shipped ones are {', '.join(shipped)}." if shipped else question
+
+
+def shipped_configs() -> Path:
+    """The folder of the shipped YAML files: inside an installed package, beside it in a source checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def parse_run_config(mapping: dict[str, Any], where: str) -> RunConfig:
+    """Validate plain data.
+
+    Raises:
+        UserError: begins with `where` and lists every problem.
+    """
+    try:
+        return RunConfig.model_validate(mapping)
+    except ValidationError as error:
+        problems = problems_of(error)
+    if len(problems) == 1:
+        raise UserError(f"{where}: {problems[0]}")
+    raise UserError("\n  ".join([f"{where}: {len(problems)} problems", *problems]))
+
+
+def dump_config(config: RunConfig) -> str:
+    """The whole config as YAML, defaults written out, that loads to an equal config."""
+    mapping = config.model_dump()
+    for split in ("train", "validation", "test"):
+        sources = getattr(config.data, split)
+        mapping["data"][split] = [source.model_dump(exclude_none=True) for source in sources]
+    return write_yaml(mapping)
+
+
+def config_schema() -> dict[str, Any]:
+    """A JSON schema (draft 2020-12) by which editors complete and check the YAML files.
+
+    No key is required: a file that extends another one may leave out anything.
+    """
+    schema = _without(RunConfig.model_json_schema(), ("title", "required"))
+    extends = {"type": "string", "description": "Another YAML file, whose keys hold where this one has none."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "transformer_mt configuration",
+        **schema,
+        "properties": {"extends": extends, **schema["properties"]},
+    }
+
+
+def _without(schema: Any, names: tuple[str, ...]) -> Any:
+    """A copy of a JSON schema without some keywords. Our own keys are never among them."""
+    if isinstance(schema, dict):
+        return {key: _without(value, names) for key, value in schema.items() if key not in names}
+    return [_without(value, names) for value in schema] if isinstance(schema, list) else schema
+
+
+def _note(file: str, path: Path) -> str:
+    if path == Path(os.path.expanduser(file)):
+        return ""
+    whose = "the shipped " if path.parent == shipped_configs() else ""
+    return f"{file}: there is none in the working folder; taking {whose}{path}"
+
+
+def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
+    """The keys of a file merged over those of the file that it extends, and so on; and the files it extends."""
+    mapping = _read_map(path)
+    chain = [path]
+    base = _pop_base(mapping, path)
+    while base is not None:
+        chain.append(base)
+        if os.path.realpath(base) in map(os.path.realpath, chain[:-1]):
+            raise UserError(f"extends goes in a circle: {' -> '.join(map(str, chain))}. Take one extends: out.")
+        below = _read_map(base)
+        below.pop("name", None)
+        next_base = _pop_base(below, base)
+        mapping = _merge(below, mapping)
+        base = next_base
+    return mapping, chain[1:]
+
+
+def _pop_base(mapping: dict[str, Any], path: Path) -> Path | None:
+    """The file that `extends` names, which is taken out of the mapping."""
+    if "extends" not in mapping:
+        return None
+    file = mapping.pop("extends")
+    if not isinstance(file, str) or not file:
+        raise UserError(f"{path}: extends must be the name of one YAML file, such as extends: base.yaml.")
+    try:
+        return find_config(file, beside=path.parent)
+    except UserError as error:
+        raise UserError(f"{path}: extends: {error}") from None
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Maps merge; everything else, lists and null included, is replaced."""
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _merge(below[key], above[key])
+    return merged
+
+
+def _read_map(path: Path) -> dict[str, Any]:
+    content = parse_yaml(_read_text(path), str(path))
+    if content is None:
+        raise UserError(f"{path} is empty; a configuration has at least the sections data and training.")
+    if not isinstance(content, dict):
+        kind = "a list" if isinstance(content, list) else "a single value"
+        raise UserError(f"{path} holds {kind}; a configuration is a map of keys such as data: and training:.")
+    return content
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(raw) > MAX_BYTES:
+        raise UserError(
+            f"{path} is larger than {MAX_BYTES // 1024} KiB, which no configuration is; is it the right file?"
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise UserError(f"{path} is UTF-16; save it as UTF-8.") from None
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: byte 0x{raw[error.start]:02x} is not UTF-8; save it as UTF-8.") from None

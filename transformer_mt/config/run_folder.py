@@ -1,0 +1,89 @@
+"""What stands where in the folder of a run. Reading and writing the parts is the business of those who own them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+
+RUNS = "runs"
+STEP_PREFIX = "step_"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """`runs/NAME`: self-contained, translating needs nothing else."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def tokenizers(self) -> Path:
+        return self.path / "tokenizers"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "evaluations"
+
+    def step(self, step: int) -> Path:
+        """The checkpoint of one step."""
+        return self.checkpoints / f"{STEP_PREFIX}{step}"
+
+    @property
+    def average(self) -> Path:
+        """What `tmt average` makes."""
+        return self.checkpoints / "average"
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a whole checkpoint, ascending."""
+        found = []
+        for path in self.checkpoints.glob(f"{STEP_PREFIX}*"):
+            number = path.name.removeprefix(STEP_PREFIX)
+            if number.isdecimal() and (path / MANIFEST).is_file():
+                found.append(int(number))
+        return sorted(found)
+
+    def exists(self) -> bool:
+        """Whether a training has begun here."""
+        return self.config.exists() or self.checkpoints.exists()
+
+
+def newest_run(runs: Path) -> RunFolder:
+    """The run below `runs` with the most recent checkpoint. Raises UserError where there is none."""
+    times = {}
+    for config in runs.glob("*/config.yaml"):
+        run = RunFolder(config.parent)
+        if steps := run.steps():
+            times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
+    if not times:
+        raise UserError(
+            f"There is no trained run in {runs.resolve()}. Train one with `tmt train --config quickstart.yaml`, "
+            "or name one with --run PATH."
+        )
+    return max(times, key=lambda run: times[run])
+
+
+def open_run(path: Path) -> RunFolder:
+    """The run at a path that a user typed. Raises UserError where there is none or it has no checkpoint yet."""
+    run = RunFolder(path)
+    if not run.config.is_file():
+        hint = f"Did you mean {path.parent.parent}?" if path.parent.name == "checkpoints" else ""
+        raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint or 'Give --run runs/NAME.'}")
+    if not run.steps():
+        raise UserError(f"{path} has no checkpoint yet. Train further with `tmt train --resume {path}`.")
+    return run

@@ -1,0 +1,238 @@
+"""Every key that a YAML file may hold, with its type, its default and what is allowed.
+
+One frozen class a section. A key is declared here and nowhere else; rules that need two keys stand in the
+`_check…` methods of the class that can see both. `loading.py` turns what pydantic reports into sentences.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Metric = Literal["nll", "ppl", "bleu", "chrf"]
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
+
+SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
+
+
+class Section(BaseModel):
+    """A frozen section that refuses keys it does not know, nan and infinity, and never converts text to a number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class ColumnsConfig(Section):
+    """Which columns hold the two sides: names, or 1-based numbers for TSV, which has no header."""
+
+    src: str | PositiveInt
+    tgt: str | PositiveInt
+
+
+class SourceConfig(Section):
+    """One place that sentence pairs come from. Exactly one kind of place is named.
+
+    `{src: FILE, tgt: FILE}` are two aligned text files; the others hold both sides.
+    """
+
+    src: str | None = None
+    tgt: str | None = None
+    tsv: str | None = None
+    csv: str | None = None
+    jsonl: str | None = None
+    parquet: str | None = None
+    hub: str | None = None
+    builtin: Literal["en-es"] | None = None
+    config: str | None = None
+    split: str | None = None
+    columns: ColumnsConfig | None = None
+
+    @property
+    def kind(self) -> str:
+        """`text`, or the one of `SOURCE_KINDS` that is set."""
+        return next((kind for kind in SOURCE_KINDS if getattr(self, kind) is not None), "text")
+
+    @model_validator(mode="after")
+    def _check_one_kind(self) -> Self:
+        kinds = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
+        text = self.src is not None or self.tgt is not None
+        if len(kinds) + text != 1:
+            raise ValueError(
+                "name exactly one source: {src: FILE, tgt: FILE}, {tsv: FILE}, {csv: FILE}, {jsonl: FILE}, "
+                "{parquet: FILE}, {hub: NAME, split: SPLIT} or {builtin: en-es, split: SPLIT}"
+            )
+        if text and (self.src is None or self.tgt is None):
+            raise ValueError("two aligned text files need both src and tgt")
+        if text and self.columns is not None:
+            raise ValueError("columns has no meaning for two aligned text files")
+        if self.config is not None and self.kind != "hub":
+            raise ValueError("config belongs to a hub source")
+        if self.kind in ("hub", "builtin") and self.split is None:
+            raise ValueError(f"a {self.kind} source needs a split, for example split: train")
+        if self.split is not None and self.kind not in ("hub", "builtin"):
+            raise ValueError("split belongs to a hub or builtin source")
+        if self.builtin is not None and self.split not in ("train", "validation", "test"):
+            raise ValueError(f"split is {self.split!r}; the built-in corpus has train, validation and test")
+        return self
+
+
+class DataConfig(Section):
+    """Where the sentence pairs come from."""
+
+    src_lang: str = Field(default="src", min_length=1)
+    tgt_lang: str = Field(default="tgt", min_length=1)
+    root: str = Field(default=".", description="Relative paths of the sources start here.")
+    train: list[SourceConfig] = Field(min_length=1)
+    validation: list[SourceConfig] = Field(min_length=1)
+    test: list[SourceConfig] = Field(default_factory=list)
+    columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
+    too_long: Literal["filter", "error"] = Field(
+        default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
+    )
+    cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
+
+
+class TokenizerConfig(Section):
+    """How text becomes tokens."""
+
+    kind: Literal["word", "bpe", "unigram"] = "word"
+    vocab_size: Annotated[int, Field(ge=8)] = Field(default=10000, description="Largest size, special tokens included.")
+    min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
+    joint: bool = Field(default=False, description="One vocabulary for both languages.")
+    lowercase: bool = False
+
+    @model_validator(mode="after")
+    def _check_subwords_have_room(self) -> Self:
+        if self.kind != "word" and self.vocab_size < 300:
+            raise ValueError(
+                f"vocab_size is {self.vocab_size}; {self.kind} starts from 256 bytes and 4 special tokens: "
+                "use 300 or more"
+            )
+        return self
+
+
+class ModelConfig(Section):
+    """The shape of the Transformer."""
+
+    architecture: Literal["encoder_decoder"] = "encoder_decoder"
+    d_model: PositiveInt = 512
+    d_ff: PositiveInt = 2048
+    num_heads: PositiveInt = 8
+    num_encoder_layers: PositiveInt = 6
+    num_decoder_layers: PositiveInt = 6
+    dropout: Probability = 0.1
+    norm_position: Literal["pre", "post"] = "pre"
+    activation: Literal["relu", "gelu"] = "relu"
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    tie_embeddings: Literal["none", "decoder", "all"] = "decoder"
+    bias: bool = True
+    max_len: Annotated[int, Field(ge=2)] = Field(default=512, description="Positions available, EOS counted.")
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"num_heads is {self.num_heads}, which does not divide d_model {self.d_model}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"d_model is {self.d_model}; sinusoidal positions need an even number")
+        return self
+
+
+class TrainingConfig(Section):
+    """Updates, schedule, precision, and how long."""
+
+    max_tokens: PositiveInt = Field(
+        default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
+    )
+    grad_accum: PositiveInt = Field(default=1, description="Micro-batches an update.")
+    max_steps: PositiveInt | None = None
+    max_epochs: PositiveInt | None = None
+    max_minutes: Annotated[float, Field(gt=0)] | None = None
+    label_smoothing: Probability = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] | None = Field(default=1.0, description="null: no clipping.")
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="noam: multiplies the rate.")
+    lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="Peak rate of the other schedules.")
+    warmup_steps: Annotated[int, Field(ge=0)] = 4000
+    adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
+    adam_eps: Annotated[float, Field(gt=0)] = 1e-9
+    precision: Precision = "auto"
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    log_every_steps: PositiveInt = 20
+    checkpoint_every_steps: PositiveInt = 500
+    keep_checkpoints: PositiveInt = 5
+
+    @model_validator(mode="after")
+    def _check_schedule_and_end(self) -> Self:
+        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
+            raise ValueError("nothing ends the training: set max_steps, max_epochs or max_minutes")
+        if self.schedule == "noam" and self.lr is not None:
+            raise ValueError("lr has no meaning under schedule: noam; use factor")
+        if self.schedule == "noam" and self.warmup_steps == 0:
+            raise ValueError("warmup_steps is 0; the noam schedule needs 1 or more")
+        if self.schedule != "noam" and self.lr is None:
+            raise ValueError(f"schedule: {self.schedule} needs lr, its peak rate, for example lr: 0.0005")
+        if self.schedule != "noam" and self.factor != 1.0:
+            raise ValueError(f"factor has no meaning under schedule: {self.schedule}; use lr")
+        if self.schedule == "cosine" and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError("schedule: cosine needs max_steps, and more of them than warmup_steps")
+        return self
+
+
+class ValidationConfig(Section):
+    """How often to look, at what, and when to stop."""
+
+    every_steps: PositiveInt | None = None
+    every_epochs: PositiveInt | None = None
+    num_translated: Annotated[int, Field(ge=0)] = Field(
+        default=500, description="Pairs of the validation split that are really translated; 0: none."
+    )
+    metric: Metric = Field(default="bleu", description="What best and patience go by.")
+    patience: PositiveInt | None = Field(
+        default=None, description="Validations without a better one; null: never stop."
+    )
+
+    @model_validator(mode="after")
+    def _check_when_and_what(self) -> Self:
+        if self.every_steps is not None and self.every_epochs is not None:
+            raise ValueError("set every_steps or every_epochs, not both")
+        if self.metric in ("bleu", "chrf") and self.num_translated == 0:
+            raise ValueError(f"metric: {self.metric} needs translations, and num_translated is 0; use metric: nll")
+        return self
+
+
+class DecodingConfig(Section):
+    """Search."""
+
+    beam_size: PositiveInt = Field(default=4, description="1 runs greedy search.")
+    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    length_norm: Literal["gnmt", "average"] = "gnmt"
+    max_length_ratio: Annotated[float, Field(ge=0)] = 2.0
+    max_length_extra: Annotated[int, Field(ge=1)] = 10
+    allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
+    batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
+    precision: Precision = "fp32"
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    name: Name = Field(description="The run lands in runs/NAME. Default: the name of the YAML file.")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    data: DataConfig
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    training: TrainingConfig
+    validation: ValidationConfig = Field(default_factory=ValidationConfig)
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
+
+    @model_validator(mode="after")
+    def _check_across_sections(self) -> Self:
+        if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
+            raise ValueError("model.tie_embeddings: all needs one vocabulary for both sides; set tokenizer.joint: true")
+        if self.training.max_tokens < self.model.max_len:
+            raise ValueError(
+                f"training.max_tokens is {self.training.max_tokens}, less than model.max_len {self.model.max_len}: "
+                "the longest pair would not fit a batch; raise max_tokens or lower max_len"
+            )
+        return self

@@ -1,0 +1,7 @@
+"""The ids that mean the same in every vocabulary."""
+
+PAD_ID = 0
+UNK_ID = 1
+BOS_ID = 2
+EOS_ID = 3
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")

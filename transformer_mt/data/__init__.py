@@ -1,0 +1,1 @@
+"""Text to batches of ids: sources, corpus, tokenizers, batching. Knows nothing of models."""

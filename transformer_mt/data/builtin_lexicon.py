@@ -1,0 +1,732 @@
+"""The words of the built-in English-Spanish corpus, as tables, and the code that reads them.
+
+The Spanish is that of Spain, with "you" always singular and familiar (tú). Each English word has one translation and
+one gender ("doctor" is always "el médico", "teacher" always "la maestra"), so that a sentence has one translation.
+"""
+
+from typing import NamedTuple
+
+from transformer_mt.data import builtin_morphology as morphology
+
+# A row: English noun, Spanish noun, gender (F: feminine, but "el" because it begins with a stressed a), and where
+# irregular the plurals, "en:" and "es:". A class may be followed by flags: mass (no plural), own (takes "my").
+NOUNS = """
+[child own]
+boy niño m
+girl niña f
+baby bebé m
+[kin own]
+father padre m
+mother madre f
+brother hermano m
+sister hermana f
+son hijo m
+daughter hija f
+grandfather abuelo m
+grandmother abuela f
+uncle tío m
+aunt tía f
+cousin primo m
+friend amigo m
+neighbor vecino m
+[adult]
+man hombre m en:men
+woman mujer f en:women
+teacher maestra f
+student estudiante m
+doctor médico m
+nurse enfermera f
+farmer granjero m
+baker panadero m
+king rey m
+queen reina f
+prince príncipe m
+princess princesa f
+soldier soldado m
+singer cantante f
+dancer bailarina f
+painter pintor m
+writer escritora f
+lawyer abogada f
+engineer ingeniera f
+waiter camarero m
+pilot piloto m
+thief ladrón m en:thieves
+sailor marinero m
+fisherman pescador m en:fishermen
+judge juez m
+tourist turista m
+mayor alcalde m
+gardener jardinero m
+carpenter carpintero m
+actor actor m
+scientist científica f
+artist artista f
+pirate pirata m
+clown payaso m
+magician mago m
+witch bruja f
+fairy hada F
+[pet own]
+dog perro m
+cat gato m
+rabbit conejo m
+puppy cachorro m
+kitten gatito m
+[farm own]
+horse caballo m
+cow vaca f
+pig cerdo m
+goat cabra f
+donkey burro m
+[rodent]
+mouse ratón m en:mice
+squirrel ardilla f
+frog rana f
+turtle tortuga f
+[wild]
+lion león m
+tiger tigre m
+elephant elefante m
+monkey mono m
+bear oso m
+wolf lobo m en:wolves
+fox zorro m
+snake serpiente f
+giraffe jirafa f
+zebra cebra f
+[bird]
+bird pájaro m
+eagle águila F
+owl búho m
+parrot loro m
+pigeon paloma f
+[poultry]
+hen gallina f
+duck pato m
+swan cisne m
+[insect]
+butterfly mariposa f
+bee abeja f
+[fruit own]
+apple manzana f
+orange naranja f
+banana plátano m
+pear pera f
+strawberry fresa f
+cherry cereza f
+lemon limón m
+melon melón m
+[vegetable own]
+tomato tomate m
+potato patata f
+carrot zanahoria f
+onion cebolla f
+mushroom hongo m
+pumpkin calabaza f
+[dish own]
+egg huevo m
+sausage salchicha f
+[cooked mass own]
+meat carne f
+rice arroz m
+soup sopa f
+[baked own]
+cake pastel m
+cookie galleta f
+pizza pizza f
+[bread mass own]
+bread pan m
+[cold own]
+sandwich bocadillo m
+salad ensalada f
+[spread mass own]
+cheese queso m
+honey miel f
+butter mantequilla f
+chocolate chocolate m
+ham jamón m
+[drink mass own]
+milk leche f
+water agua F
+juice zumo m
+lemonade limonada f
+[grownup mass own]
+tea té m
+coffee café m
+wine vino m
+[cloth own]
+shirt camisa f
+dress vestido m
+coat abrigo m
+hat sombrero m
+shoe zapato m
+skirt falda f
+jacket chaqueta f
+scarf bufanda f en:scarves
+glove guante m
+sock calcetín m
+boot bota f
+[jewel own]
+ring anillo m
+necklace collar m
+crown corona f
+[text own]
+book libro m
+letter carta f
+poem poema m
+story cuento m
+novel novela f
+message mensaje m
+[press own]
+newspaper periódico m
+magazine revista f
+dictionary diccionario m
+[tune own]
+song canción f
+[container own]
+box caja f
+bag bolsa f
+basket cesta f
+suitcase maleta f
+[vessel own]
+bottle botella f
+cup taza f
+glass vaso m
+bowl cuenco m
+[tableware own]
+plate plato m
+spoon cuchara f
+fork tenedor m
+knife cuchillo m en:knives
+[fragile own]
+mirror espejo m
+vase jarrón m
+[light own]
+lamp lámpara f
+candle vela f
+[device own]
+computer ordenador m
+phone teléfono m
+camera cámara f
+radio radio f
+clock reloj m
+[small own]
+key llave f
+coin moneda f
+umbrella paraguas m es:paraguas
+gift regalo m
+towel toalla f
+blanket manta f
+photo foto f
+map mapa m
+[writing own]
+pencil lápiz m
+pen bolígrafo m
+notebook cuaderno m
+[toy own]
+toy juguete m
+doll muñeca f
+ball pelota f
+kite cometa f
+[tool own]
+ladder escalera f
+hammer martillo m
+axe hacha F
+rope cuerda f
+sword espada f
+[instrument own]
+guitar guitarra f
+piano piano m
+violin violín m
+flute flauta f
+drum tambor m
+harp arpa F
+[surface own]
+table mesa f
+desk escritorio m
+shelf estante m en:shelves
+[seat own]
+chair silla f
+sofa sofá m
+bench banco m
+bed cama f
+[furniture own]
+wardrobe armario m
+carpet alfombra f
+[opening]
+door puerta f
+window ventana f
+[wheels own]
+car coche m
+truck camión m
+[bicycle own]
+bicycle bicicleta f
+[transport]
+bus autobús m
+train tren m
+plane avión m
+[boat own]
+boat barco m
+[room own]
+kitchen cocina f
+bathroom baño m
+bedroom dormitorio m
+office oficina f
+garage garaje m
+[home own]
+house casa f
+[building]
+school escuela f
+hospital hospital m
+church iglesia f
+library biblioteca f
+museum museo m
+theater teatro m
+restaurant restaurante m
+hotel hotel m
+castle castillo m
+palace palacio m
+factory fábrica f
+[structure]
+tower torre f
+bridge puente m
+wall muro m
+[shop]
+market mercado m
+shop tienda f
+bakery panadería f
+pharmacy farmacia f
+[hub]
+station estación f
+airport aeropuerto m
+[town]
+city ciudad f
+village pueblo m
+[open]
+park parque m
+garden jardín m
+square plaza f
+forest bosque m
+field campo m
+valley valle m
+[ground]
+beach playa f
+island isla f
+mountain montaña f
+hill colina f
+[waters]
+river río m
+lake lago m
+[tree]
+tree árbol m
+[flower own]
+flower flor f
+rose rosa f
+[mineral]
+stone piedra f
+[heaven unique]
+sun sol m
+moon luna f
+[star]
+star estrella f
+[contest]
+race carrera f
+prize premio m
+medal medalla f
+[show]
+concert concierto m
+movie película f
+class clase f
+[thought own]
+problem problema m
+idea idea f
+lesson lección f
+exercise ejercicio m
+[answer own]
+question pregunta f
+answer respuesta f
+[account own]
+bill cuenta f
+"""
+
+GROUPS = {
+    "person": "child kin adult",
+    "grown": "kin adult",
+    "animal": "pet farm rodent wild bird poultry",
+    "beast": "pet farm wild",
+    "food": "fruit vegetable dish cooked baked bread cold spread",
+    "meal": "fruit dish cooked baked bread cold spread",
+    "clothes": "cloth jewel",
+    "thing": "clothes text press container vessel tableware device small writing toy",
+    "belonging": "cloth text container small writing toy jewel",
+    "goods": "thing food drink light instrument tool",
+    "furnishing": "surface seat furniture",
+    "indoors": "kitchen bathroom bedroom office garage house school hospital library hotel",
+    "living": "kitchen bedroom house garden park restaurant",
+    "outdoors": "park garden square forest field beach",
+    "trade": "market shop bakery station airport city village",
+    "public": "school hospital church library museum theater restaurant hotel castle palace factory",
+    "destination": "home public shop hub town park beach island river lake forest mountain",
+    "landmark": "home public hub shop bridge tower river lake tree",
+}
+
+# A row: English (with its irregular past after a colon) | Spanish infinitive | subjects | objects | places | flags.
+# Spanish may end in "+a", "+de", "+en": the preposition of the object. Flags: state (no -ing form; the past is the
+# Spanish imperfect), still (no -ing form), plain (no personal a before animals), order (serves as an imperative).
+TRANSITIVE = """
+eat:ate | comer | person | meal | living | order
+eat:ate | comer | pet rodent farm | apple carrot bread cheese meat | garden |
+drink:drank | beber | grown | drink grownup | living | order
+drink:drank | beber | child | drink | living |
+drink:drank | beber | pet farm wild | water milk | garden forest |
+cook | cocinar | grown | vegetable dish cooked | kitchen restaurant garden | order
+cut:cut | cortar | grown | fruit vegetable baked bread spread rope | kitchen garden |
+taste | probar | person | meal | kitchen restaurant market | order still
+order | pedir | grown | meal drink grownup | restaurant hotel |
+prepare | preparar | grown | meal drink grownup lesson | kitchen | order
+make:made | hacer | grown | baked bread cold juice lemonade dress toy | kitchen |
+buy:bought | comprar | person | goods bicycle horse furnishing flower | trade | plain order
+sell:sold | vender | grown | goods wheels bicycle farm house boat furnishing flower | trade | plain order
+wash | lavar | grown | cloth vessel tableware fruit vegetable wheels pet | garden kitchen | order
+clean | limpiar | grown | room furnishing opening fragile device wheels house |  | order
+paint | pintar | grown | home structure opening seat surface toy boat flower | garden | plain
+draw:drew | dibujar | child artist painter friend | animal insect tree flower house castle map boat star | school park garden | plain
+read:read | leer | person | text press | library park kitchen garden bedroom train | order
+write:wrote | escribir | person | text song | library kitchen office bedroom | order
+open | abrir | person | opening container bottle wardrobe gift letter umbrella |  | order still
+close | cerrar | person | opening container bottle wardrobe umbrella book |  | order still
+break:broke | romper | person | vessel plate fragile window toy clock |  | still
+repair | reparar | grown | device wheels bicycle boat seat surface toy instrument | garage | order
+build:built | construir | grown | home public structure boat | city village |
+find:found | encontrar | person | thing pet insect instrument tool | outdoors indoors | still
+lose:lost | perder | person | small belonging ring | trade park beach | still
+look for | buscar | person | thing person pet | outdoors indoors |
+hide:hid | esconder | person | gift coin key letter jewel text box | garden bedroom | order
+carry | llevar | person | container ladder basket gift |  | still
+wear:wore | llevar | person | clothes |  |
+use | usar | grown | tool device writing towel tableware umbrella dictionary |  | order
+need | necesitar | person | tool device cloth writing container key blanket umbrella towel map |  | state plain
+want | querer | person | meal toy cloth bicycle gift instrument |  | state plain
+have:had | tener | person | goods pet farm bicycle wheels kin idea problem question answer |  | state plain
+see:saw | ver | person | person animal insect star heaven transport boat movie home public | outdoors trade | still
+see:saw | ver | pet wild bird | person animal insect | forest garden park |
+watch | mirar | person | animal heaven star boat photo map child | outdoors |
+hear:heard | oír | person | tune bird wild dog radio message instrument | garden bedroom forest | still
+listen to | escuchar | person | tune radio kin teacher singer mayor bird judge | kitchen bedroom garden | order
+visit | visitar | person | kin home public town island | |
+help | ayudar+a | person | person |  | order
+call | llamar+a | person | kin adult |  | order
+greet | saludar | person | person | trade park |
+know:knew | conocer | person | kin adult town song museum island story hotel |  | state
+invite | invitar | grown | kin adult |  | order
+hug | abrazar | person | kin child pet | station airport park | still
+wait for | esperar | person | kin transport friend doctor waiter letter | station airport park |
+follow | seguir | person pet wild | person animal | forest park | order
+protect | proteger | grown | child animal house palace castle town tree |  |
+remember | recordar | person | kin tune text lesson answer house island |  | state
+forget:forgot | olvidar | person | tune belonging lesson answer |  | still
+love | amar | person | kin town | | state
+respect | respetar | person | kin adult |  | state
+admire | admirar | person | adult tree flower castle palace museum | | state
+chase | perseguir | dog cat pet wild fox wolf | animal thief | garden field forest |
+bite:bit | morder | dog puppy snake wolf horse monkey | person animal | garden forest | still
+feed:fed | alimentar | person | pet farm poultry baby elephant monkey | garden field |
+catch:caught | atrapar | child cat fox owl eagle | rodent insect rabbit bird ball | garden field | still
+drive:drove | conducir | grown | wheels bus | city |
+steal:stole | robar | thief pirate fox monkey witch | jewel coin car bicycle gift cake bread bag sword | palace castle market museum | plain
+send:sent | enviar | person | text gift photo |  | order
+bring:brought | traer | person | meal drink grownup belonging blanket |  |
+throw:threw | lanzar | person | ball stone | park garden beach |
+plant | plantar | grown | tree flower vegetable strawberry | garden field park |
+pick | recoger | person | fruit flower vegetable | garden field | order
+choose:chose | elegir | person | cloth jewel meal toy text movie gift | shop market |
+count | contar | person | coin star sock egg book | |
+sing:sang | cantar | person | song | theater church school park garden | order
+play | tocar | person | instrument | theater school garden | order
+win:won | ganar | person | contest |  |
+study | estudiar | person | lesson problem map dictionary poem | school library bedroom | order
+learn | aprender | person | lesson song poem | school |
+explain | explicar | grown | thought answer poem message | school | order
+understand:understood | entender | person | thought answer poem message |  | state
+solve | resolver | person | problem exercise |  | order
+pay:paid | pagar | grown | bill | restaurant hotel market | order
+fill | llenar | person | vessel container |  | order
+move | mover | grown | furnishing container ladder piano |  | order
+lift | levantar | grown | container seat stone table | | still
+turn on | encender | person | light radio computer | bedroom kitchen office | order still
+turn off | apagar | person | light radio computer phone | bedroom kitchen office | order still
+burn | quemar | grown | letter map rope photo meat bread | garden kitchen |
+touch | tocar | child | wall drum animal vase water stone | | still
+push | empujar | person | door bicycle wheels seat wardrobe | garage | still
+enter:entered | entrar+en | person | home public shop room castle forest | | still
+"""
+
+# The same columns. More flags: to (the place is a destination), with (may have a companion), fast and well (which
+# adverbs of manner fit), time (the hour fits).
+INTRANSITIVE = """
+sit:sat | sentarse | person pet | | seat | still
+wake up:woke up | despertarse | person | | | still time
+get up:got up | levantarse | person | | | still time
+go to bed:went to bed | acostarse | person | | | still time
+get dressed:got dressed | vestirse | person | | bedroom bathroom | still
+sleep:slept | dormir | person pet farm rodent wild | | house bedroom garden garage hotel forest | with
+rest | descansar | person pet farm wild | | living beach forest | with
+run:ran | correr | person pet farm wild | | outdoors | with fast
+walk | caminar | person pet farm wild | | outdoors city village | with fast
+swim:swam | nadar | person poultry turtle frog | | waters | with fast
+jump | saltar | child pet frog monkey squirrel rodent | | outdoors | fast
+fly:flew | volar | bird insect plane | | | fast
+sing:sang | cantar | person bird | | garden park church theater bathroom | with well
+dance | bailar | person | | square park theater kitchen | with well
+cry | llorar | child kin princess | | bedroom kitchen school park |
+smile | sonreír | person | | |
+work | trabajar | grown | | office factory hospital school library market restaurant garden field | with well
+play | jugar | child pet | | park garden square school beach bedroom | with
+arrive | llegar | person transport | | | still time
+go:went | ir | person | | destination | still to
+come:came | venir | person | | house office village city school | still to
+return | volver | person | | destination | still to
+travel | viajar | grown tourist | | town island mountain beach | to with
+live | vivir | kin adult | | house city village castle palace island hotel | state with
+stay | quedarse | person pet | | house hotel hospital kitchen village | still with
+fall:fell | caerse | child vessel plate clock book | | | still
+hide:hid | esconderse | child pet rodent thief | | forest garden wardrobe kitchen | still
+talk | hablar | person | | kitchen office park garden restaurant | with
+wait | esperar | person | | station airport office park | with
+shine:shone | brillar | heaven star lamp ring crown | | |
+grow:grew | crecer | tree flower vegetable | | garden field |
+depart | salir | transport boat | | | still time
+start | empezar | show race | | | still time
+end | terminar | show race | | | still time
+bark | ladrar | dog puppy | | garden park |
+stop | detenerse | wheels transport | | | still
+"""
+
+# Verb with a thing and a person: "gave the book to the girl", "le dio el libro a la niña".
+DATIVE = """
+give:gave | dar | person | belonging fruit cookie flower
+show | mostrar | person | belonging text device photo
+lend:lent | prestar | person | text press umbrella writing bicycle camera coat guitar
+send:sent | enviar | person | letter message gift photo
+bring:brought | traer | person | gift drink blanket book chair cake
+sell:sold | vender | farmer baker neighbor man woman uncle | fruit bread cheese horse egg cake car bicycle house
+read:read | leer | grown | text newspaper
+explain | explicar | grown | lesson problem exercise idea
+"""
+
+# Verb with a thing and the place where it comes to be.
+PLACING = """
+put:put | poner | person | small text vessel tableware writing press fruit
+leave:left | dejar | person | small text press cloth container
+find:found | encontrar | person | small text cloth writing jewel
+hide:hid | esconder | person | jewel letter coin key gift
+"""
+
+# English, Spanish, copula (s: ser, e: estar, -: never after "be"), classes of nouns, c: has a comparative in -er
+ADJECTIVE = """
+red rojo s color
+black negro s color beast
+white blanco s color beast
+yellow amarillo s color
+green verde s color
+blue azul s color
+brown marrón s color beast
+gray gris s color beast
+big grande s size c
+small pequeño s size c
+old viejo s size c
+new nuevo s new c
+expensive caro s price
+cheap barato s price c
+beautiful hermoso s pretty
+tall alto s person structure tree c
+short bajo s person c
+young joven s person c
+strong fuerte s person beast c
+thin delgado s person c
+rich rico s adult kin c
+poor pobre s adult
+kind amable s person c
+famous famoso s adult museum song book movie
+clever listo s person c
+brave valiente s person c
+honest honrado s person
+funny gracioso s person story clown movie c
+serious serio s person problem
+elegant elegante s adult clothes hotel restaurant
+shy tímido s child kin
+patient paciente s person
+lazy perezoso s person pet
+wild salvaje - beast bird
+fast rápido s horse transport wheels boat rabbit bicycle c
+dangerous peligroso s wild waters forest mountain idea
+gentle manso s farm pet elephant
+fat gordo s pet farm king c
+tired cansado e person beast
+sad triste e person
+happy feliz e person
+sick enfermo e person pet
+busy ocupado e adult kin
+angry enfadado e person
+nervous nervioso e person
+alone solo e child kin p
+worried preocupado e person
+surprised sorprendido e person
+delicious delicioso s food
+fresh fresco s fruit vegetable bread milk juice
+sweet dulce s fruit cake cookie honey
+hot caliente e cooked drinkhot pizza
+cold frío e drinkable soup
+empty vacío e vessel container room wardrobe
+full lleno e vessel container
+dirty sucio e cloth vessel tableware wheels room opening
+broken roto e vessel fragile device toy seat
+open abierto e opening shop container museum
+closed cerrado e opening shop container museum
+heavy pesado s container furnishing ladder stone hammer piano c
+light ligero s container bicycle cloth c
+long largo s text song bridge river class rope c
+interesting interesante s text press museum city lesson movie idea
+boring aburrido s text press class movie concert
+difficult difícil s thought answer song
+easy fácil s thought c
+important importante s letter message lesson idea question answer
+quiet tranquilo s open beach island town library c
+modern moderno s public device home
+ancient antiguo s castle palace church bridge tower wall jewel
+dark oscuro s room forest castle c
+wide ancho s river bridge bed c
+deep profundo s waters c
+round redondo s table mirror box tower
+useful útil s tool device dictionary map
+wooden de_madera - furnishing toy box bridge door ladder spoon
+golden dorado - jewel key cup
+silver de_plata - jewel coin spoon medal
+"""
+
+ADJECTIVE_GROUPS = {
+    "color": "cloth container vessel toy wheels bicycle opening seat boat writing umbrella flower house",
+    "size": "animal home public furnishing container structure tree boat tool town",
+    "new": "cloth thing device wheels bicycle furnishing house bridge song movie",
+    "price": "cloth jewel device wheels bicycle furnishing instrument hotel restaurant camera",
+    "pretty": "clothes flower home island beach city princess queen butterfly song horse castle bird",
+    "drinkhot": "tea coffee milk water",
+    "drinkable": "drink tea coffee",
+}
+
+NAMES = (
+    ("Ana", "f"), ("Pedro", "m"), ("Elena", "f"), ("Carlos", "m"), ("Isabel", "f"), ("Pablo", "m"), ("Marta", "f"),
+    ("Luis", "m"), ("Rosa", "f"), ("Diego", "m"), ("Carmen", "f"), ("Hugo", "m"),
+)  # fmt: skip
+
+NUMBERS = (
+    ("two", "dos"), ("three", "tres"), ("four", "cuatro"), ("five", "cinco"), ("six", "seis"), ("seven", "siete"),
+    ("eight", "ocho"), ("nine", "nueve"), ("ten", "diez"), ("eleven", "once"), ("twelve", "doce"),
+)  # fmt: skip
+
+
+class Noun(NamedTuple):
+    """A noun of both languages; `gender` is "m" or "f", `stressed_a` makes the singular article "el" all the same."""
+
+    en: str
+    es: str
+    en_plural: str
+    es_plural: str
+    gender: str
+    stressed_a: bool
+    kind: str
+    flags: frozenset[str]
+
+
+class Verb(NamedTuple):
+    """A verb of both languages with the nouns that it goes with; `en` is also its lemma, particle included."""
+
+    en: str
+    past: str
+    es: str
+    preposition: str
+    subjects: tuple[str, ...]
+    objects: tuple[str, ...]
+    places: tuple[str, ...]
+    flags: frozenset[str]
+
+
+class Adjective(NamedTuple):
+    """An adjective with its copula: "s" (ser), "e" (estar), "-" (never predicative)."""
+
+    en: str
+    es: str
+    copula: str
+    nouns: frozenset[str]
+    flags: frozenset[str]
+
+
+def _rows(table: str) -> list[str]:
+    return [line for line in table.strip().split("\n") if line]
+
+
+def _read_nouns() -> dict[str, Noun]:
+    nouns, kind, flags = {}, "", frozenset()
+    for row in _rows(NOUNS):
+        if row.startswith("["):
+            kind, *rest = row.strip("[]").split()
+            flags = frozenset(rest)
+            continue
+        en, es, gender, *irregular = row.split()
+        plurals = dict(item.split(":") for item in irregular)
+        nouns[en] = Noun(
+            en, es, plurals.get("en") or morphology.add_s(en), plurals.get("es") or morphology.spanish_plural(es),
+            gender.lower(), gender == "F", kind, flags,
+        )  # fmt: skip
+    return nouns
+
+
+BY_ENGLISH = _read_nouns()
+
+
+def nouns_of(tokens: str) -> tuple[str, ...]:
+    """The nouns that a cell of a table names by groups, classes and single nouns, each once, in order."""
+    found: dict[str, None] = {}
+    for token in tokens.split():
+        group = GROUPS.get(token) or ADJECTIVE_GROUPS.get(token)
+        members = nouns_of(group) if group else tuple(n.en for n in BY_ENGLISH.values() if n.kind == token)
+        if not members and token not in BY_ENGLISH:
+            raise AssertionError(f"no noun, class or group is called {token!r}")
+        found.update(dict.fromkeys(members or (token,)))
+    return tuple(found)
+
+
+def _read_verbs(table: str) -> tuple[Verb, ...]:
+    verbs = []
+    for row in _rows(table):
+        en, es, subjects, objects, places, flags = ([cell.strip() for cell in row.split("|")] + ["", "", ""])[:6]
+        base, _, past = en.partition(":")
+        if not past:
+            first, _, particle = base.partition(" ")
+            past = f"{morphology.english_past(first)} {particle}".strip()
+        infinitive, _, preposition = es.partition("+")
+        verbs.append(
+            Verb(
+                base, past, infinitive, preposition, nouns_of(subjects), nouns_of(objects), nouns_of(places),
+                frozenset(flags.split()),
+            )
+        )  # fmt: skip
+    return tuple(verbs)
+
+
+def _read_adjectives() -> tuple[Adjective, ...]:
+    adjectives = []
+    for row in _rows(ADJECTIVE):
+        en, es, copula, *cells = row.split()
+        flags = frozenset(cell for cell in cells if len(cell) == 1)
+        nouns = frozenset(nouns_of(" ".join(cell for cell in cells if len(cell) > 1)))
+        adjectives.append(Adjective(en, es.replace("_", " "), copula, nouns, flags))
+    return tuple(adjectives)
+
+
+TRANSITIVES = _read_verbs(TRANSITIVE)
+INTRANSITIVES = _read_verbs(INTRANSITIVE)
+DATIVES = _read_verbs(DATIVE)
+PLACINGS = _read_verbs(PLACING)
+ADJECTIVES = _read_adjectives()

@@ -1,0 +1,158 @@
+"""Arrow tables on disk, each made once and afterwards only mapped into memory.
+
+An entry is a folder named by a key of everything that its content depends on. It is written beside its final name and
+renamed when whole, so a kill leaves nothing that could be taken for an entry. Two processes may make one at once.
+"""
+
+import errno
+import json
+import logging
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_mt.config.schema import DataConfig
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+TABLE = "data.arrow"
+META = "meta.json"
+TEMPORARY = ".tmp-"
+STALE_SECONDS = 24 * 3600
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+LOGGER = logging.getLogger(__name__)
+
+Counts = dict[str, int]
+
+
+def cache_folder(data: DataConfig) -> Path:
+    """`data.cache_dir`, else `transformer_mt` in the user's cache folder (`XDG_CACHE_HOME` wins on every platform)."""
+    if "\0" in (data.cache_dir or ""):
+        raise UserError(f"data.cache_dir is {data.cache_dir!r}: no path holds a NUL character. Take it out.")
+    if data.cache_dir is None and os.path.isabs(xdg := os.environ.get("XDG_CACHE_HOME", "")):
+        return Path(xdg) / "transformer_mt"
+    try:
+        if data.cache_dir is not None:
+            return Path(data.cache_dir).expanduser()
+        if sys.platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "transformer_mt"
+        caches = Path("Library", "Caches") if sys.platform == "darwin" else Path(".cache")
+        return Path.home() / caches / "transformer_mt"
+    except RuntimeError as error:
+        raise UserError(f"The cache folder has no place: {error} Set data.cache_dir to a folder.") from None
+
+
+def cached_table(entry: Path, write: Callable[[Path], Counts]) -> tuple["Dataset", Counts]:
+    """The table of the folder `entry`, mapped into memory, and what `write` returned when it was made.
+
+    Where there is no entry, `write` is given the path at which to write an Arrow stream; it returns counts to be
+    kept, `num_rows` among them. A damaged entry is made again, with a warning.
+    """
+    for _ in range(3):  # a second round follows a first writing, a third a race with another process
+        with cache_errors(entry):
+            found = _load(entry)
+            if found is not None:
+                return found
+            _store(entry, write)
+    raise UserError(f"The cache entry {entry} cannot be read back. Delete this folder and try again.")
+
+
+def _load(entry: Path) -> tuple["Dataset", Counts] | None:
+    """The entry, or None where there is none; a damaged one is removed."""
+    import pyarrow as pa
+    from datasets import Dataset
+
+    if not os.path.lexists(entry):
+        return None
+    table = entry / TABLE
+    try:
+        meta = json.loads((entry / META).read_bytes())
+        if table.stat().st_size != meta["num_bytes"]:
+            raise ValueError(f"{table.stat().st_size} bytes instead of {meta['num_bytes']}")
+        dataset = Dataset.from_file(str(table))
+        if len(dataset) != meta["counts"]["num_rows"]:
+            raise ValueError(f"{len(dataset)} rows instead of {meta['counts']['num_rows']}")
+        return dataset, meta["counts"]
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        LOGGER.warning("The cache entry %s is damaged (%s) and is made again.", entry, error)
+    try:
+        _remove(entry)
+    except FileNotFoundError:  # another process was quicker
+        pass
+    except OSError as error:
+        raise UserError(
+            f"The cache entry {entry} is damaged and cannot be removed: {error.strerror or error}. Delete this folder."
+        ) from error
+    return None
+
+
+def _remove(entry: Path) -> None:
+    """Takes the entry away in one step, then deletes it."""
+    rubbish = _temporary(entry)
+    os.rename(entry, rubbish)
+    if rubbish.is_dir() and not rubbish.is_symlink():
+        shutil.rmtree(rubbish, ignore_errors=True)
+    else:
+        rubbish.unlink(missing_ok=True)
+
+
+def _store(entry: Path, write: Callable[[Path], Counts]) -> None:
+    temporary = make_temporary_folder(entry)
+    try:
+        counts = write(temporary / TABLE)
+        meta = {"num_bytes": (temporary / TABLE).stat().st_size, "counts": counts}
+        (temporary / META).write_text(json.dumps(meta), encoding="utf-8")
+        for name in (TABLE, META):
+            with (temporary / name).open("rb+") as file:
+                os.fsync(file.fileno())
+        try:
+            os.rename(temporary, entry)
+        except OSError:
+            if not entry.exists():  # else another process has made the same entry meanwhile
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def make_temporary_folder(entry: Path) -> Path:
+    """A new folder beside `entry`, after sweeping away those that killed processes left there a day ago."""
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        for left in entry.parent.glob(f"*{TEMPORARY}*"):
+            newest = max((path.lstat().st_mtime for path in [left, *left.rglob("*")]), default=0.0)
+            if time.time() - newest > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+    except FileNotFoundError:  # another process sweeps too
+        pass
+    temporary = _temporary(entry)
+    temporary.mkdir()
+    return temporary
+
+
+def _temporary(entry: Path) -> Path:
+    return entry.with_name(f"{entry.name}{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}")
+
+
+@contextmanager
+def cache_errors(entry: Path) -> Iterator[None]:
+    """Turns what the system says while the body writes `entry` or beside it into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise UserError(
+                f"There is no room for the cache entry {entry}: {error.strerror or error}. "
+                "Free some space, or set data.cache_dir to a folder on another disk."
+            ) from error
+        raise UserError(
+            f"The cache folder {entry.parent} cannot be written: {error.strerror or error}. "
+            "Set data.cache_dir to a folder that can."
+        ) from error

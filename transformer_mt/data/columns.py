@@ -1,0 +1,88 @@
+"""A sentence pair as it was read, and which columns of a table hold its two sides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.errors import UserError
+
+NESTED = "translation"  # the column in which hub data sets keep {"en": ..., "es": ...}
+
+
+@dataclass(frozen=True, slots=True)
+class RawPair:
+    """Both sides as they stand in the source, and the 1-based line or row at which they stand."""
+
+    src: str
+    tgt: str
+    line: int
+
+
+class Columns(NamedTuple):
+    """The names of the two columns, and whether they are inside the column `translation`."""
+
+    src: str
+    tgt: str
+    nested: bool
+
+
+def column_choices(source: SourceConfig, data: DataConfig) -> list[tuple[str, str]]:
+    """The pairs of column names to try, in order: those that are set, else the language codes, else src and tgt."""
+    columns = source.columns or data.columns
+    if columns is None:
+        return list(dict.fromkeys([(data.src_lang, data.tgt_lang), ("src", "tgt")]))
+    if isinstance(columns.src, int) or isinstance(columns.tgt, int):
+        raise UserError(
+            f"columns is {{src: {columns.src}, tgt: {columns.tgt}}}, but a {source.kind} source has names for its "
+            "columns. Give the names, in quotes if they are digits."
+        )
+    return [(columns.src, columns.tgt)]
+
+
+def column_numbers(source: SourceConfig, data: DataConfig) -> tuple[int, int]:
+    """The 1-based columns of a TSV file: those that are set, else 1 and 2."""
+    columns = source.columns or data.columns
+    if columns is None:
+        return 1, 2
+    if isinstance(columns.src, str) or isinstance(columns.tgt, str):
+        raise UserError(
+            f"columns is {{src: {columns.src}, tgt: {columns.tgt}}}, but a TSV file has no header. "
+            "Give this source numbers from 1, for example columns: {src: 1, tgt: 2}."
+        )
+    return columns.src, columns.tgt
+
+
+def choose_columns(
+    choices: Sequence[tuple[str, str]], names: Sequence[str], nested: Sequence[str], place: str
+) -> Columns:
+    """The first of `choices` that exists among `names`, or else among `nested`, the names inside `translation`.
+
+    Raises `UserError` naming `place` and the columns that exist.
+    """
+    for level in (names, nested):
+        for src, tgt in choices:
+            if src in level and tgt in level:
+                for name in (src, tgt):
+                    if level.count(name) > 1:
+                        raise UserError(f"{place}: two columns are named {name}. Rename one of them.")
+                return Columns(src, tgt, level is nested)
+    wanted = ", nor ".join(" and ".join(dict.fromkeys(choice)) for choice in choices)
+    inside = f", and {NESTED} holds {', '.join(nested)}" if nested else ""
+    raise UserError(
+        f"{place}: no columns {wanted}; the columns that exist are {', '.join(map(str, names)) or 'none'}{inside}. "
+        "Name the two that hold the text, for example columns: {src: english, tgt: spanish}."
+    )
+
+
+def as_text(value: object, column: str, place: str) -> str:
+    """The text of a cell; null is a blank side. Raises `UserError` for anything else."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    kind = type(value).__name__
+    raise UserError(
+        f"{place}: column {column} holds a value of type {kind}, not text. "
+        "Name the columns that hold the text with columns: {src: ..., tgt: ...}, or write this one as text."
+    )

@@ -1,0 +1,156 @@
+"""The sources of a split joined into one memory-mapped table of sentence pairs, cached by content."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.data.cache import Counts, cache_folder, cached_table
+from transformer_mt.data.columns import RawPair, column_choices, column_numbers
+from transformer_mt.data.files import open_bytes, source_path
+from transformer_mt.data.sources import describe, read_pairs, source_files
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["Corpus", "cache_folder", "load_corpus"]
+
+FORMAT_VERSION = 1  # raise it whenever the same sources would give another table
+CHUNK_PAIRS = 10_000
+CHUNK_CHARACTERS = 2**24
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentence pairs, raw, in the order of their sources.
+
+    `dataset` has the columns src, tgt (text), line (1-based in its source) and source (index into `descriptions`).
+    `num_read` counts the pairs that were there, `num_blank` those of them that were dropped for a blank side.
+    `fingerprint` is equal for two corpora exactly when content and settings are.
+    """
+
+    dataset: "Dataset"
+    num_read: int
+    num_blank: int
+    fingerprint: str
+    descriptions: list[str]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def where(self, row: int) -> str:
+        """Where the pair `row` stands: `file.en / file.de, line 17`."""
+        pair = self.dataset[row]
+        return f"{self.descriptions[pair['source']]}, line {pair['line']}"
+
+
+def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
+    """Reads the sources, or maps into memory what an earlier call made of the same content.
+
+    A pair with a side that is blank (white space only) is dropped as a pair. Raises `UserError` for a source that
+    cannot be read, for line counts that differ, and for a corpus without a single pair.
+    """
+    key = _corpus_key(sources, data)
+    entry = cache_folder(data) / "corpora" / key
+
+    def write(path: Path) -> Counts:
+        counts = _write_pairs(path, sources, data)
+        if _corpus_key(sources, data) != key:
+            names = ", ".join(describe(source, data) for source in sources)
+            raise UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
+        return counts
+
+    dataset, counts = cached_table(entry, write)
+    descriptions = [describe(source, data) for source in sources]
+    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, descriptions)
+
+
+def _corpus_key(sources: list[SourceConfig], data: DataConfig) -> str:
+    """A hash of the content and of every setting that says how to read it; not of paths or times."""
+    parts = [FORMAT_VERSION, [_source_key(source, data) for source in sources]]
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+
+
+def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
+    files = source_files(source, data)
+    digests = [_file_digest(path) for path in files]
+    if source.kind == "text":
+        return ["text", digests]
+    if source.kind == "tsv":
+        return ["tsv", column_numbers(source, data), digests]
+    if not files:
+        return ["pairs", _pairs_digest(read_pairs(source, data))]
+    choices = column_choices(source, data)
+    if source.kind == "hub":  # the names say which split a file belongs to
+        names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
+        return ["hub", choices, source.config, source.split, names, digests]
+    return [source.kind, choices, digests]
+
+
+def _file_digest(path: Path) -> str:
+    with open_bytes(path) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def _pairs_digest(pairs: Iterator[RawPair]) -> str:
+    digest = hashlib.blake2b(digest_size=20)
+    for pair in pairs:
+        for side in (pair.src.encode(), pair.tgt.encode()):
+            digest.update(len(side).to_bytes(8, "little") + side)
+    return digest.hexdigest()
+
+
+def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> Counts:
+    """Writes the pairs without a blank side as an Arrow stream. Raises `UserError` where none is left."""
+    import pyarrow as pa
+
+    schema = pa.schema([("src", pa.string()), ("tgt", pa.string()), ("line", pa.int64()), ("source", pa.int32())])
+    num_read = num_rows = 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+        for index, source in enumerate(sources):
+            for chunk in _chunks(_with_bar(source, data)):
+                kept = [pair for pair in chunk if pair.src.strip() and pair.tgt.strip()]
+                num_read += len(chunk)
+                num_rows += len(kept)
+                if not kept:
+                    continue
+                columns = [
+                    [pair.src for pair in kept],
+                    [pair.tgt for pair in kept],
+                    [pair.line for pair in kept],
+                    [index] * len(kept),
+                ]
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+    if not num_rows:
+        names = ", ".join(describe(source, data) for source in sources)
+        found = f"all {num_read:,} pairs have a blank side" if num_read else "there is not a single line"
+        raise UserError(f"The corpus {names} is empty: {found}. Check that these are the files you mean.")
+    return {"num_rows": num_rows, "num_read": num_read, "num_blank": num_read - num_rows}
+
+
+def _with_bar(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
+    """The pairs, with a progress bar where standard error is a terminal."""
+    from tqdm import tqdm
+
+    pairs = read_pairs(source, data)
+    yield from tqdm(pairs, desc=f"Reading {describe(source, data)}", unit=" pairs", leave=False, disable=None)
+
+
+def _chunks(pairs: Iterator[RawPair]) -> Iterator[list[RawPair]]:
+    """Lists of pairs, bounded in number and in characters, so that memory stays constant."""
+    chunk: list[RawPair] = []
+    num_characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        num_characters += len(pair.src) + len(pair.tgt)
+        if len(chunk) == CHUNK_PAIRS or num_characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, num_characters = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,107 @@
+"""Bytes on disk to lines of text, with an error that names the file and the line for everything that can go wrong.
+
+A line ends at `\\n` or `\\r\\n` and nowhere else: a lone `\\r`, U+0085, U+2028, form feed and NUL are text.
+"""
+
+import gzip
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from transformer_mt.config.schema import DataConfig
+from transformer_mt.errors import UserError
+
+UTF8_BOM = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def source_path(name: str, data: DataConfig) -> Path:
+    """The path that a source names: relative ones start at `data.root`, `~` is the home folder."""
+    if "\0" in data.root + name:
+        raise UserError(f"{name!r}: no path holds a NUL character. Take it out of the name or of data.root.")
+    try:
+        return Path(data.root).expanduser() / Path(name).expanduser()
+    except RuntimeError as error:  # ~somebody who does not exist
+        raise UserError(f"{name}: {error} Write the path out in full.") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what the system says about `path` while the body reads it into a `UserError`."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root."
+        ) from None
+    except PermissionError:
+        raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a whole gzip file: {error}. Fetch or compress it again.") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read: {reason}. Check the file and the disk it is on.") from None
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BufferedReader]:
+    """The bytes of a regular file as they are on disk."""
+    with reading(path):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError(f"{path} is a folder, not a file. Name a file in it.")
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{path} is a pipe or a device, which cannot be read twice. Write it to a file first.")
+        with path.open("rb") as file:
+            yield file
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
+    """The bytes of a file, unpacked when its name ends in `.gz` or its first bytes say gzip."""
+    with open_bytes(path) as file:
+        packed = file.read(2) == GZIP_MAGIC or path.suffix == ".gz"
+        file.seek(0)
+        if not packed:
+            yield file
+            return
+        with gzip.open(file) as unpacked:
+            yield unpacked
+
+
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file with their line ends, the byte order mark dropped; the last needs no line end."""
+    with open_plain(path) as file:
+        for number, raw in enumerate(file, start=1):
+            if number == 1 and raw.startswith(UTF8_BOM):
+                raw = raw[len(UTF8_BOM) :]
+                if not raw:  # the mark alone is an empty file
+                    return
+            yield raw
+
+
+def strip_line_end(line: str) -> str:
+    """The line without the one `\\n` or `\\r\\n` that ends it."""
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def decode(raw: bytes, path: Path, number: int) -> str:
+    """The text of line `number`. Raises `UserError` where the bytes are not UTF-8."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        utf16 = number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+        guess = "UTF-16" if utf16 else "LATIN1"
+        raise UserError(
+            f"{path}, line {number}: the bytes are not UTF-8 (0x{raw[error.start]:02x} at byte {error.start + 1} "
+            f"of the line). Convert the file, for example: iconv -f {guess} -t UTF-8 {path} > {path.name}.utf8"
+        ) from None
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """`(line number from 1, text without its line end)` for each line of a UTF-8 file."""
+    for number, raw in enumerate(read_raw_lines(path), start=1):
+        yield number, strip_line_end(decode(raw, path, number))

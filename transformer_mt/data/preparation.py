@@ -1,0 +1,143 @@
+"""Everything that stands between the sources of a config and the first batch, and the report on it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batching import Batch, Rows, make_batch
+from transformer_mt.data.corpus import Corpus, load_corpus
+from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus
+from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
+from transformer_mt.errors import UserError
+
+LARGEST_UNKNOWN_SHARE = 0.5
+WORTH_A_HINT = 0.1
+
+
+@dataclass(frozen=True)
+class Split:
+    """The pairs of one split that fit the model. `rows` are their places in corpus and ids."""
+
+    name: str
+    corpus: Corpus
+    ids: EncodedCorpus
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_too_long(self) -> int:
+        return len(self.ids) - len(self.rows)
+
+    @cached_property
+    def src_lengths(self) -> NDArray[np.int32]:
+        """Of x + EOS, a number a row."""
+        return self.ids.src.lengths[self.rows] + 1
+
+    @cached_property
+    def tgt_lengths(self) -> NDArray[np.int32]:
+        """Of y + EOS, a number a row."""
+        return self.ids.tgt.lengths[self.rows] + 1
+
+    def batch(self, indices: Rows) -> Batch:
+        """The pairs at these places among `rows`, padded."""
+        rows = self.rows[indices]
+        return make_batch([self.ids.src[row] for row in rows], [self.ids.tgt[row] for row in rows])
+
+    def texts(self, indices: list[int]) -> tuple[list[str], list[str]]:
+        """Raw source and target texts of the pairs at these places among `rows`."""
+        pairs = self.corpus.dataset[self.rows[indices].tolist()]
+        return list(pairs["src"]), list(pairs["tgt"])
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """UNK among the tokens of the source and of the target, pairs that are too long included."""
+        src_tokens, tgt_tokens = int(self.ids.src.lengths.sum()), int(self.ids.tgt.lengths.sum())
+        return self.ids.num_unknown_src / max(1, src_tokens), self.ids.num_unknown_tgt / max(1, tgt_tokens)
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What training reads."""
+
+    train: Split
+    validation: Split
+    src_tokenizer: Tokenizer
+    tgt_tokenizer: Tokenizer
+
+
+def prepare_data(config: RunConfig, tokenizers: tuple[Tokenizer, Tokenizer] | None = None) -> PreparedData:
+    """Load, tokenize and filter both splits. Tokenizers are trained on the training split unless given.
+
+    Raises UserError for sources that cannot be read, for a split of which nothing fits the model, and where more than
+    half of the validation target is unknown to the vocabulary: such a model could not say what it is asked to say.
+    """
+    corpus = load_corpus(config.data.train, config.data)
+    src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
+    train = load_split("train", corpus, src, tgt, config)
+    validation = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
+    unknown = validation.unknown_shares()[1]
+    if unknown > LARGEST_UNKNOWN_SHARE:
+        raise UserError(
+            f"{unknown:.0%} of the validation target's tokens are not in the vocabulary ({tgt.vocab_size:,} entries), "
+            f"so no model could produce them. {_advice(config)}"
+        )
+    return PreparedData(train, validation, src, tgt)
+
+
+def load_split(name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig) -> Split:
+    """Encode one split and leave out, or refuse, what is longer than the model's positions."""
+    ids = encode_corpus(corpus, src, tgt, config.data)
+    fits = (ids.src.lengths < config.model.max_len) & (ids.tgt.lengths < config.model.max_len)
+    rows = np.flatnonzero(fits)
+    if config.data.too_long == "error" and len(rows) < len(ids):
+        row = int(np.flatnonzero(~fits)[0])
+        raise UserError(
+            f"{corpus.where(row)}: {ids.src.lengths[row] + 1:,} source and {ids.tgt.lengths[row] + 1:,} target tokens "
+            f"(EOS counted), model.max_len is {config.model.max_len}. "
+            "Shorten the pair, raise model.max_len, or set data.too_long: filter."
+        )
+    if len(rows) == 0:
+        raise UserError(
+            f"All {len(ids):,} pairs of {', '.join(corpus.descriptions)} are longer than model.max_len "
+            f"{config.model.max_len}. Raise model.max_len."
+        )
+    return Split(name, corpus, ids, rows)
+
+
+def report_lines(data: PreparedData) -> list[str]:
+    """What a person should see before the first step: counts, lengths, vocabularies, unknown words, three pairs."""
+    lines = []
+    for split in (data.train, data.validation):
+        dropped = f", {split.corpus.num_blank:,} with a blank side dropped" if split.corpus.num_blank else ""
+        too_long = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
+        unknown = split.unknown_shares()
+        lines += [
+            f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{too_long})",
+            f"  tokens a source: {_lengths(split.src_lengths)}; unknown {unknown[0]:.2%}",
+            f"  tokens a target: {_lengths(split.tgt_lengths)}; unknown {unknown[1]:.2%}",
+        ]
+        if max(unknown) > WORTH_A_HINT and isinstance(data.tgt_tokenizer, WordTokenizer):
+            lines.append("  many words are unknown; tokenizer.kind: bpe knows every text")
+    tokenizers = (data.src_tokenizer, data.tgt_tokenizer)
+    lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
+    for pair in zip(*data.train.texts(list(range(min(3, len(data.train))))), strict=True):
+        for text, tokenizer in zip(pair, tokenizers, strict=True):
+            lines.append(f"  {text}  ->  {' '.join(tokenizer.tokens(tokenizer.encode(text)))}")
+    return lines
+
+
+def _lengths(lengths: NDArray[np.int32]) -> str:
+    return f"mean {lengths.mean():.1f}, 99 % up to {int(np.percentile(lengths, 99))}, longest {int(lengths.max())}"
+
+
+def _advice(config: RunConfig) -> str:
+    if config.tokenizer.kind == "word":
+        return (
+            "Is the text in a script without spaces, or from another language than the training split? "
+            "Use tokenizer.kind: bpe, which knows every text."
+        )
+    return "Check that the training and the validation split are the same languages."

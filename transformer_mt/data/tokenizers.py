@@ -1,0 +1,217 @@
+"""Raw text to ids and back: `word`, `bpe` and `unigram`, on the `tokenizers` library.
+
+Text is NFC, its white space single spaces, on request lower-cased; beyond that, tokenizing loses nothing that is in
+the vocabulary. `bpe` and `unigram` start from bytes, so they know every text. Special tokens are ids only: `</s>`
+typed in a sentence is four characters of text.
+"""
+
+import json
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+import tokenizers as hf
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
+from transformer_mt.data.words import join_words, split_words
+from transformer_mt.errors import UserError
+
+# A word with the space before it, or one other character with the space before it. Marks belong to their letters.
+_SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
+_SPECIALS = list(SPECIAL_TOKENS)
+
+
+def normalize(text: str, lowercase: bool = False) -> str:
+    """NFC, white space (whatever unicode calls so) to single spaces, none at the ends, lower case if asked."""
+    if lowercase:
+        text = text.lower()
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. `backend` is what is saved; it holds the vocabulary."""
+
+    def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
+        self.backend = backend
+        self.lowercase = lowercase
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries, the four special ones included."""
+        return self.backend.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """Ids, without BOS or EOS."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """`encode` for many at once."""
+        prepared = [self._prepare(normalize(text, self.lowercase)) for text in texts]
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(prepared, add_special_tokens=False)]
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """The entries behind ids, as a person would read them in a table."""
+        return [self._readable(self.backend.id_to_token(i) or SPECIAL_TOKENS[UNK_ID]) for i in ids]
+
+    def decode(self, ids: list[int]) -> str:
+        """Raw text on one line. Ids after the first EOS and special ids other than UNK are left out."""
+        if EOS_ID in ids:
+            ids = ids[: ids.index(EOS_ID)]
+        kept = [i for i in ids if i >= len(SPECIAL_TOKENS) or i == UNK_ID]
+        return " ".join(self._join([self.backend.id_to_token(i) or "" for i in kept]).split())
+
+    def save(self, path: Path) -> None:
+        """One JSON file in the format of the `tokenizers` library."""
+        path.write_text(self.backend.to_str(pretty=True), encoding="utf-8")
+
+    @staticmethod
+    @abstractmethod
+    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        """Learn the vocabulary from normalised texts."""
+
+    @abstractmethod
+    def _prepare(self, text: str) -> str:
+        """Normalised text to what the backend reads."""
+
+    @abstractmethod
+    def _join(self, tokens: list[str]) -> str:
+        """Entries to text."""
+
+    def _readable(self, token: str) -> str:
+        return token
+
+
+class WordTokenizer(Tokenizer):
+    """Whole words and punctuation (`words.py`); what the vocabulary lacks is UNK."""
+
+    @staticmethod
+    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        backend = hf.Tokenizer(models.WordLevel({}, unk_token=SPECIAL_TOKENS[UNK_ID]))
+        backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=config.min_frequency,
+            special_tokens=_SPECIALS,
+            show_progress=False,
+        )
+        backend.train_from_iterator((" ".join(split_words(text)) for text in texts), trainer)
+        return backend
+
+    def _prepare(self, text: str) -> str:
+        return " ".join(split_words(text))
+
+    def _join(self, tokens: list[str]) -> str:
+        return join_words(tokens)
+
+
+class SubwordTokenizer(Tokenizer):
+    """Pieces of words over bytes: every text has ids, and none is UNK."""
+
+    def _prepare(self, text: str) -> str:
+        return " " + text if text else ""  # so that a word is the same piece at the start of a line
+
+    def _join(self, tokens: list[str]) -> str:
+        return self.backend.decoder.decode(tokens)
+
+    def _readable(self, token: str) -> str:
+        if token in SPECIAL_TOKENS:
+            return token
+        return self.backend.decoder.decode([token]).replace(" ", "▁")
+
+    @staticmethod
+    def _train(model, trainer, texts: Iterable[str]) -> hf.Tokenizer:
+        backend = hf.Tokenizer(model)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(_SUBWORD_PATTERN, "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+        backend.train_from_iterator((" " + text for text in texts), trainer)
+        return backend
+
+
+class BPETokenizer(SubwordTokenizer):
+    """Byte-pair encoding (Sennrich et al. 2016)."""
+
+    @staticmethod
+    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        trainer = trainers.BpeTrainer(
+            vocab_size=config.vocab_size,
+            min_frequency=config.min_frequency,
+            special_tokens=_SPECIALS,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        return SubwordTokenizer._train(models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]), trainer, texts)
+
+
+class UnigramTokenizer(SubwordTokenizer):
+    """Unigram language model over pieces (Kudo 2018)."""
+
+    @staticmethod
+    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        trainer = trainers.UnigramTrainer(
+            vocab_size=config.vocab_size,
+            special_tokens=_SPECIALS,
+            unk_token=SPECIAL_TOKENS[UNK_ID],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts).to_str())
+        # The trainer sums in the order of a randomly seeded hash map, so the last digits of its scores, and with them
+        # the order of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
+        special, learned = state["model"]["vocab"][: len(_SPECIALS)], state["model"]["vocab"][len(_SPECIALS) :]
+        state["model"]["vocab"] = special + sorted([piece, round(score, 4)] for piece, score in learned)
+        return hf.Tokenizer.from_str(json.dumps(state))
+
+
+TOKENIZERS: dict[str, type[Tokenizer]] = {
+    "word": WordTokenizer,
+    "bpe": BPETokenizer,
+    "unigram": UnigramTokenizer,
+}
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Learn a vocabulary from raw texts. Deterministic: the same texts in the same order give the same ids."""
+    kind = TOKENIZERS[config.kind]
+    backend = kind.train_backend((normalize(text, config.lowercase) for text in texts), config)
+    return kind(_forget_special_matching(backend), config.lowercase)
+
+
+def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
+    """Source and target tokenizer, one and the same where `joint`. `pairs` must be iterable twice."""
+    if config.joint:
+        joint = train_tokenizer(chain.from_iterable(pairs), config)
+        return joint, joint
+    return train_tokenizer(_side(pairs, 0), config), train_tokenizer(_side(pairs, 1), config)
+
+
+def load_tokenizer(path: Path, config: TokenizerConfig) -> Tokenizer:
+    """Read what `Tokenizer.save` wrote; UserError where the file is missing or damaged."""
+    try:
+        backend = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}. The run folder is incomplete; train again.") from error
+    except Exception as error:  # the library raises bare Exception on a file it cannot parse
+        raise UserError(f"{path} is not a tokenizer file ({error}). The run folder is damaged; train again.") from error
+    if any(backend.token_to_id(token) != i for i, token in enumerate(SPECIAL_TOKENS)):
+        raise UserError(f"{path} lacks the special tokens. It was not written by this project; train again.")
+    return TOKENIZERS[config.kind](backend, config.lowercase)
+
+
+def _side(pairs: Iterable[tuple[str, str]], side: int) -> Iterator[str]:
+    return (pair[side] for pair in pairs)
+
+
+def _forget_special_matching(backend: hf.Tokenizer) -> hf.Tokenizer:
+    """Keep the special entries in the vocabulary, but stop the library from finding their names in text."""
+    state = json.loads(backend.to_str())
+    state["added_tokens"] = []
+    return hf.Tokenizer.from_str(json.dumps(state))

@@ -1,0 +1,64 @@
+"""Text to words and back, for every language by the same rule.
+
+Words (letters, marks and digits) stay bare, so that `cat` is one entry everywhere. Every other character is a token
+of its own, and carries a joiner on each side on which it touches its neighbour:
+
+    "¿Qué, don't?"  ->  ¿￭ Qué ￭, don ￭'￭ t ￭?
+
+Within punctuation that opens a word the joiner looks right (`(￭ "￭ Hi`), elsewhere left (`Hi ￭" ￭)`), so that each
+attachment is written once and the way back is to drop spaces beside joiners.
+"""
+
+import functools
+
+import regex
+
+JOINER = "￭"
+# A joiner in the text is a token that nothing else can produce: tokens are words or single characters.
+ESCAPED_JOINER = "<joiner>"
+_PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
+_WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
+
+
+def split_words(text: str) -> list[str]:
+    """Text -> tokens without white space in them. White space only separates; runs of it count as one."""
+    return [token for chunk in text.split() for token in _split_chunk(chunk)]
+
+
+def join_words(tokens: list[str]) -> str:
+    """The way back: `join_words(split_words(text)) == " ".join(text.split())`."""
+    parts: list[str] = []
+    attached = True
+    for token in tokens:
+        core = token.removeprefix(JOINER)
+        left, right = core != token, core.endswith(JOINER)
+        core = core.removesuffix(JOINER)
+        if not (attached or left):
+            parts.append(" ")
+        parts.append(JOINER if core == ESCAPED_JOINER else core)
+        attached = right
+    return "".join(parts)
+
+
+@functools.lru_cache(maxsize=200_000)
+def _split_chunk(chunk: str) -> tuple[str, ...]:
+    """Tokens of one stretch without white space. Cached: most of a corpus is few distinct stretches."""
+    pieces: list[str] = _PIECES.findall(chunk)
+    if len(pieces) == 1:
+        return (_escape(pieces[0]),)
+    is_word = [_WORD.match(piece) is not None for piece in pieces]
+    first_word = is_word.index(True) if True in is_word else 0
+    tokens = []
+    for i, piece in enumerate(pieces):
+        if is_word[i]:
+            tokens.append(piece)
+            continue
+        opening = i < first_word
+        left = i > 0 and not opening
+        right = opening or (i + 1 < len(pieces) and is_word[i + 1])
+        tokens.append(JOINER * left + _escape(piece) + JOINER * right)
+    return tuple(tokens)
+
+
+def _escape(piece: str) -> str:
+    return ESCAPED_JOINER if piece == JOINER else piece

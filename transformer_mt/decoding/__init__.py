@@ -1,0 +1,1 @@
+"""Search over any step function (`search`, `beam`), and text to text (`translator`)."""

@@ -1,0 +1,135 @@
+"""Beam search, batched over sentences.
+
+At each step every live hypothesis of a sentence is extended by every token, and the 2K best candidates are looked at:
+2K, because at most K of them can be EOS, so that K remain to go on with. Of the K best, those that end are finished;
+the K best that do not end live on.
+
+Stopping rule, a sentence at a time: when K hypotheses are finished; or when `n_best` are finished and no live one can
+still reach their worst score, even if it gained no more cost up to its largest length. The second part never changes
+what the first would have returned.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, allowed_log_probs
+
+
+@dataclass
+class _Sentence:
+    """What one sentence has finished so far."""
+
+    index: int
+    max_length: int
+    finished: list[Hypothesis] = field(default_factory=list)
+
+    def is_done(self, best_live: float, beam_size: int, n_best: int, norm: LengthNorm) -> bool:
+        """The stopping rule. `best_live` is the highest log-probability of a live hypothesis, -inf if none lives."""
+        if len(self.finished) >= beam_size or best_live == -torch.inf:
+            return True
+        if len(self.finished) < n_best:
+            return False
+        worst_wanted = sorted((h.score for h in self.finished), reverse=True)[n_best - 1]
+        return best_live / norm(self.max_length) < worst_wanted
+
+
+@dataclass
+class _Beams:
+    """Live hypotheses of the sentences still searched. Dead places hold -inf."""
+
+    tokens: Tensor  # (sentences, rows_per_sentence, length)
+    log_probs: Tensor  # (sentences, rows_per_sentence)
+
+
+def beam_search(
+    decoder: StepFunction,
+    max_lengths: Sequence[int],
+    beam_size: int,
+    n_best: int,
+    norm: LengthNorm,
+    allow_unk: bool,
+    device: torch.device,
+) -> list[list[Hypothesis]]:
+    """Up to `n_best` (<= beam_size) hypotheses a sentence, best score first. `max_lengths` count EOS."""
+    sentences = [_Sentence(i, max_length) for i, max_length in enumerate(max_lengths)]
+    results: list[list[Hypothesis]] = [[] for _ in max_lengths]
+    beams = _Beams(
+        torch.full((len(sentences), 1, 1), BOS_ID, device=device), torch.zeros(len(sentences), 1, device=device)
+    )
+    for length in count(1):
+        logits = decoder.step(beams.tokens[:, :, -1].flatten())
+        must_end = torch.tensor([s.max_length <= length for s in sentences], device=device)
+        rows_per_sentence = beams.log_probs.size(1)
+        log_probs = allowed_log_probs(logits, allow_unk, must_end.repeat_interleave(rows_per_sentence))
+        parents = _advance(beams, log_probs, beam_size, sentences, norm, length)
+        best_live = beams.log_probs[:, 0].tolist()
+        alive = []
+        for place, sentence in enumerate(sentences):
+            if sentence.is_done(best_live[place], beam_size, n_best, norm):
+                ranked = sorted(sentence.finished, key=lambda h: h.score, reverse=True)
+                results[sentence.index] = ranked[:n_best]
+            else:
+                alive.append(place)
+        if not alive:
+            break
+        _follow(decoder, beams, parents, rows_per_sentence, None if len(alive) == len(sentences) else alive)
+        sentences = [sentences[place] for place in alive]
+    return results
+
+
+def _advance(
+    beams: _Beams, log_probs: Tensor, beam_size: int, sentences: list[_Sentence], norm: LengthNorm, length: int
+) -> Tensor:
+    """Extend by one token: finish what ends among the K best, keep the K best that go on.
+
+    log_probs (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
+    sentence (sentences, beam_size).
+    """
+    num_sentences, rows_per_sentence = beams.log_probs.shape
+    vocab_size = log_probs.size(-1)
+    totals = beams.log_probs[:, :, None] + log_probs.view(num_sentences, rows_per_sentence, vocab_size)
+    totals, flat = totals.flatten(1).topk(min(2 * beam_size, rows_per_sentence * vocab_size), dim=1)
+    parents, tokens = flat // vocab_size, flat % vocab_size
+    ends = (tokens == EOS_ID) & (totals > -torch.inf)
+    _finish(beams, totals, parents, ends[:, :beam_size], sentences, norm, length)
+    # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
+    live = ends.int().argsort(dim=1, stable=True)[:, :beam_size]
+    dead = ends.gather(1, live)
+    beams.log_probs = totals.gather(1, live).masked_fill(dead, -torch.inf)
+    parents, tokens = parents.gather(1, live), tokens.gather(1, live)
+    history = beams.tokens.gather(1, parents[:, :, None].expand(-1, -1, beams.tokens.size(2)))
+    beams.tokens = torch.cat((history, tokens[:, :, None]), dim=2)
+    return parents
+
+
+def _finish(
+    beams: _Beams,
+    totals: Tensor,
+    parents: Tensor,
+    ends: Tensor,
+    sentences: list[_Sentence],
+    norm: LengthNorm,
+    length: int,
+) -> None:
+    places, ranks = ends.nonzero(as_tuple=True)
+    histories = beams.tokens[places, parents[places, ranks], 1:].tolist()
+    for place, tokens, log_prob in zip(places.tolist(), histories, totals[places, ranks].tolist(), strict=True):
+        sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm(length)))
+
+
+def _follow(
+    decoder: StepFunction, beams: _Beams, parents: Tensor, rows_per_sentence: int, alive: list[int] | None
+) -> None:
+    """Drop finished sentences and tell the decoder which old row each new row continues."""
+    places = torch.arange(len(parents), device=parents.device)
+    kept = None
+    if alive is not None:
+        kept = torch.tensor(alive, device=parents.device)
+        places, parents = kept, parents[kept]
+        beams.tokens, beams.log_probs = beams.tokens[kept], beams.log_probs[kept]
+    decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)

@@ -1,0 +1,70 @@
+"""From the folder of a run to a model with its weights: what translating and evaluating read."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.encoding import load_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.errors import UserError
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.weights import load_weights
+
+WEIGHTS = "model.safetensors"
+STATE = "state.json"
+
+
+def build_model(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Transformer:
+    """A model of the config's shape for these vocabularies, freshly initialised from torch's generator."""
+    return Transformer(config.model, src.vocab_size, tgt.vocab_size)
+
+
+def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
+    """The folder of `best`, `last`, `average` or `step_N`; None takes best, else last.
+
+    Raises UserError, naming what there is, where there is no such checkpoint.
+    """
+    steps = run.steps()
+    if not steps:
+        raise UserError(f"{run.path} has no checkpoint yet. Train further with `tmt train --resume {run.path}`.")
+    best = best_step(run)
+    named = {"last": steps[-1], **{f"{STEP_PREFIX}{step}": step for step in steps}}
+    if best is not None:
+        named["best"] = best
+    if choice is None:
+        return run.step(best if best is not None else steps[-1])
+    if choice == "average" and (run.average / WEIGHTS).is_file():
+        return run.average
+    if choice not in named:
+        there = sorted(named, key=lambda name: (named[name], name))
+        hint = f" Make one with `tmt average {run.path} --last 5`." if choice == "average" else ""
+        raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {', '.join(there)}.{hint}")
+    return run.step(named[choice])
+
+
+def best_step(run: RunFolder) -> int | None:
+    """The step whose validation was best so far, as the newest checkpoint remembers it; None before any."""
+    steps = run.steps()
+    if not steps:
+        return None
+    path = run.step(steps[-1]) / STATE
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))["best_step"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}). Choose a checkpoint with --checkpoint step_N.") from error
+    return best if best in steps else None
+
+
+def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, Transformer, Tokenizer, Tokenizer, Path]:
+    """Config, model in evaluation mode on the CPU, source and target tokenizer, and the checkpoint taken."""
+    config = load_config(str(run.config.resolve())).config
+    src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
+    checkpoint = find_checkpoint(run, choice)
+    model = build_model(config, src, tgt)
+    with torch.no_grad():
+        load_weights(model, checkpoint / WEIGHTS)
+    return config, model.eval(), src, tgt, checkpoint

@@ -1,0 +1,63 @@
+"""What a search is asked to do."""
+
+from dataclasses import dataclass
+
+from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.decoding.search import LengthNorm
+from transformer_mt.errors import UserError
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The section `decoding` of a config, with what a caller changes for one translation."""
+
+    beam_size: int
+    n_best: int
+    norm: LengthNorm
+    allow_unk: bool
+    max_length_ratio: float
+    max_length_extra: int
+    batch_size: int
+    truncate: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "n_best", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}. Use 1 or more.")
+        if self.norm.alpha < 0:
+            raise UserError(f"length_penalty is {self.norm.alpha}. Use 0 or more.")
+        if self.n_best > self.beam_size:
+            raise UserError(
+                f"n_best is {self.n_best}, and beam_size {self.beam_size} finds no more than {self.beam_size}. "
+                f"Use --beam-size {self.n_best} or more."
+            )
+
+    def max_length(self, src_len: int, positions: int) -> int:
+        """The largest length of a translation of `src_len` tokens, EOS counted on both sides."""
+        return min(int(self.max_length_ratio * src_len) + self.max_length_extra, positions)
+
+
+def search_options(
+    config: DecodingConfig,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    n_best: int = 1,
+    batch_size: int | None = None,
+    truncate: bool = False,
+) -> SearchOptions:
+    """The config's options; what is not None replaces them. Raises UserError for values that make no sense.
+
+    Where more hypotheses are asked for than the config's beam holds, and no beam size is given, the beam grows.
+    """
+    if beam_size is None:
+        beam_size = max(config.beam_size, n_best)
+    return SearchOptions(
+        beam_size=beam_size,
+        n_best=n_best,
+        norm=LengthNorm(config.length_norm, config.length_penalty if length_penalty is None else length_penalty),
+        allow_unk=config.allow_unk,
+        max_length_ratio=config.max_length_ratio,
+        max_length_extra=config.max_length_extra,
+        batch_size=config.batch_size if batch_size is None else batch_size,
+        truncate=truncate,
+    )

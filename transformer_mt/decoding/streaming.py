@@ -1,0 +1,70 @@
+"""Lines in, lines out, in order, whatever they hold: a file, a pipe or a keyboard."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from transformer_mt.decoding.options import SearchOptions
+from transformer_mt.decoding.translator import Translated, Translator
+
+CHUNK_BATCHES = 16  # lines that are sorted by length together, in batches
+
+
+def translate_chunks(
+    translator: Translator, chunks: Iterator[list[str]], options: SearchOptions
+) -> Iterator[list[Translated]]:
+    """The translations of each chunk of lines, in order."""
+    for chunk in chunks:
+        yield translator.translate_lines(chunk, options)
+
+
+def chunk_lines(stream: BinaryIO, size: int) -> Iterator[list[str]]:
+    """Up to `size` lines at a time, waiting for none that is not there yet once the first has come.
+
+    A reader on its own thread keeps the queue full, so a file comes in full chunks as fast as they are used, and a
+    person at a keyboard gets an answer after every line. Lines end at \\n or \\r\\n; bytes that are not UTF-8 become
+    U+FFFD. The last line needs no end.
+    """
+    lines: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * size)
+
+    def read() -> None:
+        try:
+            for line in stream:
+                lines.put(line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors="replace"))
+            lines.put(None)
+        except BaseException as error:  # handed to the thread that can report it
+            lines.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    ended = False
+    while not ended:
+        chunk: list[str] = []
+        while len(chunk) < size and not (chunk and lines.empty()):
+            item = lines.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                ended = True
+                break
+            chunk.append(item)
+        if chunk:
+            yield chunk
+
+
+def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
+    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one."""
+    if n_best == 1:
+        return [translated.text]
+    if not translated.hypotheses:
+        return [f"{number} |||  ||| "]
+    return [f"{number} ||| {h.text} ||| {h.score:.4f}" for h in translated.hypotheses]
+
+
+def json_line(translated: Translated) -> dict:
+    """What `--format jsonl` writes of a line."""
+    hypotheses = [
+        {"text": h.text, "score": h.score, "log_prob": h.log_prob, "tokens": h.tokens} for h in translated.hypotheses
+    ]
+    too_long = {"too_long": True} if translated.too_long else {}
+    return {"source": translated.source, "hypotheses": hypotheses, **too_long}

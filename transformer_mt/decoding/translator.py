@@ -1,0 +1,154 @@
+"""Raw text in, raw text out.
+
+from transformer_mt import Translator
+Translator.load("runs/quickstart").translate(["The cat sat"])
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from transformer_mt.config.run_folder import open_run
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.data.batching import pad_rows
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.beam import beam_search
+from transformer_mt.decoding.checkpoint import load_run
+from transformer_mt.decoding.options import SearchOptions, search_options
+from transformer_mt.decoding.search import Hypothesis, greedy_search
+from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.device import autocast, choose_device, choose_precision
+from transformer_mt.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that divided by the length norm."""
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: list[str]
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A source line and its hypotheses, best first: none for a blank line and for one that is too long."""
+
+    source: str
+    hypotheses: list[Translation]
+    too_long: bool = False
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis, or nothing."""
+        return self.hypotheses[0].text if self.hypotheses else ""
+
+
+class ModelDecoder:
+    """A model and the cache of one batch, as the step function that search asks for."""
+
+    def __init__(self, model: Transformer, src: Tensor) -> None:
+        self.model = model
+        self.cache: DecoderCache = model.start(src)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.model.decode_step(tokens, self.cache)
+
+    def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
+        self.cache.reorder(index, sentences)
+
+
+class Translator:
+    """A trained model, its two tokenizers and its search options."""
+
+    def __init__(
+        self, model: Transformer, src: Tokenizer, tgt: Tokenizer, config: RunConfig, precision: str = "fp32"
+    ) -> None:
+        self.model = model
+        self.src_tokenizer = src
+        self.tgt_tokenizer = tgt
+        self.config = config
+        self.precision = precision
+        self.device = next(model.parameters()).device
+
+    @classmethod
+    def load(
+        cls,
+        run: str | Path,
+        checkpoint: str | None = None,
+        device: str = "auto",
+        precision: str | None = None,
+    ) -> "Translator":
+        """The translator of a run's folder.
+
+        checkpoint: `best`, `last`, `average` or `step_N`; by default best, else last. precision: by default what the
+        run's config says under `decoding`. Raises UserError where the folder or the checkpoint is not there or damaged.
+        """
+        config, model, src, tgt, _ = load_run(open_run(Path(run)), checkpoint)
+        place = torch.device(choose_device(device).value)
+        taken = choose_precision(precision or config.decoding.precision, place, config.model.d_model).value
+        return cls(model.to(place), src, tgt, config, taken)
+
+    def translate(
+        self, texts: Sequence[str], beam_size: int | None = None, length_penalty: float | None = None
+    ) -> list[str]:
+        """One text for each text, in order; blank for a blank one and for one longer than the model's positions."""
+        options = search_options(self.config.decoding, beam_size, length_penalty)
+        return [translated.text for translated in self.translate_lines(texts, options)]
+
+    def translate_lines(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translated]:
+        """All hypotheses of each text, in order. Sentences of like length are decoded together."""
+        results: list[Translated | None] = [None] * len(texts)
+        for index, translated in self.translate_as_done(texts, options):
+            results[index] = translated
+        return [translated for translated in results if translated is not None]
+
+    def translate_as_done(
+        self, texts: Sequence[str], options: SearchOptions | None = None
+    ) -> Iterator[tuple[int, Translated]]:
+        """Pairs of place and result in the order in which they are done, batch by batch, long sentences first."""
+        options = options or search_options(self.config.decoding)
+        positions = self.config.model.max_len
+        texts = list(texts)
+        ids = self.src_tokenizer.encode_batch(texts)
+        to_do = []
+        for index, row in enumerate(ids):
+            too_long = len(row) + 1 > positions
+            if too_long and options.truncate:
+                ids[index] = row = row[: positions - 1]
+            if row and (options.truncate or not too_long):
+                to_do.append(index)
+            else:
+                yield index, Translated(texts[index], [], too_long)
+        to_do.sort(key=lambda index: len(ids[index]), reverse=True)
+        for start in range(0, len(to_do), options.batch_size):
+            batch = to_do[start : start + options.batch_size]
+            for index, found in zip(batch, self.search([ids[i] for i in batch], options), strict=True):
+                yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
+
+    @torch.inference_mode()
+    def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Hypotheses of sources given as ids without EOS, decoded as one batch."""
+        assert not self.model.training, "dropout would change the translations"
+        src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
+        limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
+        with autocast(self.precision, self.device):
+            decoder = ModelDecoder(self.model, src)
+            if options.beam_size == 1:
+                return greedy_search(decoder, limits, options.norm, options.allow_unk, self.device)
+            return beam_search(
+                decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
+            )
+
+    def _to_text(self, hypothesis: Hypothesis) -> Translation:
+        return Translation(
+            self.tgt_tokenizer.decode(hypothesis.tokens),
+            hypothesis.score,
+            hypothesis.log_prob,
+            self.tgt_tokenizer.tokens(hypothesis.tokens),
+        )

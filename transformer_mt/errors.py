@@ -1,0 +1,8 @@
+"""The one exception that a user can cause."""
+
+
+class UserError(Exception):
+    """Something that the user can put right: one sentence on what is wrong, one on what to do.
+
+    The command line prints the message without a traceback and exits with status 2.
+    """

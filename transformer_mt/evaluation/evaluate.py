@@ -1,0 +1,119 @@
+"""Scores of a trained run on a split or on two files, saved beside the run."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig, SourceConfig
+from transformer_mt.data.corpus import load_corpus
+from transformer_mt.data.encoding import CorpusPairs
+from transformer_mt.data.preparation import Split, load_split
+from transformer_mt.decoding.options import SearchOptions
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
+from transformer_mt.evaluation.nll import split_nll
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was scored, how, and the scores. nll and ppl are a target token, in nats, over the pairs that fit."""
+
+    run: str
+    checkpoint: str
+    source: list[str]
+    num_sentences: int
+    num_too_long: int
+    beam_size: int
+    length_penalty: float
+    length_norm: str
+    precision: str
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+    nll: float
+    ppl: float
+    seconds: float
+    sentences_per_second: float
+
+
+def sources_of(config: RunConfig, split: str, files: tuple[Path, Path] | None) -> list[SourceConfig]:
+    """Two files, or what the config names for `train`, `validation` or `test`. UserError where it names nothing."""
+    if files is not None:
+        # Paths that a user types start where the user stands, not at data.root.
+        return [SourceConfig(src=str(files[0].absolute()), tgt=str(files[1].absolute()))]
+    if split not in ("train", "validation", "test"):
+        raise UserError(f"There is no split {split!r}. Use train, validation or test, or --src FILE --ref FILE.")
+    sources = getattr(config.data, split)
+    if not sources:
+        raise UserError(f"The run's config names no {split} data. Use --split validation, or --src FILE --ref FILE.")
+    return sources
+
+
+def evaluate(
+    translator: Translator,
+    run: RunFolder,
+    checkpoint: str,
+    sources: list[SourceConfig],
+    options: SearchOptions,
+    tokenizer: str | None = None,
+    lowercase: bool = False,
+    progress: Callable[[], object] = lambda: None,
+) -> tuple[Evaluation, list[str]]:
+    """Translate every pair of the sources and score it; a sentence that is too long counts as an empty translation.
+
+    tokenizer: of BLEU, by default by the target language. `progress` is called once a sentence done.
+    Returns the scores and the hypotheses.
+    """
+    config = translator.config
+    corpus = load_corpus(sources, config.data)
+    pairs = list(CorpusPairs(corpus))
+    hypotheses = [""] * len(pairs)
+    start = time.perf_counter()
+    for index, translated in translator.translate_as_done([src for src, _ in pairs], options):
+        hypotheses[index] = translated.text
+        progress()
+    seconds = time.perf_counter() - start
+    scores = score_texts(
+        hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(config.data.tgt_lang), lowercase
+    )
+    split: Split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)
+    nll = split_nll(translator.model, split, config.training.max_tokens, translator.precision)
+    evaluation = Evaluation(
+        run=str(run.path),
+        checkpoint=checkpoint,
+        source=corpus.descriptions,
+        num_sentences=len(pairs),
+        num_too_long=split.num_too_long,
+        beam_size=options.beam_size,
+        length_penalty=options.norm.alpha,
+        length_norm=options.norm.kind,
+        precision=translator.precision,
+        bleu=scores.bleu,
+        chrf=scores.chrf,
+        bleu_signature=scores.bleu_signature,
+        chrf_signature=scores.chrf_signature,
+        nll=nll.nll,
+        ppl=nll.ppl,
+        seconds=seconds,
+        sentences_per_second=len(pairs) / seconds,
+    )
+    return evaluation, hypotheses
+
+
+def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, hypotheses: list[str]) -> Path:
+    """`evaluations/NAME.json` and the translations beside it as `NAME.txt`; returns the first."""
+    path = run.evaluations / f"{name}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.with_suffix(".txt").write_text("".join(text + "\n" for text in hypotheses), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror or error}. Free some space and try again."
+        ) from error
+    return path

@@ -1,0 +1,44 @@
+"""BLEU and chrF on detokenized text, by sacreBLEU (Post 2018), with the signature that makes a score comparable."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformer_mt.errors import UserError
+
+# 13a splits at spaces and Western punctuation, which in these scripts is next to nothing.
+TOKENIZER_OF_LANGUAGE = {
+    "zh": "zh", "yue": "zh", "ja": "ja-mecab",
+    "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char", "bo": "char", "dz": "char",
+}  # fmt: skip
+BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "char", "none")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Corpus BLEU and chrF, 0 to 100, and how they were computed."""
+
+    bleu: float
+    chrf: float
+    bleu_signature: str
+    chrf_signature: str
+
+
+def bleu_tokenizer(language: str) -> str:
+    """sacreBLEU's tokenizer for a target language such as `zh`, `zh-TW` or `pt_BR`; 13a where none fits better."""
+    return TOKENIZER_OF_LANGUAGE.get(language.lower().replace("_", "-").split("-")[0], "13a")
+
+
+def score_texts(
+    hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a", lowercase: bool = False
+) -> Scores:
+    """Score raw texts, one reference each. Raises UserError for a tokenizer that sacreBLEU does not have here."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    if tokenizer not in BLEU_TOKENIZERS:
+        raise UserError(f"{tokenizer!r} is not a BLEU tokenizer. Use one of {', '.join(BLEU_TOKENIZERS)}.")
+    bleu = BLEU(tokenize=tokenizer, lowercase=lowercase)
+    chrf = CHRF(lowercase=lowercase)
+    bleu_score = bleu.corpus_score(hypotheses, [references])
+    chrf_score = chrf.corpus_score(hypotheses, [references])
+    return Scores(bleu_score.score, chrf_score.score, str(bleu.get_signature()), str(chrf.get_signature()))

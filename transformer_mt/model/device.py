@@ -1,0 +1,75 @@
+"""Which device and which precision, and why. What `auto` takes is measured or asked, never assumed."""
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+
+from transformer_mt.errors import UserError
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+WORTH_IT = 1.5  # bf16 products must be this much faster than fp32 ones before `auto` takes them on a CPU
+
+
+class Choice(NamedTuple):
+    """What was taken, and the reason in words."""
+
+    value: str
+    reason: str
+
+
+def choose_device(wanted: str) -> Choice:
+    """`auto`: cuda, then mps, then cpu. Raises UserError where a named device is not there."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if wanted == "auto":
+        if cuda:
+            return Choice("cuda", torch.cuda.get_device_name())
+        return (
+            Choice("mps", "no CUDA device, but Apple's") if mps else Choice("cpu", "there is no GPU that torch can use")
+        )
+    if wanted.startswith("cuda"):
+        index = int(wanted.partition(":")[2] or 0)
+        if not cuda or index >= torch.cuda.device_count():
+            count = torch.cuda.device_count() if cuda else 0
+            raise UserError(f"The device {wanted} was asked for, and torch sees {count} CUDA devices. Use auto or cpu.")
+    if wanted == "mps" and not mps:
+        raise UserError("The device mps was asked for, and torch sees none. Use auto or cpu.")
+    return Choice(wanted, "as asked")
+
+
+def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
+    """`auto`: bf16 where the device multiplies it faster, else fp16 on a CUDA device, else fp32."""
+    if wanted != "auto":
+        return Choice(wanted, "as asked")
+    if device.type == "cuda":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return Choice("bf16", "the GPU has it")
+        return Choice("fp16", "the GPU has no bf16")
+    if device.type != "cpu":
+        return Choice("fp32", f"nothing less is tested on {device.type}")
+    ratio = cpu_bf16_speedup(d_model)
+    if ratio >= WORTH_IT:
+        return Choice("bf16", f"this CPU multiplies it {ratio:.1f} times as fast as fp32")
+    return Choice("fp32", f"this CPU multiplies bf16 {ratio:.1f} times as fast, which does not pay")
+
+
+def cpu_bf16_speedup(d_model: int, rows: int = 1024, repeats: int = 5) -> float:
+    """Time of an fp32 matrix product over that of a bf16 one, both the best of a few, at a feed-forward's shape."""
+    times = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        a, b = torch.ones(rows, d_model, dtype=dtype), torch.ones(d_model, 4 * d_model, dtype=dtype)
+        best = float("inf")
+        for _ in range(repeats):
+            start = time.perf_counter()
+            torch.matmul(a, b)
+            best = min(best, time.perf_counter() - start)
+        times[dtype] = best
+    return times[torch.float32] / times[torch.bfloat16]
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager:
+    """Reduced-precision arithmetic over fp32 weights; nothing at fp32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[precision])

@@ -1,0 +1,17 @@
+"""Attention masks: boolean, True = may attend, broadcastable to (batch, num_heads, query_len, key_len).
+
+`torch.nn.Transformer` means the opposite by the same tensors.
+"""
+
+import torch
+from torch import Tensor
+
+
+def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+    """Keys that are not padding. ids (batch, key_len) -> (batch, 1, 1, key_len)."""
+    return (ids != pad_id)[:, None, None, :]
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """Position i may attend to j <= i. -> (1, 1, length, length)."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]

@@ -1,0 +1,56 @@
+"""Weights on disk: safetensors, tied weights once."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from transformer_mt.errors import UserError
+
+
+def unique_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter by its first name; a tied one stands once. Detached, not copied."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the model's parameters."""
+    save_file({name: tensor.contiguous() for name, tensor in unique_weights(model).items()}, path)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill the model's parameters; UserError where the file is missing, damaged or of another shape."""
+    tensors = read_tensors(path)
+    expected = unique_weights(model)
+    if tensors.keys() != expected.keys():
+        names = sorted(tensors.keys() ^ expected.keys())
+        raise UserError(f"{path} holds other weights than the model of this config ({names[0]} and others differ).")
+    for name, parameter in expected.items():
+        if parameter.shape != tensors[name].shape:
+            raise UserError(
+                f"{path}: {name} has the shape {tuple(tensors[name].shape)}, the config asks for "
+                f"{tuple(parameter.shape)}. The config was changed after training; restore it."
+            )
+        parameter.copy_(tensors[name])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A safetensors file; UserError where it cannot be read."""
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{path} is missing. The checkpoint is incomplete; choose another with --checkpoint."
+        ) from error
+    except Exception as error:  # safetensors raises its own error, OSError or ValueError, by the kind of damage
+        raise UserError(f"{path} is damaged ({error}). Choose another checkpoint with --checkpoint.") from error
+
+
+def average_weights(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of several weight files, summed in float64 (Vaswani et al. 2017, section 6.1)."""
+    totals: dict[str, Tensor] = {}
+    for path in paths:
+        for name, tensor in read_tensors(path).items():
+            totals[name] = totals.get(name, torch.zeros_like(tensor, dtype=torch.float64)) + tensor
+    return {name: (total / len(paths)).float() for name, total in totals.items()}

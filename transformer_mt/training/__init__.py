@@ -1,0 +1,1 @@
+"""The training loop and what belongs to it: schedule, device, checkpoints, monitoring."""

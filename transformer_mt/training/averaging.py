@@ -1,0 +1,36 @@
+"""The mean of a run's newest checkpoints (Vaswani et al. 2017, section 6.1): often a little better than each."""
+
+import json
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.decoding.checkpoint import WEIGHTS
+from transformer_mt.errors import UserError
+from transformer_mt.model.weights import average_weights
+from transformer_mt.training.checkpoints import check_manifest, write_folder
+
+
+def average_checkpoints(run: RunFolder, last: int) -> list[int]:
+    """Write `checkpoints/average` from the `last` newest steps and return them. An earlier average is replaced.
+
+    Raises UserError where there are fewer, or one is damaged.
+    """
+    steps = run.steps()
+    if len(steps) < last:
+        raise UserError(
+            f"{run.path} has {len(steps)} checkpoints, {last} were asked for. "
+            f"Use --last {len(steps)}, or train with a larger training.keep_checkpoints."
+        )
+    chosen = steps[-last:]
+    for step in chosen:
+        check_manifest(run.step(step))
+    weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
+
+    def write(folder: Path) -> None:
+        save_file(weights, folder / WEIGHTS)
+        (folder / "steps.json").write_text(json.dumps(chosen) + "\n", encoding="utf-8")
+
+    write_folder(run.average, write)
+    return chosen

@@ -1,0 +1,151 @@
+"""Checkpoints: folders written beside their final name, synced, then renamed: a half-written one is never seen.
+
+    checkpoints/step_N/model.safetensors, optimizer.safetensors, state.json, and manifest.json (sizes, hashes) last
+
+The newest checkpoint is `last`; its state names the `best` step, whose folder is kept too. There is no pickle.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from transformer_mt.config.run_folder import MANIFEST, RunFolder
+from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
+from transformer_mt.errors import UserError
+from transformer_mt.model.weights import load_weights, read_tensors, save_weights
+from transformer_mt.training.state import TrainingState
+
+OPTIMIZER = "optimizer.safetensors"
+_TEMPORARY = ".tmp-"
+_ASIDE = ".aside-"
+
+
+def save_checkpoint(
+    run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState, keep: int
+) -> Path:
+    """Write `step_N`, then delete all but the newest `keep` and the best. Raises UserError where it cannot be written;
+    the checkpoints before it are whole then.
+    """
+
+    def write(folder: Path) -> None:
+        save_weights(model, folder / WEIGHTS)
+        save_file(optimizer_tensors(model, optimizer), folder / OPTIMIZER)
+        state.write(folder / STATE)
+
+    final = run.step(state.step)
+    write_folder(final, write)
+    steps = run.steps()
+    for step in steps[:-keep]:
+        if step != state.best_step:
+            remove_folder(run.step(step))
+    return final
+
+
+def load_checkpoint(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
+    """Fill model and optimizer from the newest checkpoint and return its state. Raises UserError if it is damaged."""
+    folder = run.step(run.steps()[-1])
+    check_manifest(folder)
+    with torch.no_grad():
+        load_weights(model, folder / WEIGHTS)
+    restore_optimizer(model, optimizer, read_tensors(folder / OPTIMIZER))
+    return TrainingState.read(folder / STATE)
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state as `PARAMETER.KEY` (Adam: exp_avg, exp_avg_sq, step)."""
+    return {
+        f"{name}.{key}": value.detach().contiguous()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The way back from `optimizer_tensors`. The optimizer must hold the model's parameters in their own order."""
+    places = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    states: dict[int, dict[str, Tensor]] = {}
+    for full, value in tensors.items():
+        name, _, key = full.rpartition(".")
+        states.setdefault(places[name], {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+
+
+def write_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """Make a folder whole or not at all: written under another name, manifest last, synced, renamed."""
+    temporary = final.with_name(f"{_TEMPORARY}{final.name}-{secrets.token_hex(4)}")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        for left in final.parent.glob(f"{_TEMPORARY}*"):  # of a process that was killed; a run has one writer
+            shutil.rmtree(left, ignore_errors=True)
+        temporary.mkdir()
+        write(temporary)
+        files = sorted(temporary.iterdir())
+        manifest = {path.name: {"num_bytes": path.stat().st_size, "blake2b": _digest(path)} for path in files}
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        for path in [*files, temporary / MANIFEST, temporary]:
+            _sync(path)
+        if final.exists():  # the same step once more: set aside, so that a kill between the renames loses nothing
+            os.rename(final, final.with_name(_ASIDE + final.name))
+        os.rename(temporary, final)
+        shutil.rmtree(final.with_name(_ASIDE + final.name), ignore_errors=True)
+        _sync(final.parent)
+    except OSError as error:
+        raise UserError(
+            f"The checkpoint {final} could not be written: {error.strerror or error}. "
+            "The checkpoints before it are whole; free some space and go on with --resume."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def recover(run: RunFolder) -> None:
+    """Put back a checkpoint that a kill caught between being set aside and being replaced."""
+    for aside in run.checkpoints.glob(f"{_ASIDE}*"):
+        final = aside.with_name(aside.name.removeprefix(_ASIDE))
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            os.rename(aside, final)
+
+
+def check_manifest(folder: Path) -> None:
+    """Compare a checkpoint's files with its manifest; UserError names the first that differs."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        for name, entry in manifest.items():
+            path = folder / name
+            if path.stat().st_size != entry["num_bytes"] or _digest(path) != entry["blake2b"]:
+                raise UserError(f"{path} was changed or cut short since it was written. {_WAY_BACK.format(folder)}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"The checkpoint {folder} is damaged ({error}). {_WAY_BACK.format(folder)}") from error
+
+
+_WAY_BACK = "Delete the folder {} to go on from the checkpoint before it."
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a checkpoint; renamed first, so that a kill in the middle leaves nothing that looks whole."""
+    rubbish = folder.with_name(f"{_TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
+    os.rename(folder, rubbish)
+    shutil.rmtree(rubbish, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

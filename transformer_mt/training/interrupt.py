@@ -1,0 +1,41 @@
+"""Ctrl-C and SIGTERM as a request, looked at between steps."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopRequestedError(Exception):
+    """Raised where the work at hand can be given up and done again: within a validation."""
+
+
+class StopRequest:
+    """`exit_status` is None until a signal came, then 128 + its number."""
+
+    def __init__(self) -> None:
+        self.exit_status: int | None = None
+
+    def check(self) -> None:
+        """Raise StopRequestedError if a signal came."""
+        if self.exit_status is not None:
+            raise StopRequestedError
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.exit_status is not None:
+            raise KeyboardInterrupt  # asked twice: stop at once; what was saved is whole
+        self.exit_status = 128 + number
+        print("\nFinishing the step, then saving. Once more to stop at once.", flush=True)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """While inside, SIGINT and SIGTERM set the request instead of ending the process."""
+    request = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, request._handle) for number in numbers}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

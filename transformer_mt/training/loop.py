@@ -1,0 +1,195 @@
+"""The training loop."""
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batching import Rows, make_batch, plan_batches
+from transformer_mt.data.preparation import PreparedData
+from transformer_mt.inspect.attention import cross_attention
+from transformer_mt.inspect.heat_map import heat_map, to_pixels
+from transformer_mt.training.checkpoints import save_checkpoint
+from transformer_mt.training.interrupt import StopRequest, StopRequestedError
+from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.state import TrainingState
+from transformer_mt.training.updates import Updater, UpdateResult
+from transformer_mt.training.validation import Sample, Validator, is_better
+
+STEPS_TIMED = 20
+LONG_MINUTES = 30
+
+
+class Trainer:
+    """Puts updates, validations and checkpoints in their order, which is a function of the state alone."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: PreparedData,
+        updater: Updater,
+        run: RunFolder,
+        state: TrainingState,
+        monitor: Monitor,
+        request: StopRequest,
+    ) -> None:
+        self.config = config
+        self.data = data
+        self.updater = updater
+        self.run = run
+        self.state = state
+        self.monitor = monitor
+        self.request = request
+        self.validator = Validator(config, data, config.decoding.precision)
+        self.plan = self._plan()
+        self.last_metrics: dict[str, float] = {}
+        self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
+        self._clock = time.perf_counter()
+
+    def train(self) -> str | None:
+        """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
+        state = self.state
+        while True:
+            ending = state.reason_to_stop(self.config) is not None
+            validated, is_best = self._validate(state.step) if self._validation_is_due(ending) else (False, False)
+            reason = state.reason_to_stop(self.config)
+            stopping = reason is not None or self.request.exit_status is not None
+            if is_best or stopping or state.step % self.config.training.checkpoint_every_steps == 0:
+                self._save(again=validated)
+            if stopping:
+                return reason
+            self._step()
+
+    def _step(self) -> None:
+        """One update, and the state moved on by it."""
+        state = self.state
+        micro_batches = self.plan[state.micro_batch : state.micro_batch + self.config.training.grad_accum]
+        place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
+        result = self.updater.update(self.data.train, micro_batches, state.step + 1, place)
+        state.step += 1
+        state.micro_batch += len(micro_batches)
+        if state.micro_batch >= len(self.plan):
+            state.epoch, state.micro_batch = state.epoch + 1, 0
+            self.plan = self._plan()
+        self._account(result)
+        self.monitor.advance(state)
+        if state.step - self._first_step == STEPS_TIMED:
+            self._tell_time_left()
+
+    def _plan(self) -> list[Rows]:
+        split, training = self.data.train, self.config.training
+        return plan_batches(
+            split.src_lengths, split.tgt_lengths, training.max_tokens, self.config.seed, self.state.epoch
+        )
+
+    def _account(self, result: UpdateResult) -> None:
+        """Add an update to the sums since the last line of metrics; write the line where it is due."""
+        state, window = self.state, self.state.window
+        seconds = self._tick()
+        state.num_tokens += result.num_tokens
+        for name, value in (
+            ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
+            ("padded_cells", result.padded_cells), ("seconds", seconds),
+        ):  # fmt: skip
+            window[name] = window.get(name, 0.0) + value
+        if state.step % self.config.training.log_every_steps == 0:
+            metrics = {
+                "loss": window["loss"] / window["num_tokens"],
+                "nll": window["nll"] / window["num_tokens"],
+                "lr": result.lr,
+                "grad_norm": result.grad_norm,
+                "padding": window["padded_cells"] / window["cells"],
+                "epoch": state.epoch,
+                "num_tokens": state.num_tokens,
+                "tokens_per_second": window["num_tokens"] / window["seconds"],
+                "elapsed_seconds": state.elapsed_seconds,
+            }
+            self.monitor.train(state.step, metrics)
+            window.clear()
+
+    def _tick(self) -> float:
+        """Seconds since the last tick, added to the time that the run has taken."""
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self.state.elapsed_seconds += seconds
+        return seconds
+
+    def _validation_is_due(self, ending: bool) -> bool:
+        state, validation = self.state, self.config.validation
+        if state.step in (0, state.last_validation_step):
+            return False
+        if validation.every_steps is not None:
+            return ending or state.step % validation.every_steps == 0
+        return ending or (state.micro_batch == 0 and state.epoch % (validation.every_epochs or 1) == 0)
+
+    def _validate(self, step: int) -> tuple[bool, bool]:
+        """Whether the validation was finished (a signal ends it; a resumed run does it again), and was the best."""
+        state = self.state
+        try:
+            result = self.validator.validate(self.updater.model, self.request.check)
+        except StopRequestedError:
+            return False, False
+        finally:
+            self._tick()
+        value = result.metrics[self.config.validation.metric]
+        is_best = is_better(self.config.validation.metric, value, state.best_value)
+        if is_best:
+            state.best_step, state.best_value, state.num_bad_validations = step, value, 0
+        else:
+            state.num_bad_validations += 1
+        state.last_validation_step = step
+        self.last_metrics = result.metrics
+        self.monitor.validation(step, state.epoch, result, state.elapsed_seconds, is_best)
+        self.monitor.picture("cross-attention", self._draw_attention(result.samples[0]), step)
+        return True, is_best
+
+    def _draw_attention(self, sample: Sample) -> NDArray[np.uint8]:
+        """Where the last decoder layer looks as it reads a sample's reference; each row predicts the next word."""
+        data, device = self.data, self.updater.device
+        ids = (np.array(t.encode(text), dtype=np.int32)[: self.config.model.max_len - 1]
+               for t, text in ((data.src_tokenizer, sample.src), (data.tgt_tokenizer, sample.reference)))  # fmt: skip
+        batch = make_batch(*([row] for row in ids)).to(device)
+        weights = cross_attention(self.updater.model, batch.src, batch.tgt_in)
+        src_words = data.src_tokenizer.tokens(batch.src[0].tolist())
+        return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_in[0].tolist())))
+
+    def _save(self, again: bool) -> None:
+        """Save the state, unless this step is saved as it is. `again`: something was learned about it since."""
+        state = self.state
+        if state.step == 0 or (state.step in self.run.steps() and not again):
+            return
+        state.loss_scale = self.updater.scaler.state_dict() or None
+        self.monitor.sync()
+        save_checkpoint(
+            self.run, self.updater.model, self.updater.optimizer, state, self.config.training.keep_checkpoints
+        )
+        self._tick()
+
+    def _tell_time_left(self) -> None:
+        """What is left, as measured over the first steps of this start; where that is long, a way out."""
+        state, training = self.state, self.config.training
+        per_step = (state.elapsed_seconds - self._first_elapsed) / STEPS_TIMED
+        limits = []
+        if training.max_steps is not None:
+            limits.append((training.max_steps - state.step) * per_step / 60)
+        if training.max_epochs is not None:
+            per_epoch = -(-len(self.plan) // training.grad_accum)
+            done = state.epoch + state.micro_batch / len(self.plan)
+            limits.append((training.max_epochs - done) * per_epoch * per_step / 60)
+        if training.max_minutes is not None:
+            limits.append(training.max_minutes - state.elapsed_seconds / 60)
+        minutes = min(limits)
+        self.monitor.say(f"{per_step:.2f} seconds a step over the first {STEPS_TIMED}: about {duration(minutes)} left")
+        if self.updater.device.type == "cpu" and minutes > LONG_MINUTES:
+            self.monitor.say(
+                "That is long because there is no GPU. A model sized for a CPU: tmt train --config quickstart.yaml"
+            )
+
+
+def duration(minutes: float) -> str:
+    """A length of time for a person to read."""
+    if minutes < 90:
+        return f"{max(minutes, 0):.0f} min"
+    return f"{minutes / 60:.1f} hours" if minutes < 72 * 60 else f"{minutes / 60 / 24:.1f} days"

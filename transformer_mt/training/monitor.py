@@ -1,0 +1,129 @@
+"""What a training shows and writes while it runs: TensorBoard, metrics.jsonl, a bar, a line a validation."""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from transformer_mt.config.loading import dump_config
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.training.state import TrainingState
+from transformer_mt.training.validation import ValidationResult
+
+
+class Monitor:
+    """Opened at the state that the training starts or goes on from; what earlier starts wrote after it is cut off."""
+
+    def __init__(self, run: RunFolder, config: RunConfig, state: TrainingState) -> None:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.config = config
+        cut_back(run.metrics, state)
+        self.metrics_file = run.metrics.open("a", encoding="utf-8")
+        self.board = SummaryWriter(str(run.tensorboard), purge_step=state.step + 1)
+        self.bar = tqdm(
+            total=config.training.max_steps,
+            initial=state.step,
+            unit=" steps",
+            disable=not sys.stderr.isatty(),
+            smoothing=0.1,
+        )
+        if state.step == 0:
+            self.board.add_text("config", f"```yaml\n{dump_config(config)}```")
+
+    def train(self, step: int, metrics: dict[str, float]) -> None:
+        """Numbers since the last line; see `README.md` for what each is."""
+        self._line("train", step, metrics)
+        for name in ("loss", "nll", "lr", "grad_norm", "tokens_per_second", "padding"):
+            self.board.add_scalar(f"train/{name}", metrics[name], step)
+        shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
+        self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)
+
+    def advance(self, state: TrainingState) -> None:
+        """One step further on the bar. Where minutes end the training, they say what is left."""
+        if self.config.training.max_minutes is not None:
+            left = max(0.0, self.config.training.max_minutes - state.elapsed_seconds / 60)
+            self.bar.set_description(f"at most {left:.0f} min left", refresh=False)
+        self.bar.update()
+
+    def validation(self, step: int, epoch: int, result: ValidationResult, elapsed_seconds: float, best: bool) -> None:
+        """One line on the console, curves, and the sample translations as text."""
+        self._line("validation", step, {**result.metrics, "epoch": epoch, "elapsed_seconds": elapsed_seconds})
+        for name, value in result.metrics.items():
+            self.board.add_scalar(f"validation/{name}", value, step)
+        for i, sample in enumerate(result.samples, start=1):
+            rows = (("source", sample.src), ("reference", sample.reference), ("translation", sample.hypothesis))
+            self.board.add_text(f"sample {i}", "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows), step)
+        numbers = ", ".join(f"{name} {value:.2f}" for name, value in result.metrics.items())
+        minutes = elapsed_seconds / 60
+        self.say(f"step {step:,} (epoch {epoch + 1}, {minutes:.1f} min): {numbers}{'  *' if best else ''}")
+        self.board.flush()
+
+    def picture(self, name: str, pixels: Any, step: int) -> None:
+        """An image (height, width, 3)."""
+        self.board.add_image(name, pixels, step, dataformats="HWC")
+
+    def hparams(self, metrics: dict[str, float]) -> None:
+        """The settings and the final scores, for TensorBoard's table of runs."""
+        from torch.utils.tensorboard.summary import hparams
+
+        settings = {
+            f"{section}.{key}": value
+            for section in ("tokenizer", "model", "training", "decoding")
+            for key, value in getattr(self.config, section).model_dump().items()
+            if isinstance(value, bool | int | float | str)
+        }
+        finite = {f"final/{name}": value for name, value in metrics.items() if math.isfinite(value)}
+        writer = self.board._get_file_writer()  # `add_hparams` would put them in a run of their own
+        for summary in hparams(settings, finite):
+            writer.add_summary(summary)
+        for name, value in finite.items():
+            self.board.add_scalar(name, value)
+
+    def say(self, text: str) -> None:
+        """A line on standard output, around the bar."""
+        self.bar.write(text, file=sys.stdout)
+        sys.stdout.flush()
+
+    def sync(self) -> None:
+        """Put what was written so far on the disk: called before a checkpoint that relies on it."""
+        self.metrics_file.flush()
+        os.fsync(self.metrics_file.fileno())
+        self.board.flush()
+
+    def close(self) -> None:
+        self.bar.close()
+        self.board.close()
+        self.metrics_file.close()
+
+    def _line(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+        self.metrics_file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
+        self.metrics_file.flush()
+
+
+def cut_back(path: Path, state: TrainingState) -> None:
+    """Drop the lines of metrics.jsonl that the state does not know of, and a last line that was not finished."""
+    newest = {"train": state.step, "validation": state.last_validation_step}
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry["step"] <= newest[entry["kind"]]:
+            kept.append(line + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _plain(text: str) -> str:
+    """Text that TensorBoard's Markdown shows as it is."""
+    return "".join("\\" + character if character in r"\`*_{}[]()#+-.!|<>" else character for character in text)

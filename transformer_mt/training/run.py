@@ -1,0 +1,152 @@
+"""From a config to a trained run: a fresh start, or going on from the newest checkpoint."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from transformer_mt.config.loading import dump_config, load_config
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
+from transformer_mt.data.preparation import PreparedData, prepare_data, report_lines
+from transformer_mt.decoding.checkpoint import STATE, build_model
+from transformer_mt.errors import UserError
+from transformer_mt.model.device import choose_device, choose_precision
+from transformer_mt.training.checkpoints import load_checkpoint, recover
+from transformer_mt.training.interrupt import StopRequest, stop_on_signals
+from transformer_mt.training.loop import Trainer
+from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.state import TrainingState
+from transformer_mt.training.updates import Updater
+
+# What a resumed run may change: how long, how often to look, what to keep, how to search.
+FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
+                  "training.checkpoint_every_steps", "training.keep_checkpoints", "training.device", "validation.",
+                  "decoding.", "data.root", "data.cache_dir", "data.test", "name")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended. `reason` is None where a signal ended it; `exit_status` is 0, 130 or 143."""
+
+    run: RunFolder
+    step: int
+    reason: str | None
+    exit_status: int
+
+
+def start_or_resume(config: RunConfig, run: RunFolder, resume: bool) -> Outcome:
+    """Train the config in the folder `run`, going on from its newest checkpoint if `resume` and there is one.
+
+    Raises UserError for a run that exists without `resume`, for a config that differs from the run's in what must not
+    change, and for whatever is wrong with the data.
+    """
+    if not resume and run.exists():
+        raise UserError(
+            f"{run.path} exists already. Go on with it by adding `--resume auto`, "
+            f"or train beside it with another name, for example name={config.name}_2."
+        )
+    recover(run)
+    going_on = resume and bool(run.steps())
+    if going_on:
+        refuse_changes(load_config(str(run.config.resolve())).config, config)
+    with stop_on_signals() as request:
+        return _train(config, run, going_on, request)
+
+
+def refuse_changes(before: RunConfig, now: RunConfig) -> None:
+    """UserError naming every setting that differs and must not."""
+    old, new = _flat(before.model_dump()), _flat(now.model_dump())
+    changed = [
+        f"{key}: was {old.get(key)!r}, is {new.get(key)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.startswith(FREE_TO_CHANGE)
+    ]
+    if changed:
+        raise UserError(
+            "The run was begun with another config, and going on would not be the same training:\n  "
+            + "\n  ".join(changed)
+            + "\nRestore these values, or train from the start under another name (name=NEW)."
+        )
+
+
+def _train(config: RunConfig, run: RunFolder, going_on: bool, request: StopRequest) -> Outcome:
+    device, why_device = choose_device(config.training.device)
+    state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
+    if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
+        return Outcome(run, state.step, reason, 0)
+    data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
+    print("\n".join(report_lines(data)))
+    place = torch.device(device)
+    precision, why_precision = choose_precision(
+        state.precision or config.training.precision, place, config.model.d_model
+    )
+    torch.manual_seed(config.seed)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(place)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"model: {num_parameters:,} parameters")
+    print(f"device: {device} ({why_device}); precision: {precision} ({why_precision})")
+    updater = Updater(model, config.training, config.seed, precision, place)
+    if going_on:
+        print(f"going on from step {state.step:,}")
+        load_checkpoint(run, model, updater.optimizer)
+        if state.loss_scale is not None:
+            updater.scaler.load_state_dict(state.loss_scale)
+    _compare_with_now(state, device, precision, data)
+    _write_beginnings(config, run, data)
+    monitor = Monitor(run, config, state)
+    try:
+        trainer = Trainer(config, data, updater, run, state, monitor, request)
+        reason = trainer.train()
+        if reason is not None:
+            monitor.hparams(trainer.last_metrics)
+    finally:
+        monitor.close()
+    return Outcome(run, state.step, reason, 0 if reason else request.exit_status or 0)
+
+
+def _compare_with_now(state: TrainingState, device: str, precision: str, data: PreparedData) -> None:
+    """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
+    fingerprint = f"{data.train.corpus.fingerprint} {data.validation.corpus.fingerprint}"
+    now = {
+        "device": device,
+        "precision": precision,
+        "num_threads": torch.get_num_threads(),
+        "torch_version": str(torch.__version__),
+    }
+    if state.step > 0:
+        if state.data_fingerprint != fingerprint:
+            raise UserError(
+                "The training or validation data changed since this run was begun, and going on would not be the same "
+                "training. Restore the files, or train from the start under another name (name=NEW)."
+            )
+        for name, value in now.items():
+            if getattr(state, name) != value:
+                print(
+                    f"note: {name} was {getattr(state, name)} and is {value}: the numbers may differ in the last digits"
+                )
+    state.data_fingerprint = fingerprint
+    for name, value in now.items():
+        setattr(state, name, value)
+
+
+def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData) -> None:
+    """What makes the folder of a run self-contained, before the first checkpoint. config.yaml last: it marks a run."""
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
+        temporary = run.config.with_suffix(".tmp")
+        temporary.write_text(dump_config(config), encoding="utf-8")
+        os.replace(temporary, run.config)
+    except OSError as error:
+        raise UserError(
+            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
+        ) from error
+
+
+def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

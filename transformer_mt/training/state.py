@@ -1,0 +1,61 @@
+"""Where a training stands, apart from weights and optimizer."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+
+
+@dataclass
+class TrainingState:
+    """Everything that a resumed run needs to know. Random numbers are functions of (seed, step), so none is here.
+
+    `epoch` and `micro_batch` are the place in the data of the next micro-batch. `precision`, `device`, `num_threads`
+    and `torch_version` are what the numbers so far were computed with.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    micro_batch: int = 0
+    num_tokens: int = 0
+    elapsed_seconds: float = 0.0
+    last_validation_step: int = 0
+    best_step: int | None = None
+    best_value: float | None = None
+    num_bad_validations: int = 0
+    precision: str = ""
+    device: str = ""
+    num_threads: int = 0
+    torch_version: str = ""
+    data_fingerprint: str = ""
+    loss_scale: dict[str, float] | None = None
+    window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
+
+    def reason_to_stop(self, config: RunConfig) -> str | None:
+        """Why the training is over, in words; None while it is not."""
+        training, patience = config.training, config.validation.patience
+        if training.max_steps is not None and self.step >= training.max_steps:
+            return f"max_steps {training.max_steps:,} reached"
+        if training.max_epochs is not None and self.epoch >= training.max_epochs:
+            return f"max_epochs {training.max_epochs:,} reached"
+        if training.max_minutes is not None and self.elapsed_seconds >= 60 * training.max_minutes:
+            return f"max_minutes {training.max_minutes:g} reached"
+        if patience is not None and self.num_bad_validations >= patience:
+            return f"{config.validation.metric} has not improved in {patience} validations"
+        return None
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "TrainingState":
+        """What `write` wrote; UserError where it is missing or damaged."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(
+                f"{path} is missing or damaged ({error}). Delete this checkpoint and go on from the last."
+            ) from error

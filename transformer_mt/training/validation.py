@@ -1,0 +1,81 @@
+"""Looking at the model every so often: nll and ppl of the validation split, BLEU and chrF of a fixed sample."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.preparation import PreparedData
+from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
+from transformer_mt.evaluation.nll import split_nll
+from transformer_mt.model.transformer import Transformer
+
+NUM_SHOWN = 5
+HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One validation pair and what the model makes of it."""
+
+    src: str
+    reference: str
+    hypothesis: str
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them."""
+
+    metrics: dict[str, float]
+    samples: list[Sample]
+
+
+class Validator:
+    """Knows which pairs of the validation split are translated: the same ones every time."""
+
+    def __init__(self, config: RunConfig, data: PreparedData, precision: str) -> None:
+        self.config = config
+        self.data = data
+        self.precision = precision
+        order = np.random.default_rng([config.seed, 0xB1E0]).permutation(len(data.validation))
+        self.num_scored = min(config.validation.num_translated, len(order))
+        self.sources, self.references = data.validation.texts(order[: max(self.num_scored, NUM_SHOWN)].tolist())
+
+    def validate(self, model: Transformer, between_batches: Callable[[], None]) -> ValidationResult:
+        """Leaves the model in evaluation mode. `between_batches` may raise to give the validation up."""
+        model.eval()
+        nll = split_nll(model, self.data.validation, self.config.training.max_tokens, self.precision, between_batches)
+        metrics = {"nll": nll.nll, "ppl": nll.ppl}
+        hypotheses = self._translate(model, between_batches)
+        if self.num_scored:
+            scores = score_texts(
+                hypotheses[: self.num_scored],
+                self.references[: self.num_scored],
+                bleu_tokenizer(self.config.data.tgt_lang),
+                self.config.tokenizer.lowercase,
+            )
+            metrics |= {"bleu": scores.bleu, "chrf": scores.chrf}
+        shown = zip(self.sources[:NUM_SHOWN], self.references, hypotheses, strict=False)
+        return ValidationResult(metrics, [Sample(*texts) for texts in shown])
+
+    def _translate(self, model: Transformer, between_batches: Callable[[], None]) -> list[str]:
+        """Greedily: quick, and enough to see which checkpoint is better."""
+        data = self.data
+        translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)
+        options = search_options(self.config.decoding, beam_size=1)
+        hypotheses = [""] * len(self.sources)
+        for index, translated in translator.translate_as_done(self.sources, options):
+            between_batches()
+            hypotheses[index] = translated.text
+        return hypotheses
+
+
+def is_better(metric: str, value: float, best: float | None) -> bool:
+    """Whether `value` beats `best`, None being beaten by anything."""
+    if best is None:
+        return True
+    return value > best if HIGHER_IS_BETTER[metric] else value < best
