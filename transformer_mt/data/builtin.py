@@ -7,7 +7,7 @@ sentences pair a noun with a verb that training never brings together in one sen
 import re
 import zlib
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from transformer_mt.data.builtin_frames import first_sentence, sentence
@@ -20,7 +20,7 @@ SEED = 2017
 HELD_OUT_PER_MILLE = 60
 MIN_WORDS, MAX_WORDS = 3, 20
 MIN_COUNT = 3  # every word of validation and test is at least so often in train
-SPARE = 3  # so many times the sentences that validation and test need are drawn, before rare words drop some
+SPARE = 200  # sentences drawn above what validation and each half of test need, before rare words drop some
 NEVER_HELD_OUT = frozenset({"be", "have", "like", "think", "know", "say", "sit"})
 
 
@@ -45,6 +45,7 @@ def builtin_examples(split: str) -> tuple[Example, ...]:
     return _corpus()[split]
 
 
+@cache
 def held_out(noun: str, verb: str) -> bool:
     """Whether training never shows the noun and the verb in one sentence."""
     return verb not in NEVER_HELD_OUT and zlib.crc32(f"{noun}|{verb}".encode()) % 1000 < HELD_OUT_PER_MILLE
@@ -76,8 +77,8 @@ def _draw() -> tuple[list[Piece], list[Piece], list[Piece], list[Piece]]:
     dice = Dice(SEED)
     train, validation, fresh, unseen = [first_sentence()], [], [], []
     taken = {_key(side(train[0])) for side in (_en, _es)}
-    pools = ((train, SIZES["train"]), (validation, SPARE * SIZES["validation"]), (fresh, SPARE * NUM_UNSEEN_PAIRS))
-    while any(len(pool) < size for pool, size in pools) or len(unseen) < SPARE * NUM_UNSEEN_PAIRS:
+    pools = ((train, SIZES["train"]), (validation, SIZES["validation"] + SPARE), (fresh, NUM_UNSEEN_PAIRS + SPARE))
+    while any(len(pool) < size for pool, size in pools) or len(unseen) < NUM_UNSEEN_PAIRS + SPARE:
         piece = _maybe_without_period(dice, sentence(dice))
         keys = {_key(_en(piece)), _key(_es(piece))}
         if keys & taken or not all(MIN_WORDS <= len(words(side(piece))) <= MAX_WORDS for side in (_en, _es)):
@@ -96,7 +97,7 @@ def _draw() -> tuple[list[Piece], list[Piece], list[Piece], list[Piece]]:
 def _maybe_without_period(dice: Dice, piece: Piece) -> Piece:
     """Drops the period of some statements, in both languages."""
     if dice.chance(15):
-        return replace(piece, en=piece.en.removesuffix("."), es=piece.es.removesuffix("."))
+        return piece._replace(en=piece.en.removesuffix("."), es=piece.es.removesuffix("."))
     return piece
 
 

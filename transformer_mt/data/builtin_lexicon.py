@@ -4,6 +4,7 @@ The Spanish is that of Spain, with "you" always singular and familiar (tú). Eac
 one gender ("doctor" is always "el médico", "teacher" always "la maestra"), so that a sentence has one translation.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 from transformer_mt.data import builtin_morphology as morphology
@@ -11,13 +12,14 @@ from transformer_mt.data import builtin_morphology as morphology
 # A row: English noun, Spanish noun, gender (F: feminine, but "el" because it begins with a stressed a), and where
 # irregular the plurals, "en:" and "es:". A class may be followed by flags: mass (no plural), own (takes "my").
 NOUNS = """
-[child own]
+[child]
 boy niño m
 girl niña f
 baby bebé m
-[kin own]
+[parent own single]
 father padre m
 mother madre f
+[kin own]
 brother hermano m
 sister hermana f
 son hijo m
@@ -325,7 +327,7 @@ flower flor f
 rose rosa f
 [mineral]
 stone piedra f
-[heaven unique]
+[heaven single]
 sun sol m
 moon luna f
 [star]
@@ -351,8 +353,9 @@ bill cuenta f
 """
 
 GROUPS = {
-    "person": "child kin adult",
-    "grown": "kin adult",
+    "person": "child parent kin adult",
+    "family": "parent kin",
+    "grown": "family adult",
     "animal": "pet farm rodent wild bird poultry",
     "beast": "pet farm wild",
     "food": "fruit vegetable dish cooked baked bread cold spread",
@@ -385,13 +388,13 @@ cut:cut | cortar | grown | fruit vegetable baked bread spread rope | kitchen gar
 taste | probar | person | meal | kitchen restaurant market | order still
 order | pedir | grown | meal drink grownup | restaurant hotel |
 prepare | preparar | grown | meal drink grownup lesson | kitchen | order
-make:made | hacer | grown | baked bread cold juice lemonade dress toy | kitchen |
+make:made | hacer | grown | baked bread cold juice lemonade dress doll kite | kitchen |
 buy:bought | comprar | person | goods bicycle horse furnishing flower | trade | plain order
 sell:sold | vender | grown | goods wheels bicycle farm house boat furnishing flower | trade | plain order
 wash | lavar | grown | cloth vessel tableware fruit vegetable wheels pet | garden kitchen | order
 clean | limpiar | grown | room furnishing opening fragile device wheels house |  | order
 paint | pintar | grown | home structure opening seat surface toy boat flower | garden | plain
-draw:drew | dibujar | child artist painter friend | animal insect tree flower house castle map boat star | school park garden | plain
+draw:drew | dibujar | child artist painter | animal insect tree flower house castle map boat star | school park | plain
 read:read | leer | person | text press | library park kitchen garden bedroom train | order
 write:wrote | escribir | person | text song | library kitchen office bedroom | order
 open | abrir | person | opening container bottle wardrobe gift letter umbrella |  | order still
@@ -408,33 +411,33 @@ wear:wore | llevar | person | clothes |  |
 use | usar | grown | tool device writing towel tableware umbrella dictionary |  | order
 need | necesitar | person | tool device cloth writing container key blanket umbrella towel map |  | state plain
 want | querer | person | meal toy cloth bicycle gift instrument |  | state plain
-have:had | tener | person | goods pet farm bicycle wheels kin idea problem question answer |  | state plain
-see:saw | ver | person | person animal insect star heaven transport boat movie home public | outdoors trade | still
-see:saw | ver | pet wild bird | person animal insect | forest garden park |
+have:had | tener | person | goods pet farm bicycle wheels family idea problem question answer |  | state plain
+see:saw | ver | person | person animal insect star heaven transport boat movie home public | | still
+see:saw | ver | pet wild bird | person animal insect | forest garden park | still
 watch | mirar | person | animal heaven star boat photo map child | outdoors |
 hear:heard | oír | person | tune bird wild dog radio message instrument | garden bedroom forest | still
-listen to | escuchar | person | tune radio kin teacher singer mayor bird judge | kitchen bedroom garden | order
-visit | visitar | person | kin home public town island | |
+listen to | escuchar | person | tune radio family teacher singer mayor bird judge | kitchen bedroom garden | order
+visit | visitar | person | family home public town island | |
 help | ayudar+a | person | person |  | order
-call | llamar+a | person | kin adult |  | order
+call | llamar+a | person | family adult |  | order
 greet | saludar | person | person | trade park |
-know:knew | conocer | person | kin adult town song museum island story hotel |  | state
-invite | invitar | grown | kin adult |  | order
-hug | abrazar | person | kin child pet | station airport park | still
-wait for | esperar | person | kin transport friend doctor waiter letter | station airport park |
+know:knew | conocer | person | family adult town song museum island story hotel |  | state
+invite | invitar | grown | family adult |  | order
+hug | abrazar | person | family child pet | station airport park | still
+wait for | esperar | person | family transport friend doctor waiter letter | station airport park |
 follow | seguir | person pet wild | person animal | forest park | order
 protect | proteger | grown | child animal house palace castle town tree |  |
-remember | recordar | person | kin tune text lesson answer house island |  | state
+remember | recordar | person | family tune text lesson answer house island |  | state
 forget:forgot | olvidar | person | tune belonging lesson answer |  | still
-love | amar | person | kin town | | state
-respect | respetar | person | kin adult |  | state
+love | amar | person | family town | | state
+respect | respetar | person | family adult |  | state
 admire | admirar | person | adult tree flower castle palace museum | | state
 chase | perseguir | dog cat pet wild fox wolf | animal thief | garden field forest |
 bite:bit | morder | dog puppy snake wolf horse monkey | person animal | garden forest | still
 feed:fed | alimentar | person | pet farm poultry baby elephant monkey | garden field |
 catch:caught | atrapar | child cat fox owl eagle | rodent insect rabbit bird ball | garden field | still
 drive:drove | conducir | grown | wheels bus | city |
-steal:stole | robar | thief pirate fox monkey witch | jewel coin car bicycle gift cake bread bag sword | palace castle market museum | plain
+steal:stole | robar | thief pirate monkey witch | jewel coin car bicycle gift cake bread bag sword | palace market |
 send:sent | enviar | person | text gift photo |  | order
 bring:brought | traer | person | meal drink grownup belonging blanket |  |
 throw:threw | lanzar | person | ball stone | park garden beach |
@@ -470,8 +473,10 @@ wake up:woke up | despertarse | person | | | still time
 get up:got up | levantarse | person | | | still time
 go to bed:went to bed | acostarse | person | | | still time
 get dressed:got dressed | vestirse | person | | bedroom bathroom | still
-sleep:slept | dormir | person pet farm rodent wild | | house bedroom garden garage hotel forest | with
-rest | descansar | person pet farm wild | | living beach forest | with
+sleep:slept | dormir | person pet | | house bedroom garden garage hotel |
+sleep:slept | dormir | farm rodent wild | | garden forest field |
+rest | descansar | person pet | | living beach |
+rest | descansar | farm wild | | forest field |
 run:ran | correr | person pet farm wild | | outdoors | with fast
 walk | caminar | person pet farm wild | | outdoors city village | with fast
 swim:swam | nadar | person poultry turtle frog | | waters | with fast
@@ -479,7 +484,7 @@ jump | saltar | child pet frog monkey squirrel rodent | | outdoors | fast
 fly:flew | volar | bird insect plane | | | fast
 sing:sang | cantar | person bird | | garden park church theater bathroom | with well
 dance | bailar | person | | square park theater kitchen | with well
-cry | llorar | child kin princess | | bedroom kitchen school park |
+cry | llorar | child family princess | | bedroom kitchen school park |
 smile | sonreír | person | | |
 work | trabajar | grown | | office factory hospital school library market restaurant garden field | with well
 play | jugar | child pet | | park garden square school beach bedroom | with
@@ -488,7 +493,7 @@ go:went | ir | person | | destination | still to
 come:came | venir | person | | house office village city school | still to
 return | volver | person | | destination | still to
 travel | viajar | grown tourist | | town island mountain beach | to with
-live | vivir | kin adult | | house city village castle palace island hotel | state with
+live | vivir | family adult | | house city village castle palace island hotel | state with
 stay | quedarse | person pet | | house hotel hospital kitchen village | still with
 fall:fell | caerse | child vessel plate clock book | | | still
 hide:hid | esconderse | child pet rodent thief | | forest garden wardrobe kitchen | still
@@ -519,7 +524,7 @@ explain | explicar | grown | lesson problem exercise idea
 PLACING = """
 put:put | poner | person | small text vessel tableware writing press fruit
 leave:left | dejar | person | small text press cloth container
-find:found | encontrar | person | small text cloth writing jewel
+find:found | encontrar | person | small text cloth writing jewel | | still
 hide:hid | esconder | person | jewel letter coin key gift
 """
 
@@ -545,7 +550,7 @@ short bajo s person c
 young joven s person c
 strong fuerte s person beast c
 thin delgado s person c
-rich rico s adult kin c
+rich rico s adult family c
 poor pobre s adult
 kind amable s person c
 famous famoso s adult museum song book movie
@@ -555,7 +560,7 @@ honest honrado s person
 funny gracioso s person story clown movie c
 serious serio s person problem
 elegant elegante s adult clothes hotel restaurant
-shy tímido s child kin
+shy tímido s child family
 patient paciente s person
 lazy perezoso s person pet
 wild salvaje - beast bird
@@ -567,10 +572,10 @@ tired cansado e person beast
 sad triste e person
 happy feliz e person
 sick enfermo e person pet
-busy ocupado e adult kin
+busy ocupado e adult family
 angry enfadado e person
 nervous nervioso e person
-alone solo e child kin p
+alone solo e child family p
 worried preocupado e person
 surprised sorprendido e person
 delicious delicioso s food
@@ -685,6 +690,7 @@ def _read_nouns() -> dict[str, Noun]:
 BY_ENGLISH = _read_nouns()
 
 
+@cache
 def nouns_of(tokens: str) -> tuple[str, ...]:
     """The nouns that a cell of a table names by groups, classes and single nouns, each once, in order."""
     found: dict[str, None] = {}

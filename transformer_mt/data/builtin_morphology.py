@@ -5,9 +5,10 @@ Spanish tables list their five forms in that order.
 """
 
 import re
+from functools import cache
 
 PERSONS = ("I", "you", "he", "we", "they")
-I, YOU, HE, WE, THEY = range(5)
+ME, YOU, HE, WE, THEY = range(5)
 
 # English ---------------------------------------------------------------------------------------------------------
 
@@ -60,6 +61,7 @@ def comparative(adjective: str) -> str:
 PLAIN_VOWELS = str.maketrans("áéíóú", "aeiou")
 
 
+@cache
 def spanish_plural(word: str) -> str:
     """The plural of a noun or adjective: luz -> luces, jardín -> jardines, café -> cafés."""
     if word.endswith("z"):
@@ -71,6 +73,7 @@ def spanish_plural(word: str) -> str:
     return word[:-2] + word[-2:].translate(PLAIN_VOWELS) + "es"
 
 
+@cache
 def agree(adjective: str, gender: str, plural: bool) -> str:
     """The form of an adjective, determiner or participle that agrees with a noun: rojo, f, True -> rojas."""
     if gender == "f" and adjective.endswith("o"):
@@ -170,6 +173,7 @@ GERUNDS = {"oír": "oyendo", "sonreír": "sonriendo", "poder": "pudiendo", "veni
 STEMS = {row.split()[0]: row.split()[1:] for row in STEM_CHANGES.strip().split("\n")}
 
 
+@cache
 def conjugate(infinitive: str, tense: str) -> tuple[str, ...]:
     """The five forms of a verb in "present", "past" (preterite), "imperfect" or "future"."""
     whole = WHOLE_TENSES.get((infinitive, tense))
@@ -178,6 +182,7 @@ def conjugate(infinitive: str, tense: str) -> tuple[str, ...]:
     return {"present": _present, "past": _past, "imperfect": _imperfect, "future": _future}[tense](infinitive)
 
 
+@cache
 def gerund(infinitive: str) -> str:
     """The form in -ndo: comer -> comiendo, leer -> leyendo."""
     if infinitive in GERUNDS:
@@ -205,7 +210,7 @@ def _present(infinitive: str) -> tuple[str, ...]:
     stem, endings = infinitive[:-2], PRESENT_ENDINGS[infinitive[-2:]].split()
     stressed = STEMS.get(infinitive, [stem])[0]
     forms = [(stem if person == WE else stressed) + ending for person, ending in enumerate(endings)]
-    forms[I] = FIRST_PERSONS.get(infinitive, forms[I])
+    forms[ME] = FIRST_PERSONS.get(infinitive, forms[ME])
     return tuple(forms)
 
 
@@ -224,8 +229,8 @@ def _past(infinitive: str) -> tuple[str, ...]:
     elif changed != "-":
         forms[HE], forms[THEY] = changed + "ió", changed + "ieron"
     for before, after in (("cé", "qué"), ("gé", "gué"), ("zé", "cé")):
-        if infinitive.endswith("ar") and forms[I].endswith(before):
-            forms[I] = forms[I][: -len(before)] + after
+        if infinitive.endswith("ar") and forms[ME].endswith(before):
+            forms[ME] = forms[ME][: -len(before)] + after
             break
     return tuple(forms)
 

@@ -1,0 +1,199 @@
+"""A run that was stopped goes on as if it had not been: order, random numbers, weights, metrics, bit for bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import toy_mapping, write_toy_corpus
+
+CLOCK = ("tokens_per_second", "elapsed_seconds")
+# Dropout, accumulation, checkpoints that do not fall on lines of metrics or validations, and epochs that end between.
+SECTIONS = {
+    "model": {"dropout": 0.2},
+    "training": {"grad_accum": 2, "max_steps": 40, "checkpoint_every_steps": 5, "max_tokens": 48, "log_every_steps": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A corpus and a config; and the run that was never stopped."""
+    folder = tmp_path_factory.mktemp("resume")
+    write_toy_corpus(folder / "data")
+    write_config(folder, "toy.yaml")
+    assert tmt(folder, "train", "--config", "toy.yaml", "name=straight").returncode == 0
+    return folder
+
+
+def write_config(folder: Path, name: str, **more: dict) -> None:
+    sections = {key: {**SECTIONS.get(key, {}), **more.get(key, {})} for key in SECTIONS.keys() | more.keys()}
+    (folder / name).write_text(yaml.safe_dump(toy_mapping(folder / "data", **sections)))
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", *arguments],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def tmt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = start(folder, *arguments)
+    output, _ = process.communicate(timeout=300)
+    print(output)
+    return subprocess.CompletedProcess(arguments, process.returncode, output)
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(6000):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{path} did not appear")
+
+
+def metrics(run: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
+
+
+def assert_same_run(folder: Path, name: str) -> None:
+    straight, other = folder / "runs" / "straight", folder / "runs" / name
+    assert metrics(straight) == metrics(other)
+    assert sorted(p.name for p in (straight / "checkpoints").iterdir()) == sorted(
+        p.name for p in (other / "checkpoints").iterdir()
+    )
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        one, two = (run / "checkpoints" / "step_40" / file for run in (straight, other))
+        assert one.read_bytes() == two.read_bytes(), file
+    states = [json.loads((run / "checkpoints" / "step_40" / "state.json").read_text()) for run in (straight, other)]
+    for state in states:
+        del state["elapsed_seconds"]
+        state["window"].pop("seconds", None)
+    assert states[0] == states[1]
+
+
+def test_the_same_seed_twice_is_the_same_run(folder: Path) -> None:
+    assert tmt(folder, "train", "--config", "toy.yaml", "name=twice").returncode == 0
+    assert_same_run(folder, "twice")
+
+
+def test_killed_and_resumed_is_the_same_run(folder: Path) -> None:
+    """SIGKILL twice, at whatever moment follows the checkpoints of steps 10 and 25."""
+    for step in (10, 25):
+        process = start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
+        wait_for(folder / "runs" / "killed" / "checkpoints" / f"step_{step}")
+        process.kill()
+        process.communicate()
+    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
+    assert "going on from step" in result.stdout
+    assert result.returncode == 0
+    assert_same_run(folder, "killed")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
+    folder: Path, number: signal.Signals, status: int
+) -> None:
+    name = f"signal{status}"
+    process = start(folder, "train", "--config", "toy.yaml", f"name={name}")
+    wait_for(folder / "runs" / name / "checkpoints" / "step_5")
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == status, output
+    assert f"go on with: tmt train --resume runs/{name}" in output
+    assert "Traceback" not in output
+    assert tmt(folder, "train", "--resume", f"runs/{name}").returncode == 0
+    last = [line for line in metrics(folder / "runs" / "straight") if line["step"] == 39]
+    assert [line for line in metrics(folder / "runs" / name) if line["step"] == 39] == last
+    one, two = (folder / "runs" / n / "checkpoints" / "step_40" / "model.safetensors" for n in ("straight", name))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_finished_run_resumed_by_auto_exits_0_and_changes_nothing(folder: Path) -> None:
+    before = (folder / "runs" / "straight" / "metrics.jsonl").read_bytes()
+    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight")
+    assert result.returncode == 0
+    assert "max_steps 40 reached" in result.stdout
+    assert (folder / "runs" / "straight" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_that_exists_is_never_overwritten(folder: Path) -> None:
+    result = tmt(folder, "train", "--config", "toy.yaml", "name=straight")
+    assert result.returncode == 2
+    assert "runs/straight exists already. Go on with it by adding `--resume auto`" in result.stdout
+
+
+def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
+    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=4")
+    assert result.returncode == 0
+    longer = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=6")
+    assert longer.returncode == 0, "the length of a training may be changed"
+    assert "going on from step 4" in longer.stdout
+
+
+def test_resuming_another_training_is_refused_by_name(folder: Path) -> None:
+    result = tmt(
+        folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight", "model.d_ff=64", "seed=4"
+    )
+    assert result.returncode == 2
+    assert "model.d_ff: was 32, is 64" in result.stdout
+    assert "seed: was 3, is 4" in result.stdout
+    assert "Traceback" not in result.stdout
+
+
+def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
+    assert tmt(folder, "train", "--config", "toy.yaml", "name=few", "training.keep_checkpoints=2").returncode == 0
+    run = folder / "runs" / "few"
+    state = json.loads((run / "checkpoints" / "step_40" / "state.json").read_text())
+    values = {line["step"]: line["nll"] for line in metrics(run) if line["kind"] == "validation"}
+    assert state["best_step"] == min(values, key=lambda step: values[step])
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    newest = sorted(
+        {step for step in (*range(5, 41, 5), *best_so_far(values))}
+    )[-2:]  # fmt: skip
+    assert names == {f"step_{step}" for step in {*newest, state["best_step"]}}
+
+
+def best_so_far(values: dict[int, float]) -> list[int]:
+    """The steps that were saved because no validation before them was as good."""
+    found, best = [], float("inf")
+    for step, value in sorted(values.items()):
+        if value < best:
+            found.append(step)
+            best = value
+    return found
+
+
+def test_patience_ends_the_training(folder: Path) -> None:
+    result = tmt(
+        folder, "train", "--config", "toy.yaml", "name=patient", "training.factor=50.0", "training.max_steps=200",
+        "validation.patience=2", "validation.every_steps=2",
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert "nll has not improved in 2 validations" in result.stdout
+    values = [line["nll"] for line in metrics(folder / "runs" / "patient") if line["kind"] == "validation"]
+    assert min(values) == values[-3]
+
+
+def test_averaging_is_the_mean_and_can_be_translated_with(folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    result = tmt(folder, "average", "runs/straight", "--last", "3")
+    assert result.returncode == 0
+    checkpoints = folder / "runs" / "straight" / "checkpoints"
+    steps = sorted(int(p.name[5:]) for p in checkpoints.glob("step_*"))[-3:]
+    parts = [load_file(checkpoints / f"step_{step}" / "model.safetensors") for step in steps]
+    mean = load_file(checkpoints / "average" / "model.safetensors")
+    for name, tensor in mean.items():
+        expected = sum(part[name].double() for part in parts) / 3
+        assert (tensor.double() - expected).abs().max() < 1e-6
+    result = tmt(folder, "translate", "--run", "runs/straight", "--checkpoint", "average", "one two.")
+    assert result.returncode == 0
+    assert tmt(folder, "average", "runs/straight", "--last", "50").returncode == 2

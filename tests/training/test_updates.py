@@ -1,0 +1,98 @@
+"""One update: accumulation equals the big batch, the loss is a mean over target tokens, a bad loss moves nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toy import toy_config, write_toy_corpus
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.errors import UserError
+from transformer_mt.training.updates import Updater
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
+
+
+def make_updater(config: RunConfig, data: PreparedData) -> Updater:
+    torch.manual_seed(0)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+    return Updater(model, config.training, config.seed, "fp32", CPU)
+
+
+def gradients(updater: Updater) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in updater.model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("cut", [[8], [4, 4], [1, 2, 5], [1] * 8])
+def test_accumulation_equals_the_big_batch(corpus: Path, cut: list[int]) -> None:
+    config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": None})
+    data = prepare_data(config)
+    rows = np.arange(8)
+    assert len(set(data.train.tgt_lengths[rows].tolist())) > 2, "the sentences should differ in length"
+    whole, parts = make_updater(config, data), make_updater(config, data)
+    first = whole.update(data.train, [rows], 1, "")
+    second = parts.update(data.train, np.split(rows, np.cumsum(cut)[:-1]), 1, "")
+    for a, b in zip(gradients(whole), gradients(parts), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    assert first.num_tokens == second.num_tokens == int(data.train.tgt_lengths[rows].sum())
+    assert first.loss == pytest.approx(second.loss, rel=1e-5)
+
+
+def test_clipping_and_rate_are_those_of_the_config(corpus: Path) -> None:
+    config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": 0.05})
+    data = prepare_data(config)
+    updater = make_updater(config, data)
+    result = updater.update(data.train, [np.arange(8)], 5, "")
+    norm = torch.stack([g.norm() for g in gradients(updater)]).norm().item()
+    assert result.grad_norm > 0.05
+    assert norm == pytest.approx(0.05, rel=1e-4)
+    assert result.lr == pytest.approx(16**-0.5 * 5 * 10**-1.5)
+    assert updater.optimizer.param_groups[0]["lr"] == result.lr
+
+
+def test_dropout_is_a_function_of_seed_and_step(corpus: Path) -> None:
+    config = toy_config(corpus, model={"dropout": 0.3})
+    data = prepare_data(config)
+    losses = {}
+    for name, step in (("a", 1), ("b", 1), ("c", 2)):
+        updater = make_updater(config, data)
+        torch.rand(len(losses))  # whatever else draws random numbers makes no difference
+        losses[name] = updater.update(data.train, [np.arange(8)], step, "").loss
+    assert losses["a"] == losses["b"] != losses["c"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_reduced_precision_learns_what_fp32_learns(corpus: Path, precision: str) -> None:
+    config = toy_config(corpus, model={"dropout": 0.0}, training={"factor": 0.1})
+    data = prepare_data(config)
+    losses = {}
+    for name in ("fp32", precision):
+        torch.manual_seed(0)
+        model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+        updater = Updater(model, config.training, config.seed, name, CPU)
+        losses[name] = [updater.update(data.train, [np.arange(16)], step, "").loss for step in range(1, 16)]
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    np.testing.assert_allclose(losses[precision], losses["fp32"], rtol=0.03)
+    assert losses[precision] != losses["fp32"]
+
+
+def test_a_loss_that_is_not_finite_moves_nothing(corpus: Path) -> None:
+    config = toy_config(corpus)
+    data = prepare_data(config)
+    updater = make_updater(config, data)
+    updater.update(data.train, [np.arange(8)], 1, "")
+    with torch.no_grad():
+        updater.model.encoder.embedder.embedding.weight[5] = torch.nan
+    before = [p.clone() for p in updater.model.parameters()]
+    with pytest.raises(UserError, match=r"loss is nan at step 2 \(epoch 1, micro-batch 4; .*train.en / .*line 1\)"):
+        updater.update(data.train, [np.arange(120)], 2, "epoch 1, micro-batch 4")
+    for a, b in zip(before, updater.model.parameters(), strict=True):
+        assert torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
