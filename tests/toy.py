@@ -1,4 +1,4 @@
-"""A toy language for tests that train: numbers in words, the order of each pair of words turned round."""
+"""A toy language for tests that train: numbers in words, the last two of a sentence changing places."""
 
 from pathlib import Path
 
@@ -14,11 +14,12 @@ def toy_pairs(num: int, seed: int = 0) -> list[tuple[str, str]]:
     state, pairs = seed * 7919 + 17, {}
     while len(pairs) < num:
         words = []
-        for _ in range(2 + state % 6):
+        for _ in range(2 + state // 65536 % 6):
             state = (state * 1103515245 + 12345) % 2**31
             words.append(state // 65536 % 10)
         state = (state * 1103515245 + 12345) % 2**31
-        pairs[" ".join(ENGLISH[w] for w in words) + "."] = " ".join(SPANISH[w] for w in reversed(words)) + "."
+        turned = [*words[:-2], words[-1], words[-2]]
+        pairs[" ".join(ENGLISH[w] for w in words) + "."] = " ".join(SPANISH[w] for w in turned) + "."
     return list(pairs.items())
 
 

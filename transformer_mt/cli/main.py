@@ -1,6 +1,5 @@
 """`tmt`: the verbs put together, and what a person sees when something goes wrong."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -50,10 +49,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("tmt: stopped", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output went away (`tmt translate … | head`). Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from transformer_mt.data import builtin_lexicon as lexicon
 from transformer_mt.data import builtin_morphology as morphology
 from transformer_mt.data.builtin_events import doing, fits, giving_event, nearby, place, some_tense, some_time, vague
 from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
-from transformer_mt.data.builtin_morphology import HE, THEY
+from transformer_mt.data.builtin_morphology import HE, ME, THEY
 from transformer_mt.data.builtin_nouns import (
     ANIMAL_NOUNS,
     PERSON_NOUNS,
@@ -71,7 +71,7 @@ order: eat drink
 taste: eat buy order
 prepare: eat drink
 make: eat sell paint wear
-find: open read hide sell repair clean wash eat wear
+find: open read hide repair clean wash eat wear
 open: clean close read
 break: repair
 clean: close sell use
@@ -84,13 +84,11 @@ bring: open
 carry: open
 lose: find
 hide: find
-forget: learn
 learn: sing
 pick: eat sell wash cook
 steal: hide sell
 build: paint sell
-understand: solve
-study: understand solve
+study: solve
 """
 IT_PAIRS = tuple(
     (first, second)
@@ -111,7 +109,7 @@ def and_it(dice: Dice) -> Piece:
         if shared and any(noun in PERSON_NOUNS for noun in doers):
             break
     subject, thing = some_subject(dice, doers), noun_phrase(dice, shared)
-    tense = "past" if dice.chance(70) and "state" not in second.flags else "future"
+    tense = "past" if dice.chance(70) else "future"
     while not all(fits(Event(subject, verb), tense) for verb in (first, second)):
         subject = some_subject(dice, doers)
     pronoun = morphology.agree("lo", thing.gender, thing.plural)
@@ -141,6 +139,8 @@ def liking(dice: Dice) -> Piece:
 def liking_question(dice: Dice) -> Piece:
     """Do you like the soup? ¿Te gusta la sopa?"""
     subject, thing = liking_parts(dice)
+    while subject.person == ME:
+        subject, thing = liking_parts(dice)
     past = dice.chance(30)
     auxiliary = "did" if past else "does" if subject.person == HE else "do"
     es = " ".join(filter(None, (dative(subject), gustar(subject, thing, past), thing.piece.es)))

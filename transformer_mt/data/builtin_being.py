@@ -4,7 +4,7 @@ from transformer_mt.data import builtin_lexicon as lexicon
 from transformer_mt.data import builtin_morphology as morphology
 from transformer_mt.data.builtin_events import nearby, place
 from transformer_mt.data.builtin_grammar import Dice, Piece, finish, join
-from transformer_mt.data.builtin_lexicon import Adjective, Verb
+from transformer_mt.data.builtin_lexicon import Adjective, Noun, Verb
 from transformer_mt.data.builtin_morphology import HE, THEY
 from transformer_mt.data.builtin_nouns import (
     DEFINITE,
@@ -13,6 +13,7 @@ from transformer_mt.data.builtin_nouns import (
     common,
     name,
     noun_phrase,
+    some_determiner,
     some_subject,
     spanish_adjective,
 )
@@ -50,14 +51,19 @@ def described(dice: Dice) -> tuple[NounPhrase, Adjective]:
     nouns = sorted(adjective.nouns)
     if "father" in adjective.nouns:
         subject = some_subject(dice, nouns, known=True)
+        if len(subject.heads) == 1:
+            subject = unadorned(dice, lexicon.BY_ENGLISH[subject.heads[0]])
         if subject in PRONOUNS and subject.person not in (HE, THEY) and adjective.es.endswith("o"):
             subject = PRONOUNS[2]
         return subject, adjective
     noun = lexicon.BY_ENGLISH[dice.pick(nouns)]
-    subject = noun_phrase(dice, (noun.en,), known=True)
-    while adjective.en in subject.piece.en.split():
-        subject = noun_phrase(dice, (noun.en,), known=True)
-    return subject, adjective
+    return unadorned(dice, noun), adjective
+
+
+def unadorned(dice: Dice, noun: Noun) -> NounPhrase:
+    """Something definite without an adjective of its own, which might contradict the one that is said of it."""
+    plural = not noun.flags & {"mass", "single"} and dice.chance(35)
+    return common(noun, plural, some_determiner(dice, noun, plural, known=True))
 
 
 def quality(dice: Dice) -> Piece:
@@ -101,9 +107,7 @@ def comparison(dice: Dice) -> Piece:
             break
     two = lexicon.BY_ENGLISH[dice.pick(alike)]
     plural = not two.flags & {"mass", "single"} and dice.chance(25)
-    left = noun_phrase(dice, (one.en,), known=True)
-    while adjective.en in left.piece.en.split():
-        left = noun_phrase(dice, (one.en,), known=True)
+    left = unadorned(dice, one)
     right = common(two, plural, DEFINITE)
     en = morphology.comparative(adjective.en) if "c" in adjective.flags else f"more {adjective.en}"
     es = "más " + spanish_adjective(adjective, left.gender, left.plural)

@@ -7,7 +7,15 @@ from transformer_mt.data.builtin_events import complete, doing, fits, some_tense
 from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
 from transformer_mt.data.builtin_lexicon import Verb
 from transformer_mt.data.builtin_morphology import ME, THEY
-from transformer_mt.data.builtin_nouns import DEFINITE, PRONOUNS, NounPhrase, common, some_subject, spanish_adjective
+from transformer_mt.data.builtin_nouns import (
+    DEFINITE,
+    PRONOUNS,
+    NounPhrase,
+    common,
+    some_subject,
+    spanish_adjective,
+    voiced,
+)
 from transformer_mt.data.builtin_verbs import Event, predicate, statement
 
 
@@ -25,6 +33,7 @@ def coordinated(dice: Dice) -> Piece:
     other = "present" if tense not in ("past", "future", "prog") else tense
     if not fits(two, other) or not fits(one, tense):
         return coordinated(dice)
+    two = two._replace(subject=voiced(two.subject))
     if dice.chance(40) and other == "past":
         return finish(join(statement(one, tense), (",", ","), ("but", "pero"), statement(two, other, True)))
     return finish(join(statement(one, tense), ("and", "y"), statement(two, other)))
@@ -79,12 +88,18 @@ def object_related(dice: Dice) -> Piece:
     return finish(being(whole, adjective.en, es_adjective, spanish_be(adjective.copula, head.person, past), past))
 
 
+CALM = tuple(v for v in lexicon.INTRANSITIVES if v.en in ("rest", "sleep", "sit", "go to bed", "stay", "cry", "return"))
+
+
 def because(dice: Dice) -> Piece:
     """The boy did not work because he was tired: El niño no trabajó porque estaba cansado."""
+    negated = dice.chance(60)
     event = doing(dice)
-    negated = dice.chance(35)
+    if not negated:
+        verb = dice.pick(CALM)
+        event = complete(dice, verb, some_subject(dice, verb.subjects))
     animate = event.subject.human or event.subject.animal
-    if not animate or not (negated or fits(event, "past")) or "state" in event.verb.flags or vague(event.subject.piece):
+    if not animate or "state" in event.verb.flags or vague(event.subject.piece):
         return because(dice)
     en, es = motive(dice, event.subject)
     return finish(join(statement(event, "past", negated), (f"because {anaphor(event.subject)}", "porque"), (en, es)))
@@ -132,6 +147,7 @@ def when_clause(dice: Dice) -> Piece:
     one, two = complete(dice, verb, some_subject(dice, verb.subjects)), doing(dice)
     while not fits(two, "pastprog") or same_subject(one, two):
         two = doing(dice)
+    one, two = (event._replace(subject=voiced(event.subject)) for event in (one, two))
     if dice.chance(50):
         return finish(join(("when", "cuando"), statement(one, "past"), (",", ","), statement(two, "pastprog")))
     return finish(join(statement(two, "pastprog"), ("when", "cuando"), statement(one, "past")))

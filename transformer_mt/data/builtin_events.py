@@ -80,13 +80,13 @@ def nearby(dice: Dice, nouns: Sequence[str]) -> Piece:
 
 
 def some_time(dice: Dice, tense: str, verb: Verb) -> Piece:
-    """A time that fits the tense; the past of a state wants none."""
-    if "state" in verb.flags and tense == "past":
+    """A time that fits the tense; a state wants none."""
+    if "state" in verb.flags:
         return NOTHING
     if "time" in verb.flags and dice.chance(50):
         hour = dice.pick(lexicon.NUMBERS)
         return Piece(f"at {hour[0]}", f"a las {hour[1]}")
-    if "state" not in verb.flags and tense in ("past", "present", "future") and dice.chance(15):
+    if tense in ("past", "present", "future") and dice.chance(15):
         return Piece(*dice.pick(DAY_PARTS))
     return Piece(*dice.pick(TIMES[tense]))
 

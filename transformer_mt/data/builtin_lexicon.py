@@ -15,6 +15,7 @@ NOUNS = """
 [child]
 boy niño m
 girl niña f
+[infant own]
 baby bebé m
 [parent own single]
 father padre m
@@ -353,6 +354,7 @@ bill cuenta f
 """
 
 GROUPS = {
+    "anyone": "child infant parent kin adult",
     "person": "child parent kin adult",
     "family": "parent kin",
     "grown": "family adult",
@@ -381,10 +383,10 @@ TRANSITIVE = """
 eat:ate | comer | person | meal | living | order
 eat:ate | comer | pet rodent farm | apple carrot bread cheese meat | garden |
 drink:drank | beber | grown | drink grownup | living | order
-drink:drank | beber | child | drink | living |
+drink:drank | beber | child baby | drink | living |
 drink:drank | beber | pet farm wild | water milk | garden forest |
 cook | cocinar | grown | vegetable dish cooked | kitchen restaurant garden | order
-cut:cut | cortar | grown | fruit vegetable baked bread spread rope | kitchen garden |
+cut:cut | cortar | grown | fruit vegetable baked bread cheese chocolate ham rope | kitchen garden |
 taste | probar | person | meal | kitchen restaurant market | order still
 order | pedir | grown | meal drink grownup | restaurant hotel |
 prepare | preparar | grown | meal drink grownup lesson | kitchen | order
@@ -412,9 +414,9 @@ use | usar | grown | tool device writing towel tableware umbrella dictionary |  
 need | necesitar | person | tool device cloth writing container key blanket umbrella towel map |  | state plain
 want | querer | person | meal toy cloth bicycle gift instrument |  | state plain
 have:had | tener | person | goods pet farm bicycle wheels family idea problem question answer |  | state plain
-see:saw | ver | person | person animal insect star heaven transport boat movie home public | | still
+see:saw | ver | person | anyone animal insect star heaven transport boat movie home public | | still
 see:saw | ver | pet wild bird | person animal insect | forest garden park | still
-watch | mirar | person | animal heaven star boat photo map child | outdoors |
+watch | mirar | person | animal heaven star boat photo map child baby | outdoors |
 hear:heard | oír | person | tune bird wild dog radio message instrument | garden bedroom forest | still
 listen to | escuchar | person | tune radio family teacher singer mayor bird judge | kitchen bedroom garden | order
 visit | visitar | person | family home public town island | |
@@ -423,10 +425,10 @@ call | llamar+a | person | family adult |  | order
 greet | saludar | person | person | trade park |
 know:knew | conocer | person | family adult town song museum island story hotel |  | state
 invite | invitar | grown | family adult |  | order
-hug | abrazar | person | family child pet | station airport park | still
+hug | abrazar | person | family child baby pet | station airport park | still
 wait for | esperar | person | family transport friend doctor waiter letter | station airport park |
 follow | seguir | person pet wild | person animal | forest park | order
-protect | proteger | grown | child animal house palace castle town tree |  |
+protect | proteger | grown | child baby animal house palace castle town tree |  |
 remember | recordar | person | family tune text lesson answer house island |  | state
 forget:forgot | olvidar | person | tune belonging lesson answer |  | still
 love | amar | person | family town | | state
@@ -468,12 +470,12 @@ enter:entered | entrar+en | person | home public shop room castle forest | | sti
 # The same columns. More flags: to (the place is a destination), with (may have a companion), fast and well (which
 # adverbs of manner fit), time (the hour fits).
 INTRANSITIVE = """
-sit:sat | sentarse | person pet | | seat | still
-wake up:woke up | despertarse | person | | | still time
+sit:sat | sentarse | anyone pet | | seat | still
+wake up:woke up | despertarse | anyone | | | still time
 get up:got up | levantarse | person | | | still time
 go to bed:went to bed | acostarse | person | | | still time
 get dressed:got dressed | vestirse | person | | bedroom bathroom | still
-sleep:slept | dormir | person pet | | house bedroom garden garage hotel |
+sleep:slept | dormir | anyone pet | | house bedroom garden garage hotel |
 sleep:slept | dormir | farm rodent wild | | garden forest field |
 rest | descansar | person pet | | living beach |
 rest | descansar | farm wild | | forest field |
@@ -484,8 +486,8 @@ jump | saltar | child pet frog monkey squirrel rodent | | outdoors | fast
 fly:flew | volar | bird insect plane | | | fast
 sing:sang | cantar | person bird | | garden park church theater bathroom | with well
 dance | bailar | person | | square park theater kitchen | with well
-cry | llorar | child family princess | | bedroom kitchen school park |
-smile | sonreír | person | | |
+cry | llorar | child baby family princess | | bedroom kitchen school park |
+smile | sonreír | anyone | | |
 work | trabajar | grown | | office factory hospital school library market restaurant garden field | with well
 play | jugar | child pet | | park garden square school beach bedroom | with
 arrive | llegar | person transport | | | still time
@@ -495,7 +497,7 @@ return | volver | person | | destination | still to
 travel | viajar | grown tourist | | town island mountain beach | to with
 live | vivir | family adult | | house city village castle palace island hotel | state with
 stay | quedarse | person pet | | house hotel hospital kitchen village | still with
-fall:fell | caerse | child vessel plate clock book | | | still
+fall:fell | caerse | child baby vessel plate clock book | | | still
 hide:hid | esconderse | child pet rodent thief | | forest garden wardrobe kitchen | still
 talk | hablar | person | | kitchen office park garden restaurant | with
 wait | esperar | person | | station airport office park | with
@@ -555,23 +557,23 @@ poor pobre s adult
 kind amable s person c
 famous famoso s adult museum song book movie
 clever listo s person c
-brave valiente s person c
+brave valiente s person c c
 honest honrado s person
 funny gracioso s person story clown movie c
 serious serio s person problem
 elegant elegante s adult clothes hotel restaurant
 shy tímido s child family
 patient paciente s person
-lazy perezoso s person pet
+lazy perezoso s person pet c
 wild salvaje - beast bird
 fast rápido s horse transport wheels boat rabbit bicycle c
 dangerous peligroso s wild waters forest mountain idea
-gentle manso s farm pet elephant
+gentle manso s farm pet elephant c
 fat gordo s pet farm king c
-tired cansado e person beast
-sad triste e person
-happy feliz e person
-sick enfermo e person pet
+tired cansado e anyone beast
+sad triste e anyone
+happy feliz e anyone
+sick enfermo e anyone pet
 busy ocupado e adult family
 angry enfadado e person
 nervous nervioso e person
@@ -579,8 +581,8 @@ alone solo e child family p
 worried preocupado e person
 surprised sorprendido e person
 delicious delicioso s food
-fresh fresco s fruit vegetable bread milk juice
-sweet dulce s fruit cake cookie honey
+fresh fresco s fruit vegetable bread milk juice c
+sweet dulce s fruit cake cookie honey c
 hot caliente e cooked drinkhot pizza
 cold frío e drinkable soup
 empty vacío e vessel container room wardrobe

@@ -1,8 +1,9 @@
 """Noun phrases of the built-in English-Spanish corpus: agreement, determiners, possessors.
 
 The rules that make a translation unique: "you" is tú; "they" is ellos; yo, tú and nosotros are left out and él, ella
-and ellos are not (but for a clause after "because", whose subject is that of the main clause); a question puts the
-verb before its subject; an adjective follows its noun; persons and larger animals take the personal a.
+and ellos are not, but for two places: after "because" the subject is that of the main clause and goes unsaid, and in
+two clauses with two subjects, joined by and, but or when, every pronoun is said. A question puts the verb before its
+subject; an adjective follows its noun; persons and all animals but insects take the personal a.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ PRONOUNS = (
     NounPhrase(Piece("we", ""), WE, "m", human=True),
     NounPhrase(Piece("they", "ellos"), THEY, "m", human=True),
 )
-FREQUENT_PRONOUNS = PRONOUNS + PRONOUNS[:2] + PRONOUNS[4:5]  # whose verb forms nouns never need
+FREQUENT_PRONOUNS = PRONOUNS + 2 * (PRONOUNS[:2] + PRONOUNS[4:5])  # whose verb forms nouns never need
 
 # English singular and plural, Spanish masculine singular (agrees), weight; an empty form: not in that number.
 DETERMINERS = (
@@ -66,7 +67,7 @@ EXACT_FORMS = {
     "ese": ("ese", "esa", "esos", "esas"),
 }
 SPANISH_NUMBERS = frozenset(es for _, es in lexicon.NUMBERS)
-PERSON_NOUNS = frozenset(lexicon.nouns_of("person"))
+PERSON_NOUNS = frozenset(lexicon.nouns_of("anyone"))
 ANIMAL_NOUNS = frozenset(lexicon.nouns_of("animal"))
 KIN = frozenset(lexicon.nouns_of("family"))
 
@@ -154,6 +155,12 @@ def possessed(dice: Dice, noun: Noun, plural: bool, adjective: Adjective | None)
     return thing._replace(piece=piece._replace(nouns=thing.piece.nouns + owner.piece.nouns))
 
 
+def voiced(phrase: NounPhrase) -> NounPhrase:
+    """The phrase with the pronoun that Spanish leaves out but where two subjects are contrasted: yo, tú, nosotros."""
+    spoken = {"I": "yo", "you": "tú", "we": "nosotros"}.get(phrase.piece.en)
+    return phrase._replace(piece=phrase.piece._replace(es=spoken)) if spoken else phrase
+
+
 def name(dice: Dice) -> NounPhrase:
     """A first name."""
     first, gender = dice.pick(lexicon.NAMES)
@@ -184,11 +191,11 @@ def some_subject(dice: Dice, nouns: Sequence[str], known: bool = False) -> NounP
     """A subject among the nouns, or, where they are people, a pronoun, a name or a couple."""
     if any(noun in KIN for noun in nouns):
         ticket = dice.below(100)
-        if ticket < 34:
+        if ticket < 38:
             return dice.pick(FREQUENT_PRONOUNS)
-        if ticket < 41:
+        if ticket < 45:
             return name(dice)
-        if ticket < 47:
+        if ticket < 51:
             return couple(dice, nouns)
     return noun_phrase(dice, nouns, known=known)
 

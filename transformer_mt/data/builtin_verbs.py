@@ -39,13 +39,13 @@ def english_parts(verb: Verb, tense: str, person: int) -> tuple[str, str, str]:
 
 @cache
 def spanish_verb(verb: Verb, tense: str, person: int, clitic: str = "") -> str:
-    """The verb with its pronouns: se sentó, la está comiendo, quiere sentarse."""
+    """The verb with its pronouns: se sentó, la está comiendo, se quiere sentar."""
     infinitive = verb.es
     if morphology.reflexive(infinitive):
         infinitive, clitic = infinitive[:-2], REFLEXIVES[person]
     if tense in MODALS:
         helper = morphology.conjugate(MODALS[tense], "present")[person]
-        return f"{helper} a {infinitive}{clitic}" if tense == "going" else f"{helper} {infinitive}{clitic}"
+        return f"{clitic} {helper} {'a ' if tense == 'going' else ''}{infinitive}".strip()
     if tense in ("prog", "pastprog"):
         helper = morphology.conjugate("estar", "present" if tense == "prog" else "imperfect")[person]
         return f"{clitic} {helper} {morphology.gerund(infinitive)}".strip()

@@ -1,7 +1,10 @@
 """Attention as a picture: keys across, queries down, words on the axes."""
 
 import io
+import logging
+import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INCHES_A_WORD = 0.32
+LOGGER = logging.getLogger(__name__)
+# Noto has a family for every script; those that the machine has stand behind matplotlib's own font.
+_NOTO = "Noto Sans"
+_OWN_FONT = "DejaVu Sans"
+_GLYPHS = str.maketrans({"￭": "▪", "$": r"\$"})  # the joiner's own sign is in few fonts; $ would begin a formula
 
 
 def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], title: str = "") -> "Figure":
@@ -26,14 +34,14 @@ def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[st
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     image = axes.imshow(weights.float().cpu().numpy(), vmin=0.0, vmax=1.0, cmap="Blues", aspect="auto")
-    # A dollar sign would switch to mathematical typesetting.
-    key_labels, query_labels = ([word.replace("$", r"\$") for word in words] for words in (key_words, query_words))
-    axes.set_xticks(range(len(key_words)), key_labels, rotation=60, ha="left", rotation_mode="anchor")
+    key_labels, query_labels = ([word.translate(_GLYPHS) for word in words] for words in (key_words, query_words))
+    fonts = list(_font_families())
+    axes.set_xticks(range(len(key_words)), key_labels, rotation=60, ha="left", rotation_mode="anchor", family=fonts)
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(query_words)), query_labels)
+    axes.set_yticks(range(len(query_words)), query_labels, family=fonts)
     axes.tick_params(length=0)
     if title:
-        axes.set_title(title)
+        axes.set_title(title, family=fonts)
     figure.colorbar(image, ax=axes, shrink=0.8, label="attention")
     return figure
 
@@ -46,7 +54,23 @@ def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
 
 
 def to_png(figure: "Figure", dpi: int = 120) -> bytes:
-    """The bytes of a PNG file."""
+    """The bytes of a PNG file. Characters that no font of the machine draws become boxes, and a warning says so once."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        figure.savefig(buffer, format="png", dpi=dpi)
+    if any("missing from font" in str(warning.message) for warning in caught):
+        _warn_of_missing_font()
     return buffer.getvalue()
+
+
+@cache
+def _font_families() -> tuple[str, ...]:
+    from matplotlib import font_manager
+
+    return (_OWN_FONT, *sorted({f.name for f in font_manager.fontManager.ttflist if f.name.startswith(_NOTO)}))
+
+
+@cache
+def _warn_of_missing_font() -> None:
+    LOGGER.warning("Some words of the attention pictures are boxes: no font here draws them. Install Noto's fonts.")

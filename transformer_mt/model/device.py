@@ -1,5 +1,6 @@
 """Which device and which precision, and why. What `auto` takes is measured or asked, never assumed."""
 
+import re
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -33,6 +34,8 @@ def choose_device(wanted: str) -> Choice:
         if not cuda or index >= torch.cuda.device_count():
             count = torch.cuda.device_count() if cuda else 0
             raise UserError(f"The device {wanted} was asked for, and torch sees {count} CUDA devices. Use auto or cpu.")
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", wanted):
+        raise UserError(f"{wanted!r} is not a device. Use auto, cpu, cuda, cuda:N or mps.")
     if wanted == "mps" and not mps:
         raise UserError("The device mps was asked for, and torch sees none. Use auto or cpu.")
     return Choice(wanted, "as asked")
@@ -40,6 +43,8 @@ def choose_device(wanted: str) -> Choice:
 
 def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
     """`auto`: bf16 where the device multiplies it faster, else fp16 on a CUDA device, else fp32."""
+    if wanted not in ("auto", "fp32", *DTYPES):
+        raise UserError(f"{wanted!r} is not a precision. Use auto, fp32, bf16 or fp16.")
     if wanted != "auto":
         return Choice(wanted, "as asked")
     if device.type == "cuda":

@@ -1,0 +1,54 @@
+"""One small trained run for all tests of the command line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import toy_mapping, write_toy_corpus
+
+Tmt = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run_tmt(folder: Path, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    """`tmt` as a user starts it, in `folder`."""
+    result = subprocess.run(
+        [sys.executable, "-m", "transformer_mt", *arguments],
+        cwd=folder, capture_output=True, input=stdin if stdin is not None else b"", timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+    )  # fmt: skip
+    stdout, stderr = (stream.decode("utf-8", errors="surrogateescape") for stream in (result.stdout, result.stderr))
+    assert "Traceback" not in stderr, stderr
+    return subprocess.CompletedProcess(arguments, result.returncode, stdout, stderr)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory) -> Path:
+    """A folder with runs/toy, trained until it knows the toy language well."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_toy_corpus(folder / "data", 600)
+    mapping = toy_mapping(
+        folder / "data",
+        model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
+        training={"max_tokens": 512, "max_steps": 600, "warmup_steps": 100, "checkpoint_every_steps": 600,
+                  "log_every_steps": 50},
+        validation={"every_steps": 200, "num_translated": 20, "metric": "bleu"},
+        data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
+    )  # fmt: skip
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    result = run_tmt(folder, "train", "--config", "toy.yaml")
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tmt(trained: Path) -> Tmt:
+    """`tmt(...)` in the folder of the trained run."""
+
+    def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+        return run_tmt(trained, *arguments, stdin=stdin)
+
+    return run

@@ -1,0 +1,172 @@
+"""`tmt translate`: one line out for every line in, in order, whatever the line holds."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SENTENCES = {"one two three.": "uno tres dos.", "seven eight.": "ocho siete.", "four five six one.": "cuatro cinco uno seis."}
+
+
+def test_sentences_as_arguments(tmt) -> None:
+    result = tmt("translate", *SENTENCES)
+    assert result.returncode == 0
+    assert result.stdout.split("\n") == [*SENTENCES.values(), ""]
+    assert result.stderr == "run: runs/toy\n"
+
+
+def test_greedy_and_beam_and_module_start(tmt) -> None:
+    for size in ("1", "3"):
+        assert tmt("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
+
+
+def test_standard_input_comes_out_line_by_line(tmt) -> None:
+    """Blank lines, CRLF, other line separators inside a line, bytes that are not UTF-8, no end on the last line."""
+    lines = [
+        b"one two three.", b"", b"   ", b"seven eight.\r", "one\u2028two\u0085.".encode(), b"\xff\xfe one.", b"</s>",
+        b"\x00", "one \u200b two\u00a0three.".encode(), b"seven eight.",
+    ]  # fmt: skip
+    result = tmt("translate", stdin=b"\n".join(lines))
+    assert result.returncode == 0
+    out = result.stdout.split("\n")
+    assert out[-1] == ""
+    assert len(out) - 1 == len(lines)
+    assert out[0] == "uno tres dos."
+    assert out[1] == out[2] == ""
+    assert out[3] == out[9] == "ocho siete."
+
+
+def test_files_in_and_out(tmt, trained: Path) -> None:
+    (trained / "in.txt").write_text("seven eight.\n\none two three.\n")
+    result = tmt("translate", "--input", "in.txt", "--output", "out.txt")
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert (trained / "out.txt").read_bytes() == "ocho siete.\n\nuno tres dos.\n".encode()
+
+
+def test_nothing_in_nothing_out(tmt) -> None:
+    result = tmt("translate", stdin=b"")
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("batch_size", ["1", "2", "50"])
+def test_order_and_text_do_not_depend_on_the_batch(tmt, trained: Path, batch_size: str) -> None:
+    lines = (trained / "data" / "train.en").read_text().split("\n")[:40]
+    expected = tmt("translate", stdin="\n".join(lines).encode()).stdout
+    result = tmt("translate", "--batch-size", batch_size, stdin="\n".join(lines).encode())
+    assert result.stdout == expected
+    assert len(expected.split("\n")) == 41
+
+
+def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
+    long = " ".join(["one"] * 40)
+    result = tmt("translate", stdin=f"seven eight.\n{long}\nseven eight.\n".encode())
+    assert result.returncode == 0
+    assert result.stdout == "ocho siete.\n\nocho siete.\n"
+    assert "line 2: longer than the model's 24 positions, left blank" in result.stderr
+    truncated = tmt("translate", "--too-long", "truncate", long)
+    assert truncated.returncode == 0
+    assert truncated.stdout.startswith("uno")
+
+
+def test_jsonl(tmt) -> None:
+    result = tmt("translate", "--format", "jsonl", "--n-best", "2", "one two three.", "", "seven eight.")
+    rows = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+    assert [row["source"] for row in rows] == ["one two three.", "", "seven eight."]
+    assert rows[1]["hypotheses"] == []
+    first, second = rows[0]["hypotheses"]
+    assert first["text"] == "uno tres dos."
+    assert first["tokens"] == ["uno", "tres", "dos", "￭."]
+    assert first["score"] >= second["score"]
+    assert first["score"] == pytest.approx(first["log_prob"] / ((5 + 5) / 6) ** 0.6, abs=1e-5)
+
+
+def test_n_best_as_text(tmt) -> None:
+    lines = tmt("translate", "--n-best", "2", "--beam-size", "4", "seven eight.", "").stdout.split("\n")
+    assert lines[0].startswith("1 ||| ocho siete. ||| -")
+    assert lines[1].startswith("1 ||| ")
+    assert lines[2].startswith("2 ||| ")
+    assert len(lines) == 4, lines
+
+
+def test_from_python(trained: Path) -> None:
+    from transformer_mt import Translator
+
+    translator = Translator.load(trained / "runs" / "toy")
+    assert translator.translate(list(SENTENCES)) == list(SENTENCES.values())
+    assert translator.translate([]) == []
+    assert translator.translate(["", "seven eight."], beam_size=1) == ["", "ocho siete."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--run", "nowhere", "a"], "nowhere is not the folder of a run"),
+        (["--run", "runs/toy/checkpoints/step_600", "a"], "Did you mean runs/toy?"),
+        (["--checkpoint", "step_7", "a"], "has no checkpoint 'step_7'; there are "),
+        (["--checkpoint", "average", "a"], "Make one with `tmt average runs/toy --last 5`"),
+        (["--input", "none.txt"], "none.txt cannot be read: No such file"),
+        (["--input", "toy.yaml", "a"], "Sentences and --input were both given"),
+        (["--input", "toy.yaml", "--output", "toy.yaml"], "is the input itself"),
+        (["--output", "no/such/folder", "a"], "no/such/folder cannot be written"),
+        (["--beam-size", "0", "a"], "beam_size is 0. Use 1 or more"),
+        (["--n-best", "3", "--beam-size", "2", "a"], "Use --beam-size 3 or more"),
+        (["--length-penalty", "-1", "a"], "length_penalty is -1.0. Use 0 or more"),
+        (["--device", "cuda:7", "a"], "CUDA devices. Use auto or cpu"),
+        (["--device", "tpu", "a"], "is not a device"),
+        (["--precision", "fp8", "a"], "is not a precision"),
+        (["--runs", "data", "a"], "There is no trained run in"),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(tmt, arguments: list[str], message: str) -> None:
+    result = tmt("translate", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_damaged_run_is_a_user_error(tmt, trained: Path, tmp_path: Path) -> None:
+    import shutil
+
+    for file in ("model.safetensors", "state.json"):
+        copy = tmp_path / file
+        shutil.copytree(trained / "runs" / "toy", copy)
+        damaged = copy / "checkpoints" / "step_600" / file
+        damaged.write_bytes(damaged.read_bytes()[:-20])
+        result = tmt("translate", "--run", str(copy), "--checkpoint", "last", "one.")
+        assert result.returncode == 2
+        assert f"{file}" in result.stderr
+        assert "damaged" in result.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(tmt, trained: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "translate", "--format", "jsonl"],
+        cwd=trained, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stdin is not None
+    process.stdin.write(b"one two.\n" * 3000)
+    process.stdin.close()
+    errors = process.stderr.read().decode()
+    assert "Traceback" not in errors
+    assert "Exception" not in errors
+    assert process.wait(timeout=60) == 1
+
+
+def test_help_answers_without_torch(tmt) -> None:
+    code = (
+        "import sys\nfrom transformer_mt.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit as e:\n    assert e.code == 0\n"
+        "bad = {'torch', 'datasets', 'pydantic', 'yaml', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not bad, bad"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "translate" in result.stdout
