@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-SENTENCES = {"one two three.": "uno tres dos.", "seven eight.": "ocho siete.", "four five six one.": "cuatro cinco uno seis."}
+SENTENCES = {
+    "one two three.": "uno tres dos.",
+    "seven eight.": "ocho siete.",
+    "four five six one.": "cuatro cinco uno seis.",
+}
 
 
 def test_sentences_as_arguments(tmt) -> None:

@@ -52,7 +52,7 @@ def placing(dice: Dice) -> Piece:
     thing = some_object(dice, verb)
     while vague(thing.piece):
         thing = some_object(dice, verb)
-    where = place(dice, lexicon.nouns_of("table desk shelf chair bed box bag basket suitcase wardrobe car"))
+    where = place(dice, lexicon.nouns_of("table desk chair bed box bag basket suitcase wardrobe car"))
     if dice.chance(25):
         where = nearby(dice, lexicon.nouns_of("bed table chair sofa wardrobe lamp"))
     event = Event(subject, verb, join(thing.piece, where), thing.heads)
@@ -68,8 +68,6 @@ wash: eat cut sell wear
 cut: eat
 cook: eat
 order: eat drink
-taste: eat buy order
-prepare: eat drink
 make: eat sell paint wear
 find: open read hide repair clean wash eat wear
 open: clean close read
@@ -77,7 +75,7 @@ break: repair
 clean: close sell use
 paint: sell
 repair: sell use wear
-write: read send burn learn sing
+write: read send learn sing
 draw: paint
 choose: buy order read wear
 bring: open

@@ -165,6 +165,11 @@ def saying(dice: Dice) -> Piece:
     speaker = some_subject(dice, lexicon.nouns_of("grown"))
     verb = dice.pick(SAYING)
     event, tense = doing(dice), dice.pick(("present", "future", "prog", "past"))
-    if not fits(event, tense) or event.subject.piece == speaker.piece or set(event.subject.heads) & set(speaker.heads):
+    if (
+        not fits(event, tense)
+        or event.subject.piece.en.startswith(("that", "those"))
+        or event.subject.piece == speaker.piece
+        or set(event.subject.heads) & set(speaker.heads)
+    ):
         return saying(dice)
     return finish(join(statement(Event(speaker, verb), "present"), ("that", "que"), statement(event, tense)))

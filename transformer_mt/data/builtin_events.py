@@ -54,7 +54,7 @@ MANNERS = {
     "fast": (("quickly", "rápidamente"), ("slowly", "lentamente")),
     "well": (("well", "bien"), ("badly", "mal")),
 }
-ON = frozenset(lexicon.nouns_of("surface seat ground bridge carpet bicycle"))
+ON = frozenset(lexicon.nouns_of("surface seat ground bridge bicycle"))
 AT = frozenset(lexicon.nouns_of("hub market school theater"))
 NEARBY = (
     ("near", "cerca de"), ("behind", "detrás de"), ("in front of", "delante de"), ("next to", "al lado de"),

@@ -50,24 +50,12 @@ singer cantante f
 dancer bailarina f
 painter pintor m
 writer escritora f
-lawyer abogada f
-engineer ingeniera f
 waiter camarero m
 pilot piloto m
 thief ladrón m en:thieves
 sailor marinero m
-fisherman pescador m en:fishermen
-judge juez m
-tourist turista m
-mayor alcalde m
-gardener jardinero m
-carpenter carpintero m
 actor actor m
-scientist científica f
 artist artista f
-pirate pirata m
-clown payaso m
-magician mago m
 witch bruja f
 fairy hada F
 [pet own]
@@ -80,8 +68,6 @@ kitten gatito m
 horse caballo m
 cow vaca f
 pig cerdo m
-goat cabra f
-donkey burro m
 [rodent]
 mouse ratón m en:mice
 squirrel ardilla f
@@ -96,14 +82,10 @@ bear oso m
 wolf lobo m en:wolves
 fox zorro m
 snake serpiente f
-giraffe jirafa f
-zebra cebra f
 [bird]
 bird pájaro m
 eagle águila F
-owl búho m
 parrot loro m
-pigeon paloma f
 [poultry]
 hen gallina f
 duck pato m
@@ -117,26 +99,19 @@ orange naranja f
 banana plátano m
 pear pera f
 strawberry fresa f
-cherry cereza f
 lemon limón m
-melon melón m
 [vegetable own]
 tomato tomate m
 potato patata f
 carrot zanahoria f
-onion cebolla f
-mushroom hongo m
-pumpkin calabaza f
 [dish own]
 egg huevo m
-sausage salchicha f
 [cooked mass own]
 meat carne f
 rice arroz m
 soup sopa f
 [baked own]
 cake pastel m
-cookie galleta f
 pizza pizza f
 [bread mass own]
 bread pan m
@@ -146,9 +121,7 @@ salad ensalada f
 [spread mass own]
 cheese queso m
 honey miel f
-butter mantequilla f
 chocolate chocolate m
-ham jamón m
 [drink mass own]
 milk leche f
 water agua F
@@ -166,8 +139,6 @@ hat sombrero m
 shoe zapato m
 skirt falda f
 jacket chaqueta f
-scarf bufanda f en:scarves
-glove guante m
 sock calcetín m
 boot bota f
 [jewel own]
@@ -179,11 +150,9 @@ book libro m
 letter carta f
 poem poema m
 story cuento m
-novel novela f
 message mensaje m
 [press own]
 newspaper periódico m
-magazine revista f
 dictionary diccionario m
 [tune own]
 song canción f
@@ -196,15 +165,12 @@ suitcase maleta f
 bottle botella f
 cup taza f
 glass vaso m
-bowl cuenco m
 [tableware own]
 plate plato m
 spoon cuchara f
-fork tenedor m
 knife cuchillo m en:knives
 [fragile own]
 mirror espejo m
-vase jarrón m
 [light own]
 lamp lámpara f
 candle vela f
@@ -219,7 +185,6 @@ key llave f
 coin moneda f
 umbrella paraguas m es:paraguas
 gift regalo m
-towel toalla f
 blanket manta f
 photo foto f
 map mapa m
@@ -231,10 +196,8 @@ notebook cuaderno m
 toy juguete m
 doll muñeca f
 ball pelota f
-kite cometa f
 [tool own]
 ladder escalera f
-hammer martillo m
 axe hacha F
 rope cuerda f
 sword espada f
@@ -242,13 +205,10 @@ sword espada f
 guitar guitarra f
 piano piano m
 violin violín m
-flute flauta f
-drum tambor m
 harp arpa F
 [surface own]
 table mesa f
 desk escritorio m
-shelf estante m en:shelves
 [seat own]
 chair silla f
 sofa sofá m
@@ -256,7 +216,6 @@ bench banco m
 bed cama f
 [furniture own]
 wardrobe armario m
-carpet alfombra f
 [opening]
 door puerta f
 window ventana f
@@ -276,7 +235,6 @@ kitchen cocina f
 bathroom baño m
 bedroom dormitorio m
 office oficina f
-garage garaje m
 [home own]
 house casa f
 [building]
@@ -290,7 +248,6 @@ restaurant restaurante m
 hotel hotel m
 castle castillo m
 palace palacio m
-factory fábrica f
 [structure]
 tower torre f
 bridge puente m
@@ -299,7 +256,6 @@ wall muro m
 market mercado m
 shop tienda f
 bakery panadería f
-pharmacy farmacia f
 [hub]
 station estación f
 airport aeropuerto m
@@ -312,12 +268,10 @@ garden jardín m
 square plaza f
 forest bosque m
 field campo m
-valley valle m
 [ground]
 beach playa f
 island isla f
 mountain montaña f
-hill colina f
 [waters]
 river río m
 lake lago m
@@ -336,7 +290,6 @@ star estrella f
 [contest]
 race carrera f
 prize premio m
-medal medalla f
 [show]
 concert concierto m
 movie película f
@@ -345,7 +298,6 @@ class clase f
 problem problema m
 idea idea f
 lesson lección f
-exercise ejercicio m
 [answer own]
 question pregunta f
 answer respuesta f
@@ -367,11 +319,11 @@ GROUPS = {
     "belonging": "cloth text container small writing toy jewel",
     "goods": "thing food drink light instrument tool",
     "furnishing": "surface seat furniture",
-    "indoors": "kitchen bathroom bedroom office garage house school hospital library hotel",
+    "indoors": "kitchen bathroom bedroom office house school hospital library hotel",
     "living": "kitchen bedroom house garden park restaurant",
     "outdoors": "park garden square forest field beach",
     "trade": "market shop bakery station airport city village",
-    "public": "school hospital church library museum theater restaurant hotel castle palace factory",
+    "public": "school hospital church library museum theater restaurant hotel castle palace",
     "destination": "home public shop hub town park beach island river lake forest mountain",
     "landmark": "home public hub shop bridge tower river lake tree",
 }
@@ -386,84 +338,67 @@ drink:drank | beber | grown | drink grownup | living | order
 drink:drank | beber | child baby | drink | living |
 drink:drank | beber | pet farm wild | water milk | garden forest |
 cook | cocinar | grown | vegetable dish cooked | kitchen restaurant garden | order
-cut:cut | cortar | grown | fruit vegetable baked bread cheese chocolate ham rope | kitchen garden |
-taste | probar | person | meal | kitchen restaurant market | order still
+cut:cut | cortar | grown | fruit vegetable baked bread cheese chocolate rope | kitchen garden |
 order | pedir | grown | meal drink grownup | restaurant hotel |
-prepare | preparar | grown | meal drink grownup lesson | kitchen | order
-make:made | hacer | grown | baked bread cold juice lemonade dress doll kite | kitchen |
+make:made | hacer | grown | baked bread cold juice lemonade dress doll | kitchen |
 buy:bought | comprar | person | goods bicycle horse furnishing flower | trade | plain order
 sell:sold | vender | grown | goods wheels bicycle farm house boat furnishing flower | trade | plain order
 wash | lavar | grown | cloth vessel tableware fruit vegetable wheels pet | garden kitchen | order
-clean | limpiar | grown | room furnishing opening fragile device wheels house |  | order
+clean | limpiar | grown | room furnishing opening fragile device wheels house | | order
 paint | pintar | grown | home structure opening seat surface toy boat flower | garden | plain
 draw:drew | dibujar | child artist painter | animal insect tree flower house castle map boat star | school park | plain
 read:read | leer | person | text press | library park kitchen garden bedroom train | order
 write:wrote | escribir | person | text song | library kitchen office bedroom | order
-open | abrir | person | opening container bottle wardrobe gift letter umbrella |  | order still
-close | cerrar | person | opening container bottle wardrobe umbrella book |  | order still
-break:broke | romper | person | vessel plate fragile window toy clock |  | still
-repair | reparar | grown | device wheels bicycle boat seat surface toy instrument | garage | order
+open | abrir | person | opening container bottle wardrobe gift letter umbrella | | order still
+close | cerrar | person | opening container bottle wardrobe umbrella book | | order still
+break:broke | romper | person | vessel plate fragile window toy clock | | still
+repair | reparar | grown | device wheels bicycle boat seat surface toy instrument | | order
 build:built | construir | grown | home public structure boat | city village |
 find:found | encontrar | person | thing pet insect instrument tool | outdoors indoors | still
 lose:lost | perder | person | small belonging ring | trade park beach | still
 look for | buscar | person | thing person pet | outdoors indoors |
 hide:hid | esconder | person | gift coin key letter jewel text box | garden bedroom | order
-carry | llevar | person | container ladder basket gift |  | still
-wear:wore | llevar | person | clothes |  |
-use | usar | grown | tool device writing towel tableware umbrella dictionary |  | order
-need | necesitar | person | tool device cloth writing container key blanket umbrella towel map |  | state plain
-want | querer | person | meal toy cloth bicycle gift instrument |  | state plain
-have:had | tener | person | goods pet farm bicycle wheels family idea problem question answer |  | state plain
+carry | llevar | person | container ladder basket gift | | still
+wear:wore | llevar | person | clothes | |
+use | usar | grown | tool device writing tableware umbrella dictionary | | order
+need | necesitar | person | tool device cloth writing container key blanket umbrella map | | state plain
+want | querer | person | meal toy cloth bicycle gift instrument | | state plain
+have:had | tener | person | goods pet farm bicycle wheels family idea problem question answer | | state plain
 see:saw | ver | person | anyone animal insect star heaven transport boat movie home public | | still
 see:saw | ver | pet wild bird | person animal insect | forest garden park | still
 watch | mirar | person | animal heaven star boat photo map child baby | outdoors |
 hear:heard | oír | person | tune bird wild dog radio message instrument | garden bedroom forest | still
-listen to | escuchar | person | tune radio family teacher singer mayor bird judge | kitchen bedroom garden | order
+listen to | escuchar | person | tune radio family teacher singer bird | kitchen bedroom garden | order
 visit | visitar | person | family home public town island | |
-help | ayudar+a | person | person |  | order
-call | llamar+a | person | family adult |  | order
-greet | saludar | person | person | trade park |
-know:knew | conocer | person | family adult town song museum island story hotel |  | state
-invite | invitar | grown | family adult |  | order
-hug | abrazar | person | family child baby pet | station airport park | still
+help | ayudar+a | person | person | | order
+call | llamar+a | person | family adult | | order
+know:knew | conocer | person | family adult town song museum island story hotel | | state
 wait for | esperar | person | family transport friend doctor waiter letter | station airport park |
 follow | seguir | person pet wild | person animal | forest park | order
-protect | proteger | grown | child baby animal house palace castle town tree |  |
-remember | recordar | person | family tune text lesson answer house island |  | state
-forget:forgot | olvidar | person | tune belonging lesson answer |  | still
+forget:forgot | olvidar | person | tune belonging lesson answer | | still
 love | amar | person | family town | | state
-respect | respetar | person | family adult |  | state
-admire | admirar | person | adult tree flower castle palace museum | | state
 chase | perseguir | dog cat pet wild fox wolf | animal thief | garden field forest |
 bite:bit | morder | dog puppy snake wolf horse monkey | person animal | garden forest | still
 feed:fed | alimentar | person | pet farm poultry baby elephant monkey | garden field |
-catch:caught | atrapar | child cat fox owl eagle | rodent insect rabbit bird ball | garden field | still
+catch:caught | atrapar | child cat fox eagle | rodent insect rabbit bird ball | garden field | still
 drive:drove | conducir | grown | wheels bus | city |
-steal:stole | robar | thief pirate monkey witch | jewel coin car bicycle gift cake bread bag sword | palace market |
-send:sent | enviar | person | text gift photo |  | order
-bring:brought | traer | person | meal drink grownup belonging blanket |  |
-throw:threw | lanzar | person | ball stone | park garden beach |
+steal:stole | robar | thief monkey witch | jewel coin car bicycle gift cake bread bag sword | palace market |
+send:sent | enviar | person | text gift photo | | order
+bring:brought | traer | person | meal drink grownup belonging blanket | |
 plant | plantar | grown | tree flower vegetable strawberry | garden field park |
 pick | recoger | person | fruit flower vegetable | garden field | order
 choose:chose | elegir | person | cloth jewel meal toy text movie gift | shop market |
-count | contar | person | coin star sock egg book | |
 sing:sang | cantar | person | song | theater church school park garden | order
 play | tocar | person | instrument | theater school garden | order
-win:won | ganar | person | contest |  |
+win:won | ganar | person | contest | |
 study | estudiar | person | lesson problem map dictionary poem | school library bedroom | order
 learn | aprender | person | lesson song poem | school |
 explain | explicar | grown | thought answer poem message | school | order
-understand:understood | entender | person | thought answer poem message |  | state
-solve | resolver | person | problem exercise |  | order
+understand:understood | entender | person | thought answer poem message | | state
+solve | resolver | person | problem | | order
 pay:paid | pagar | grown | bill | restaurant hotel market | order
-fill | llenar | person | vessel container |  | order
-move | mover | grown | furnishing container ladder piano |  | order
-lift | levantar | grown | container seat stone table | | still
 turn on | encender | person | light radio computer | bedroom kitchen office | order still
 turn off | apagar | person | light radio computer phone | bedroom kitchen office | order still
-burn | quemar | grown | letter map rope photo meat bread | garden kitchen |
-touch | tocar | child | wall drum animal vase water stone | | still
-push | empujar | person | door bicycle wheels seat wardrobe | garage | still
 enter:entered | entrar+en | person | home public shop room castle forest | | still
 """
 
@@ -474,27 +409,24 @@ sit:sat | sentarse | anyone pet | | seat | still
 wake up:woke up | despertarse | anyone | | | still time
 get up:got up | levantarse | person | | | still time
 go to bed:went to bed | acostarse | person | | | still time
-get dressed:got dressed | vestirse | person | | bedroom bathroom | still
-sleep:slept | dormir | anyone pet | | house bedroom garden garage hotel |
+sleep:slept | dormir | anyone pet | | house bedroom garden hotel |
 sleep:slept | dormir | farm rodent wild | | garden forest field |
 rest | descansar | person pet | | living beach |
 rest | descansar | farm wild | | forest field |
 run:ran | correr | person pet farm wild | | outdoors | with fast
 walk | caminar | person pet farm wild | | outdoors city village | with fast
 swim:swam | nadar | person poultry turtle frog | | waters | with fast
-jump | saltar | child pet frog monkey squirrel rodent | | outdoors | fast
 fly:flew | volar | bird insect plane | | | fast
 sing:sang | cantar | person bird | | garden park church theater bathroom | with well
 dance | bailar | person | | square park theater kitchen | with well
 cry | llorar | child baby family princess | | bedroom kitchen school park |
 smile | sonreír | anyone | | |
-work | trabajar | grown | | office factory hospital school library market restaurant garden field | with well
+work | trabajar | grown | | office hospital school library market restaurant garden field | with well
 play | jugar | child pet | | park garden square school beach bedroom | with
 arrive | llegar | person transport | | | still time
 go:went | ir | person | | destination | still to
 come:came | venir | person | | house office village city school | still to
 return | volver | person | | destination | still to
-travel | viajar | grown tourist | | town island mountain beach | to with
 live | vivir | family adult | | house city village castle palace island hotel | state with
 stay | quedarse | person pet | | house hotel hospital kitchen village | still with
 fall:fell | caerse | child baby vessel plate clock book | | | still
@@ -507,19 +439,17 @@ depart | salir | transport boat | | | still time
 start | empezar | show race | | | still time
 end | terminar | show race | | | still time
 bark | ladrar | dog puppy | | garden park |
-stop | detenerse | wheels transport | | | still
 """
 
 # Verb with a thing and a person: "gave the book to the girl", "le dio el libro a la niña".
 DATIVE = """
-give:gave | dar | person | belonging fruit cookie flower
+give:gave | dar | person | belonging fruit flower
 show | mostrar | person | belonging text device photo
-lend:lent | prestar | person | text press umbrella writing bicycle camera coat guitar
 send:sent | enviar | person | letter message gift photo
 bring:brought | traer | person | gift drink blanket book chair cake
 sell:sold | vender | farmer baker neighbor man woman uncle | fruit bread cheese horse egg cake car bicycle house
 read:read | leer | grown | text newspaper
-explain | explicar | grown | lesson problem exercise idea
+explain | explicar | grown | lesson problem idea
 """
 
 # Verb with a thing and the place where it comes to be.
@@ -559,7 +489,7 @@ famous famoso s adult museum song book movie
 clever listo s person c
 brave valiente s person c c
 honest honrado s person
-funny gracioso s person story clown movie c
+funny gracioso s person story movie c
 serious serio s person problem
 elegant elegante s adult clothes hotel restaurant
 shy tímido s child family
@@ -582,7 +512,7 @@ worried preocupado e person
 surprised sorprendido e person
 delicious delicioso s food
 fresh fresco s fruit vegetable bread milk juice c
-sweet dulce s fruit cake cookie honey c
+sweet dulce s fruit cake honey c
 hot caliente e cooked drinkhot pizza
 cold frío e drinkable soup
 empty vacío e vessel container room wardrobe
@@ -591,7 +521,7 @@ dirty sucio e cloth vessel tableware wheels room opening
 broken roto e vessel fragile device toy seat
 open abierto e opening shop container museum
 closed cerrado e opening shop container museum
-heavy pesado s container furnishing ladder stone hammer piano c
+heavy pesado s container furnishing ladder stone piano c
 light ligero s container bicycle cloth c
 long largo s text song bridge river class rope c
 interesting interesante s text press museum city lesson movie idea
@@ -609,7 +539,7 @@ round redondo s table mirror box tower
 useful útil s tool device dictionary map
 wooden de_madera - furnishing toy box bridge door ladder spoon
 golden dorado - jewel key cup
-silver de_plata - jewel coin spoon medal
+silver de_plata - jewel coin spoon
 """
 
 ADJECTIVE_GROUPS = {

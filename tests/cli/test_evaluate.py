@@ -1,0 +1,69 @@
+"""`tmt evaluate`: the scores are sacreBLEU's own on what was translated, and they are saved."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+from torch.nn import functional as F
+
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.translator import Translator
+
+
+def test_scores_of_a_split(tmt, trained: Path) -> None:
+    result = tmt("evaluate")
+    assert result.returncode == 0
+    saved = json.loads((trained / "runs/toy/evaluations/test_step_600_beam2.json").read_text())
+    hypotheses = (trained / "runs/toy/evaluations/test_step_600_beam2.txt").read_text().split("\n")[:-1]
+    sources = (trained / "data/valid.en").read_text().split("\n")[:-1]
+    references = (trained / "data/valid.es").read_text().split("\n")[:-1]
+    translator = Translator.load(trained / "runs" / "toy")
+    assert hypotheses == translator.translate(sources)
+    assert saved["bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert saved["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
+    assert "tok:13a" in saved["bleu_signature"]
+    assert saved["num_sentences"] == 20
+    assert f"BLEU {saved['bleu']:.2f}" in result.stdout
+    assert saved["bleu"] > 80, "the toy language is learned"
+
+    total, num_tokens = 0.0, 0
+    for source, reference in zip(sources, references, strict=True):
+        src = torch.tensor([[*translator.src_tokenizer.encode(source), EOS_ID]])
+        tgt = [BOS_ID, *translator.tgt_tokenizer.encode(reference), EOS_ID]
+        with torch.inference_mode():
+            logits = translator.model(src, torch.tensor([tgt[:-1]]))[0]
+        total += F.cross_entropy(logits, torch.tensor(tgt[1:]), reduction="sum").item()
+        num_tokens += len(tgt) - 1
+    assert saved["nll"] == pytest.approx(total / num_tokens, rel=1e-4)
+    assert saved["ppl"] == pytest.approx(math.exp(total / num_tokens), rel=1e-4)
+
+
+def test_two_files_tokenizer_and_case(tmt, trained: Path) -> None:
+    (trained / "upper.es").write_text((trained / "data/valid.es").read_text().upper())
+    arguments = ["--src", "data/valid.en", "--ref", "upper.es", "--beam-size", "1"]
+    cased = tmt("evaluate", *arguments)
+    ignoring = tmt("evaluate", *arguments, "--lowercase", "--bleu-tokenize", "char")
+    assert cased.stdout.startswith("BLEU 0.")
+    assert "tok:char" in ignoring.stdout
+    assert "case:lc" in ignoring.stdout
+    assert float(ignoring.stdout.split()[1]) > 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split", "dev"], "There is no split 'dev'"),
+        (["--src", "data/valid.en"], "--src and --ref go together"),
+        (["--src", "data/valid.en", "--ref", "data/none.es"], "none.es"),
+        (["--src", "data/valid.en", "--ref", "data/train.es"], "20"),
+        (["--bleu-tokenize", "14b"], "'14b' is not a BLEU tokenizer. Use one of 13a"),
+        (["--checkpoint", "step_1"], "has no checkpoint 'step_1'"),
+    ],
+)
+def test_mistakes(tmt, arguments: list[str], message: str) -> None:
+    result = tmt("evaluate", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
