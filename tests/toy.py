@@ -5,8 +5,8 @@ from pathlib import Path
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.schema import RunConfig
 
-ENGLISH = "one two three four five six seven eight nine ten".split()
-SPANISH = "uno dos tres cuatro cinco seis siete ocho nueve diez".split()
+ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+SPANISH = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]
 
 
 def toy_pairs(num: int, seed: int = 0) -> list[tuple[str, str]]:

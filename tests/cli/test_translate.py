@@ -48,7 +48,7 @@ def test_files_in_and_out(tmt, trained: Path) -> None:
     result = tmt("translate", "--input", "in.txt", "--output", "out.txt")
     assert result.returncode == 0
     assert result.stdout == ""
-    assert (trained / "out.txt").read_bytes() == "ocho siete.\n\nuno tres dos.\n".encode()
+    assert (trained / "out.txt").read_bytes() == b"ocho siete.\n\nuno tres dos.\n"
 
 
 def test_nothing_in_nothing_out(tmt) -> None:

@@ -155,9 +155,7 @@ def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
     values = {line["step"]: line["nll"] for line in metrics(run) if line["kind"] == "validation"}
     assert state["best_step"] == min(values, key=lambda step: values[step])
     names = {path.name for path in (run / "checkpoints").iterdir()}
-    newest = sorted(
-        {step for step in (*range(5, 41, 5), *best_so_far(values))}
-    )[-2:]  # fmt: skip
+    newest = sorted({*range(5, 41, 5), *best_so_far(values)})[-2:]
     assert names == {f"step_{step}" for step in {*newest, state["best_step"]}}
 
 

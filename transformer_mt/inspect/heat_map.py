@@ -54,7 +54,7 @@ def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
 
 
 def to_png(figure: "Figure", dpi: int = 120) -> bytes:
-    """The bytes of a PNG file. Characters that no font of the machine draws become boxes, and a warning says so once."""
+    """The bytes of a PNG file. Characters that no font here draws become boxes, and a warning says so once."""
     buffer = io.BytesIO()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

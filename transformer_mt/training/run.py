@@ -13,6 +13,7 @@ from transformer_mt.data.preparation import PreparedData, prepare_data, report_l
 from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import UserError
 from transformer_mt.model.device import choose_device, choose_precision
+from transformer_mt.model.memory import keep_freed_memory
 from transformer_mt.training.checkpoints import load_checkpoint, recover
 from transformer_mt.training.interrupt import StopRequest, stop_on_signals
 from transformer_mt.training.loop import Trainer
@@ -79,6 +80,8 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool, request: StopReque
     data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
     print("\n".join(report_lines(data)))
     place = torch.device(device)
+    if place.type == "cpu":
+        keep_freed_memory()
     precision, why_precision = choose_precision(
         state.precision or config.training.precision, place, config.model.d_model
     )
