@@ -15,7 +15,7 @@ from transformer_mt.data import builtin_lexicon as lexicon
 from transformer_mt.data.builtin import SPLITS, builtin_examples, builtin_pairs
 from transformer_mt.data.builtin_morphology import conjugate, gerund, spanish_plural
 
-CORPUS_SHA256 = "296597516d2e0536c45481161e8ff59c18378198763efcaf426e9875a37b655a"
+CORPUS_SHA256 = "cfefaa1838f673bdef76443f3119c985e05a3c22841ce2738bf8180d30081003"
 PAIRS = {split: builtin_pairs(split) for split in SPLITS}
 EVERYTHING = [pair for split in SPLITS for pair in PAIRS[split]]
 
@@ -111,8 +111,7 @@ def test_articles_contractions_and_conjunctions():
         assert not re.search(r"\ba (?:[aeio]|umbrella|uncle)|\ban (?![aeio]|umbrella|uncle|honest)", src.lower()), src
         assert not re.search(r"\b(?:a|de) el\b|\by h?i|\s[,.?!]|\s\s", tgt.lower()), tgt
         assert not re.search(r"\b(?:la|una) (?:agua|águila|hacha|arpa|hada)\b", tgt.lower()), tgt
-        assert not re.search(r"\b(\w+) \1\b", src.lower()), src
-        assert not re.search(r"\b(\w+) \1\b", tgt.lower()), tgt
+        assert not re.search(r"\b(\w+) \1\b", src.lower() + "\n" + tgt.lower()), (src, tgt)
     spanish = "\n".join(tgt for _, tgt in EVERYTHING).lower()
     for phrase in (" al ", " del ", " e i", "el agua", "un águila", "esa águila", " se sentó", " no "):
         assert phrase in spanish, phrase
@@ -141,8 +140,8 @@ def test_gender_and_number_agree_between_article_and_noun():
     [
         ("tener", "present", "tengo tienes tiene tenemos tienen"),
         ("dormir", "past", "dormí dormiste durmió dormimos durmieron"),
-        ("pedir", "present", "pido pides pide pedimos piden"),
-        ("seguir", "past", "seguí seguiste siguió seguimos siguieron"),
+        ("elegir", "present", "elijo eliges elige elegimos eligen"),
+        ("perseguir", "past", "perseguí perseguiste persiguió perseguimos persiguieron"),
         ("traer", "past", "traje trajiste trajo trajimos trajeron"),
         ("hacer", "past", "hice hiciste hizo hicimos hicieron"),
         ("leer", "past", "leí leíste leyó leímos leyeron"),
@@ -162,8 +161,8 @@ def test_irregular_verbs(infinitive: str, tense: str, forms: str):
 
 
 def test_gerunds_and_plurals():
-    assert [gerund(verb) for verb in ("leer", "dormir", "vestir", "oír", "comer", "construir")] == [
-        "leyendo", "durmiendo", "vistiendo", "oyendo", "comiendo", "construyendo",
+    assert [gerund(verb) for verb in ("leer", "dormir", "venir", "oír", "comer", "construir")] == [
+        "leyendo", "durmiendo", "viniendo", "oyendo", "comiendo", "construyendo",
     ]  # fmt: skip
     assert [spanish_plural(noun) for noun in ("lápiz", "jardín", "árbol", "autobús", "sofá", "rey", "joven")] == [
         "lápices", "jardines", "árboles", "autobuses", "sofás", "reyes", "jóvenes",

@@ -67,24 +67,20 @@ buy: eat cook read repair wash wear
 wash: eat cut sell wear
 cut: eat
 cook: eat
-order: eat drink
 make: eat sell paint wear
 find: open read hide repair clean wash eat wear
 open: clean close read
 break: repair
-clean: close sell use
+clean: close sell
 paint: sell
-repair: sell use wear
-write: read send learn sing
+repair: sell wear
+write: read send sing
 draw: paint
-choose: buy order read wear
+choose: buy read wear
 bring: open
-carry: open
 lose: find
 hide: find
-learn: sing
 pick: eat sell wash cook
-steal: hide sell
 build: paint sell
 study: solve
 """

@@ -3,7 +3,7 @@
 from transformer_mt.data import builtin_lexicon as lexicon
 from transformer_mt.data import builtin_morphology as morphology
 from transformer_mt.data.builtin_being import COMPARABLE
-from transformer_mt.data.builtin_events import complete, doing, giving_event, some_tense, some_time, vague
+from transformer_mt.data.builtin_events import complete, doing, fits, giving_event, some_tense, some_time, vague
 from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
 from transformer_mt.data.builtin_morphology import HE, ME
 from transformer_mt.data.builtin_nouns import (
@@ -58,7 +58,9 @@ def asking_how_many(dice: Dice) -> Piece:
     verb = dice.pick(tuple(COUNTED))
     thing = common(lexicon.BY_ENGLISH[dice.pick(COUNTED[verb])], True, ("", "how many", "cuánto"))
     event = Event(some_subject(dice, verb.subjects, known=True), verb, NOTHING, thing.heads)
-    tense = dice.pick(("past", "present") if "state" in verb.flags else ("past", "present", "future"))
+    tense = dice.pick(("past", "present", "future"))
+    while not fits(event, tense, affirmative=False):
+        tense = dice.pick(("past", "present", "future"))
     return finish(join(thing.piece, question(event, tense)), "?")
 
 

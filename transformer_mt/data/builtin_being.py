@@ -12,7 +12,6 @@ from transformer_mt.data.builtin_nouns import (
     NounPhrase,
     common,
     name,
-    noun_phrase,
     some_determiner,
     some_subject,
     spanish_adjective,
@@ -131,7 +130,7 @@ def whereabouts(dice: Dice) -> Piece:
         verb = Piece(be(subject.person, past), spanish_be("e", subject.person, past), (), ("be",))
         return finish(join(("where", "dónde"), verb, subject.piece), "?")
     noun = lexicon.BY_ENGLISH[dice.pick(nouns)]
-    plural = dice.chance(50)
+    plural = "single" not in noun.flags and dice.chance(50)
     determiner = ("", *dice.pick(lexicon.NUMBERS)) if plural else ("a", "", "un")
     thing = common(noun, plural, determiner)
     form = be(thing.person, past)
@@ -168,7 +167,8 @@ def feeling(dice: Dice) -> Piece:
 
 def age(dice: Dice) -> Piece:
     """My sister is nine years old: Mi hermana tiene nueve años."""
-    subject = noun_phrase(dice, lexicon.nouns_of("boy girl son daughter cousin brother sister pet"), known=True)
+    noun = dice.pick(lexicon.nouns_of("boy girl son daughter cousin brother sister pet"))
+    subject = unadorned(dice, lexicon.BY_ENGLISH[noun])
     if dice.chance(20):
         subject = name(dice)
     number = dice.pick(lexicon.NUMBERS)

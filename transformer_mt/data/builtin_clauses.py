@@ -79,6 +79,8 @@ def object_related(dice: Dice) -> Piece:
     head = common(lexicon.BY_ENGLISH[subject.heads[0]], subject.plural, DEFINITE)
     verb = dice.pick(verbs)
     doer = some_subject(dice, verb.subjects)
+    while doer.piece.en.startswith(("that ", "those ")):
+        doer = some_subject(dice, verb.subjects)
     event = Event(doer, verb, NOTHING, head.heads)
     tense = "past" if fits(event, "past") else "present"
     past = dice.chance(20)

@@ -280,8 +280,6 @@ tree árbol m
 [flower own]
 flower flor f
 rose rosa f
-[mineral]
-stone piedra f
 [heaven single]
 sun sol m
 moon luna f
@@ -339,7 +337,6 @@ drink:drank | beber | child baby | drink | living |
 drink:drank | beber | pet farm wild | water milk | garden forest |
 cook | cocinar | grown | vegetable dish cooked | kitchen restaurant garden | order
 cut:cut | cortar | grown | fruit vegetable baked bread cheese chocolate rope | kitchen garden |
-order | pedir | grown | meal drink grownup | restaurant hotel |
 make:made | hacer | grown | baked bread cold juice lemonade dress doll | kitchen |
 buy:bought | comprar | person | goods bicycle horse furnishing flower | trade | plain order
 sell:sold | vender | grown | goods wheels bicycle farm house boat furnishing flower | trade | plain order
@@ -358,9 +355,7 @@ find:found | encontrar | person | thing pet insect instrument tool | outdoors in
 lose:lost | perder | person | small belonging ring | trade park beach | still
 look for | buscar | person | thing person pet | outdoors indoors |
 hide:hid | esconder | person | gift coin key letter jewel text box | garden bedroom | order
-carry | llevar | person | container ladder basket gift | | still
 wear:wore | llevar | person | clothes | |
-use | usar | grown | tool device writing tableware umbrella dictionary | | order
 need | necesitar | person | tool device cloth writing container key blanket umbrella map | | state plain
 want | querer | person | meal toy cloth bicycle gift instrument | | state plain
 have:had | tener | person | goods pet farm bicycle wheels family idea problem question answer | | state plain
@@ -374,15 +369,12 @@ help | ayudar+a | person | person | | order
 call | llamar+a | person | family adult | | order
 know:knew | conocer | person | family adult town song museum island story hotel | | state
 wait for | esperar | person | family transport friend doctor waiter letter | station airport park |
-follow | seguir | person pet wild | person animal | forest park | order
-forget:forgot | olvidar | person | tune belonging lesson answer | | still
 love | amar | person | family town | | state
 chase | perseguir | dog cat pet wild fox wolf | animal thief | garden field forest |
 bite:bit | morder | dog puppy snake wolf horse monkey | person animal | garden forest | still
 feed:fed | alimentar | person | pet farm poultry baby elephant monkey | garden field |
 catch:caught | atrapar | child cat fox eagle | rodent insect rabbit bird ball | garden field | still
 drive:drove | conducir | grown | wheels bus | city |
-steal:stole | robar | thief monkey witch | jewel coin car bicycle gift cake bread bag sword | palace market |
 send:sent | enviar | person | text gift photo | | order
 bring:brought | traer | person | meal drink grownup belonging blanket | |
 plant | plantar | grown | tree flower vegetable strawberry | garden field park |
@@ -392,9 +384,7 @@ sing:sang | cantar | person | song | theater church school park garden | order
 play | tocar | person | instrument | theater school garden | order
 win:won | ganar | person | contest | |
 study | estudiar | person | lesson problem map dictionary poem | school library bedroom | order
-learn | aprender | person | lesson song poem | school |
 explain | explicar | grown | thought answer poem message | school | order
-understand:understood | entender | person | thought answer poem message | | state
 solve | resolver | person | problem | | order
 pay:paid | pagar | grown | bill | restaurant hotel market | order
 turn on | encender | person | light radio computer | bedroom kitchen office | order still
@@ -406,7 +396,6 @@ enter:entered | entrar+en | person | home public shop room castle forest | | sti
 # adverbs of manner fit), time (the hour fits).
 INTRANSITIVE = """
 sit:sat | sentarse | anyone pet | | seat | still
-wake up:woke up | despertarse | anyone | | | still time
 get up:got up | levantarse | person | | | still time
 go to bed:went to bed | acostarse | person | | | still time
 sleep:slept | dormir | anyone pet | | house bedroom garden hotel |
@@ -430,12 +419,10 @@ return | volver | person | | destination | still to
 live | vivir | family adult | | house city village castle palace island hotel | state with
 stay | quedarse | person pet | | house hotel hospital kitchen village | still with
 fall:fell | caerse | child baby vessel plate clock book | | | still
-hide:hid | esconderse | child pet rodent thief | | forest garden wardrobe kitchen | still
 talk | hablar | person | | kitchen office park garden restaurant | with
 wait | esperar | person | | station airport office park | with
 shine:shone | brillar | heaven star lamp ring crown | | |
 grow:grew | crecer | tree flower vegetable | | garden field |
-depart | salir | transport boat | | | still time
 start | empezar | show race | | | still time
 end | terminar | show race | | | still time
 bark | ladrar | dog puppy | | garden park |
@@ -521,7 +508,7 @@ dirty sucio e cloth vessel tableware wheels room opening
 broken roto e vessel fragile device toy seat
 open abierto e opening shop container museum
 closed cerrado e opening shop container museum
-heavy pesado s container furnishing ladder stone piano c
+heavy pesado s container furnishing ladder piano c
 light ligero s container bicycle cloth c
 long largo s text song bridge river class rope c
 interesting interesante s text press museum city lesson movie idea

@@ -96,35 +96,23 @@ VOWEL_PAST_ENDINGS = "í íste yó ímos yeron"
 STEM_CHANGES = """
 cerrar cierr -
 acostar acuest -
-contar cuent -
-despertar despiert -
-detener detien -
 dormir duerm durm
 elegir elig elig
 empezar empiez -
 encender enciend -
 encontrar encuentr -
-entender entiend -
 enviar enví -
 jugar jueg -
 morder muerd -
 mostrar muestr -
-mover muev -
-pedir pid pid
-pensar piens -
 perder pierd -
 perseguir persigu persigu
 poder pued pud
-probar prueb -
 querer quier -
-recordar recuerd -
 resolver resuelv -
-seguir sigu sigu
 sentar sient -
-sonar suen -
 tener tien -
 venir vien vin
-vestir vist vist
 volar vuel -
 volver vuelv -
 construir construy construy
@@ -132,17 +120,17 @@ construir construy construy
 
 FIRST_PERSONS = {
     "conocer": "conozco", "crecer": "crezco", "conducir": "conduzco", "traer": "traigo", "tener": "tengo",
-    "detener": "detengo", "hacer": "hago", "poner": "pongo", "salir": "salgo", "venir": "vengo", "caer": "caigo",
-    "proteger": "protejo", "recoger": "recojo", "elegir": "elijo", "seguir": "sigo", "perseguir": "persigo",
+    "hacer": "hago", "poner": "pongo", "venir": "vengo", "caer": "caigo",
+    "recoger": "recojo", "elegir": "elijo", "perseguir": "persigo",
 }  # fmt: skip
 
 STRONG_PASTS = {
-    "tener": "tuv", "detener": "detuv", "hacer": "hic", "poner": "pus", "venir": "vin", "traer": "traj",
+    "tener": "tuv", "hacer": "hic", "poner": "pus", "venir": "vin", "traer": "traj",
     "conducir": "conduj", "querer": "quis", "poder": "pud",
 }  # fmt: skip
 
 FUTURE_STEMS = {
-    "tener": "tendr", "detener": "detendr", "hacer": "har", "poner": "pondr", "salir": "saldr", "venir": "vendr",
+    "tener": "tendr", "hacer": "har", "poner": "pondr", "venir": "vendr",
     "querer": "querr", "poder": "podr", "oír": "oir", "sonreír": "sonreir",
 }  # fmt: skip
 

@@ -41,14 +41,14 @@ class _CrossEntropySums(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(ctx, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         logits, normaliser, targets = ctx.saved_tensors
         smoothing = ctx.label_smoothing
         gradient = (logits.float() - normaliser).exp_()
         if smoothing > 0:
             gradient.sub_(smoothing / gradient.size(-1))
         gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), smoothing - 1))
-        return gradient.mul_(grad_loss).to(logits.dtype), None, None
+        return gradient.mul_(grad_outputs[0]).to(logits.dtype), None, None
 
 
 def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) -> LossSums:

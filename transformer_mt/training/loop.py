@@ -182,7 +182,8 @@ class Trainer:
             limits.append(training.max_minutes - state.elapsed_seconds / 60)
         minutes = min(limits)
         self.monitor.say(f"{per_step:.2f} seconds a step over the first {STEPS_TIMED}: about {duration(minutes)} left")
-        if self.updater.device.type == "cpu" and minutes > LONG_MINUTES:
+        # Who gave a number of minutes knows how long it takes.
+        if self.updater.device.type == "cpu" and minutes > LONG_MINUTES and training.max_minutes is None:
             self.monitor.say(
                 "That is long because there is no GPU. A model sized for a CPU: tmt train --config quickstart.yaml"
             )
