@@ -1,0 +1,59 @@
+"""Who may import whom (see CONTRIBUTING.md), what importing must not load, and which files the tests must cover."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "transformer_mt"
+BELOW = {
+    "config": set(),
+    "data": {"config"},
+    "model": {"config"},
+    "decoding": {"config", "data", "model"},
+    "inspect": {"config", "data", "model"},
+    "evaluation": {"config", "data", "model", "decoding"},
+    "training": {"config", "data", "model", "decoding", "inspect", "evaluation"},
+    "cli": {"config", "data", "model", "decoding", "inspect", "evaluation", "training"},
+}  # fmt: skip
+MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+def imported_packages(path: Path) -> set[str]:
+    """The parts of this project that a file names in an import, those inside functions included."""
+    found = set()
+    for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("transformer_mt.")}
+    return found - {"errors", "__version__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_imports_go_one_way(path: Path) -> None:
+    if len(path.parts) == 1:
+        return  # the package's own door
+    part = path.parts[0]
+    assert imported_packages(path) - {part} <= BELOW[part]
+
+
+def test_search_knows_no_model() -> None:
+    for name in ("search.py", "beam.py"):
+        assert imported_packages(Path("decoding") / name) <= {"config", "decoding"}
+
+
+def test_every_part_has_a_rule() -> None:
+    parts = {path.parts[0] for path in MODULES if len(path.parts) > 1}
+    assert parts == set(BELOW)
+
+
+@pytest.mark.parametrize("name", ["transformer_mt", "transformer_mt.cli.main", "transformer_mt.data.builtin"])
+def test_these_load_no_torch(name: str) -> None:
+    code = f"import {name}, sys; assert not {{'torch', 'datasets'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
