@@ -30,14 +30,17 @@ def trained(tmp_path_factory) -> Path:
     """A folder with runs/toy, trained until it knows the toy language well."""
     folder = tmp_path_factory.mktemp("trained")
     write_toy_corpus(folder / "data", 3000)
+    training = {
+        "max_tokens": 512, "max_steps": 600, "schedule": "cosine", "lr": 0.006, "warmup_steps": 100,
+        "checkpoint_every_steps": 600, "log_every_steps": 50,
+    }  # fmt: skip
     mapping = toy_mapping(
         folder / "data",
         model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
-        training={"max_tokens": 512, "max_steps": 600, "schedule": "cosine", "lr": 0.006, "warmup_steps": 100, "checkpoint_every_steps": 600,
-                  "log_every_steps": 50},
+        training=training,
         validation={"every_steps": 200, "num_translated": 20, "metric": "bleu"},
         data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
-    )  # fmt: skip
+    )
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
     result = run_tmt(folder, "train", "--config", "toy.yaml")
     assert result.returncode == 0, result.stderr

@@ -11,9 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data.builtin import SPLITS, builtin_examples, builtin_pairs
-from transformer_mt.data.builtin_morphology import conjugate, gerund, spanish_plural
+from transformer_mt.data.builtin import SPLITS, builtin_examples, builtin_pairs, lexicon
+from transformer_mt.data.builtin.morphology import conjugate, gerund, spanish_plural
 
 CORPUS_SHA256 = "cfefaa1838f673bdef76443f3119c985e05a3c22841ce2738bf8180d30081003"
 PAIRS = {split: builtin_pairs(split) for split in SPLITS}

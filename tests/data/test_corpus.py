@@ -18,6 +18,8 @@ import pytest
 
 from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
 from transformer_mt.data import corpus as corpus_module
+from transformer_mt.data import tables
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.corpus import Corpus, cache_folder, load_corpus
 from transformer_mt.data.sources import RawPair, read_pairs
 from transformer_mt.errors import UserError
@@ -148,16 +150,25 @@ def test_hub_folder_is_cached_by_content(data: DataConfig, tmp_path: Path, no_re
     assert load_corpus([source], data).fingerprint == second.fingerprint
 
 
+def test_builtin_corpus_is_keyed_by_its_grammar(data: DataConfig, no_reading: Any) -> None:
+    test, validation = (SourceConfig(builtin="en-es", split=split) for split in ("test", "validation"))
+    first = load_corpus([test], data)
+    assert pairs_of(first) == builtin_pairs("test")
+    assert load_corpus([validation], data).fingerprint != first.fingerprint
+    no_reading()
+    assert load_corpus([test], data).fingerprint == first.fingerprint
+
+
 def test_corpus_without_files_is_keyed_by_its_pairs(data: DataConfig, monkeypatch: Any) -> None:
-    fake: Any = type(sys)("transformer_mt.data.builtin")
-    fake.builtin_pairs = lambda split: [("a", "b"), ("", "c")]
-    monkeypatch.setitem(sys.modules, "transformer_mt.data.builtin", fake)
-    source = SourceConfig(builtin="en-es", split="test")
+    pairs = [("a", "b"), ("", "c")]
+    monkeypatch.setattr(tables, "local_hub_files", lambda *_: [])
+    monkeypatch.setattr(tables, "hub_pairs", lambda *_: iter([RawPair(*pair, 1) for pair in pairs]))
+    source = SourceConfig(hub="some/name", split="test")
     first = load_corpus([source], data)
     assert (pairs_of(first), first.num_blank) == ([("a", "b")], 1)
     assert load_corpus([source], data).fingerprint == first.fingerprint
-    fake.builtin_pairs = lambda split: [("ab", ""), ("", "c")]
-    with pytest.raises(UserError, match=r"builtin:en-es \(test\) is empty: all 2 pairs have a blank side"):
+    pairs[0] = ("ab", "")
+    with pytest.raises(UserError, match=r"is empty: all 2 pairs have a blank side"):
         load_corpus([source], data)
 
 

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.sources import RawPair, describe, read_pairs, source_files
 from transformer_mt.errors import UserError
 
@@ -308,13 +309,12 @@ def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monke
     assert "download it" in message
 
 
-def test_builtin(tmp_path: Path, monkeypatch: Any) -> None:
-    fake: Any = type(sys)("transformer_mt.data.builtin")
-    fake.builtin_pairs = lambda split: [("a", split), ("b", "c")]
-    monkeypatch.setitem(sys.modules, "transformer_mt.data.builtin", fake)
+def test_builtin(tmp_path: Path) -> None:
     source = SourceConfig(builtin="en-es", split="test")
-    assert list(read_pairs(source, make_config(tmp_path))) == [RawPair("a", "test", 1), RawPair("b", "c", 2)]
-    assert source_files(source, make_config(tmp_path)) == []
+    pairs = list(read_pairs(source, make_config(tmp_path)))
+    assert [(pair.src, pair.tgt) for pair in pairs] == builtin_pairs("test")
+    assert [pair.line for pair in pairs[:2]] == [1, 2]
+    assert all(path.suffix == ".py" for path in source_files(source, make_config(tmp_path)))
 
 
 # Bad input

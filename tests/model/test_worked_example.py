@@ -146,7 +146,9 @@ def test_erratum_output_softmax() -> None:
 
 def test_erratum_each_layer_has_its_own_weights() -> None:
     layers = list(Transformer(TINY, 10, 10).encoder.layers)
-    assert len({id(p) for layer in layers for p in layer.parameters()}) == sum(len(list(x.parameters())) for x in layers)
+    assert len({id(p) for layer in layers for p in layer.parameters()}) == sum(
+        len(list(x.parameters())) for x in layers
+    )
 
 
 def test_erratum_masking_gives_no_nan_in_half_precision() -> None:

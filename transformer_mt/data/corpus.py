@@ -85,6 +85,8 @@ def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
         return ["tsv", column_numbers(source, data), digests]
     if not files:
         return ["pairs", _pairs_digest(read_pairs(source, data))]
+    if source.kind == "builtin":
+        return ["builtin", source.builtin, source.split, digests]
     choices = column_choices(source, data)
     if source.kind == "hub":  # the names say which split a file belongs to
         names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]

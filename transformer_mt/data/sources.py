@@ -41,14 +41,16 @@ def describe(source: SourceConfig, data: DataConfig) -> str:
 
 
 def source_files(source: SourceConfig, data: DataConfig) -> list[Path]:
-    """The files whose bytes are the content. Empty for the built-in corpus and a data set of the hub."""
+    """The files whose bytes are the content; of the built-in corpus, its grammar. Empty for a data set of the hub."""
     if source.kind == "text":
         return [source_path(str(source.src), data), source_path(str(source.tgt), data)]
     if source.kind == "hub":
         from transformer_mt.data.tables import local_hub_files
 
         return local_hub_files(source, data)
-    return [] if source.kind == "builtin" else [_only_path(source, data)]
+    if source.kind == "builtin":
+        return sorted((Path(__file__).parent / "builtin").glob("*.py"))
+    return [_only_path(source, data)]
 
 
 def _only_path(source: SourceConfig, data: DataConfig) -> Path:

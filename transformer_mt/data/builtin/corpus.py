@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
-from transformer_mt.data.builtin_frames import first_sentence, sentence
-from transformer_mt.data.builtin_grammar import Dice, Piece
+from transformer_mt.data.builtin.frames import first_sentence, sentence
+from transformer_mt.data.builtin.grammar import Dice, Piece
 
 SPLITS = ("train", "validation", "test")
 SIZES = {"train": 23_000, "validation": 1_000, "test": 1_000}

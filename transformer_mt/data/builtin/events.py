@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, join
-from transformer_mt.data.builtin_lexicon import Verb
-from transformer_mt.data.builtin_morphology import HE, ME, WE, YOU
-from transformer_mt.data.builtin_nouns import (
+from transformer_mt.data.builtin import lexicon
+from transformer_mt.data.builtin.grammar import NOTHING, Dice, Piece, join
+from transformer_mt.data.builtin.lexicon import Verb
+from transformer_mt.data.builtin.morphology import HE, ME, WE, YOU
+from transformer_mt.data.builtin.nouns import (
     DEFINITE,
     NounPhrase,
     as_object,
@@ -16,7 +16,7 @@ from transformer_mt.data.builtin_nouns import (
     some_object,
     some_subject,
 )
-from transformer_mt.data.builtin_verbs import Event
+from transformer_mt.data.builtin.verbs import Event
 
 Frame = Callable[[Dice], Piece]
 

@@ -7,7 +7,7 @@ one gender ("doctor" is always "el médico", "teacher" always "la maestra"), so 
 from functools import cache
 from typing import NamedTuple
 
-from transformer_mt.data import builtin_morphology as morphology
+from transformer_mt.data.builtin import morphology
 
 # A row: English noun, Spanish noun, gender (F: feminine, but "el" because it begins with a stressed a), and where
 # irregular the plurals, "en:" and "es:". A class may be followed by flags: mass (no plural), own (takes "my").

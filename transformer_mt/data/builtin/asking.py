@@ -1,12 +1,11 @@
 """Frames of the built-in English-Spanish corpus that ask, command or exclaim."""
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_being import COMPARABLE
-from transformer_mt.data.builtin_events import complete, doing, fits, giving_event, some_tense, some_time, vague
-from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
-from transformer_mt.data.builtin_morphology import HE, ME
-from transformer_mt.data.builtin_nouns import (
+from transformer_mt.data.builtin import lexicon, morphology
+from transformer_mt.data.builtin.being import COMPARABLE
+from transformer_mt.data.builtin.events import complete, doing, fits, giving_event, some_tense, some_time, vague
+from transformer_mt.data.builtin.grammar import NOTHING, Dice, Piece, finish, join
+from transformer_mt.data.builtin.morphology import HE, ME
+from transformer_mt.data.builtin.nouns import (
     ANIMAL_NOUNS,
     PERSON_NOUNS,
     NounPhrase,
@@ -16,7 +15,7 @@ from transformer_mt.data.builtin_nouns import (
     some_subject,
     spanish_adjective,
 )
-from transformer_mt.data.builtin_verbs import Event, question, statement
+from transformer_mt.data.builtin.verbs import Event, question, statement
 
 
 def asking(dice: Dice) -> Piece:

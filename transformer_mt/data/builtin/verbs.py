@@ -3,11 +3,11 @@
 from functools import cache
 from typing import NamedTuple
 
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_grammar import NOTHING, Piece, join
-from transformer_mt.data.builtin_lexicon import Verb
-from transformer_mt.data.builtin_morphology import HE
-from transformer_mt.data.builtin_nouns import NounPhrase
+from transformer_mt.data.builtin import morphology
+from transformer_mt.data.builtin.grammar import NOTHING, Piece, join
+from transformer_mt.data.builtin.lexicon import Verb
+from transformer_mt.data.builtin.morphology import HE
+from transformer_mt.data.builtin.nouns import NounPhrase
 
 REFLEXIVES = ("me", "te", "se", "nos", "se")
 # tense: the English auxiliary and Spanish verb before an infinitive

@@ -1,12 +1,11 @@
 """Frames of the built-in English-Spanish corpus with to be: ser, estar, hay and the idioms with tener."""
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_events import nearby, place
-from transformer_mt.data.builtin_grammar import Dice, Piece, finish, join
-from transformer_mt.data.builtin_lexicon import Adjective, Noun, Verb
-from transformer_mt.data.builtin_morphology import HE, THEY
-from transformer_mt.data.builtin_nouns import (
+from transformer_mt.data.builtin import lexicon, morphology
+from transformer_mt.data.builtin.events import nearby, place
+from transformer_mt.data.builtin.grammar import Dice, Piece, finish, join
+from transformer_mt.data.builtin.lexicon import Adjective, Noun, Verb
+from transformer_mt.data.builtin.morphology import HE, THEY
+from transformer_mt.data.builtin.nouns import (
     DEFINITE,
     PRONOUNS,
     NounPhrase,

@@ -1,11 +1,10 @@
 """Frames of the built-in English-Spanish corpus in which somebody does, gives, puts or likes something."""
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_events import doing, fits, giving_event, nearby, place, some_tense, some_time, vague
-from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
-from transformer_mt.data.builtin_morphology import HE, ME, THEY
-from transformer_mt.data.builtin_nouns import (
+from transformer_mt.data.builtin import lexicon, morphology
+from transformer_mt.data.builtin.events import doing, fits, giving_event, nearby, place, some_tense, some_time, vague
+from transformer_mt.data.builtin.grammar import NOTHING, Dice, Piece, finish, join
+from transformer_mt.data.builtin.morphology import HE, ME, THEY
+from transformer_mt.data.builtin.nouns import (
     ANIMAL_NOUNS,
     PERSON_NOUNS,
     NounPhrase,
@@ -13,7 +12,7 @@ from transformer_mt.data.builtin_nouns import (
     some_object,
     some_subject,
 )
-from transformer_mt.data.builtin_verbs import Event, predicate, statement
+from transformer_mt.data.builtin.verbs import Event, predicate, statement
 
 
 def plain(dice: Dice) -> Piece:

@@ -1,8 +1,8 @@
 """The kinds of sentence in the built-in English-Spanish corpus, and how often each is drawn."""
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data.builtin_actions import and_it, giving, liking, liking_question, often, placing, plain
-from transformer_mt.data.builtin_asking import (
+from transformer_mt.data.builtin import lexicon
+from transformer_mt.data.builtin.actions import and_it, giving, liking, liking_question, often, placing, plain
+from transformer_mt.data.builtin.asking import (
     admiring,
     asking,
     asking_how_many,
@@ -11,8 +11,8 @@ from transformer_mt.data.builtin_asking import (
     asking_who,
     ordering,
 )
-from transformer_mt.data.builtin_being import age, comparison, feeling, quality, whereabouts
-from transformer_mt.data.builtin_clauses import (
+from transformer_mt.data.builtin.being import age, comparison, feeling, quality, whereabouts
+from transformer_mt.data.builtin.clauses import (
     because,
     coordinated,
     object_related,
@@ -21,10 +21,10 @@ from transformer_mt.data.builtin_clauses import (
     sequence,
     when_clause,
 )
-from transformer_mt.data.builtin_events import Frame
-from transformer_mt.data.builtin_grammar import Dice, Piece, finish
-from transformer_mt.data.builtin_nouns import DEFINITE, common
-from transformer_mt.data.builtin_verbs import Event, statement
+from transformer_mt.data.builtin.events import Frame
+from transformer_mt.data.builtin.grammar import Dice, Piece, finish
+from transformer_mt.data.builtin.nouns import DEFINITE, common
+from transformer_mt.data.builtin.verbs import Event, statement
 
 FRAMES: tuple[tuple[Frame, int], ...] = (
     (plain, 36), (often, 5), (giving, 6), (placing, 5), (and_it, 4), (liking, 3), (liking_question, 2), (quality, 8),

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_grammar import Dice, Piece, join
-from transformer_mt.data.builtin_lexicon import Adjective, Noun, Verb
-from transformer_mt.data.builtin_morphology import HE, ME, THEY, WE, YOU
+from transformer_mt.data.builtin import lexicon, morphology
+from transformer_mt.data.builtin.grammar import Dice, Piece, join
+from transformer_mt.data.builtin.lexicon import Adjective, Noun, Verb
+from transformer_mt.data.builtin.morphology import HE, ME, THEY, WE, YOU
 
 
 class NounPhrase(NamedTuple):

@@ -1,13 +1,12 @@
 """Frames of the built-in English-Spanish corpus with two clauses."""
 
-from transformer_mt.data import builtin_lexicon as lexicon
-from transformer_mt.data import builtin_morphology as morphology
-from transformer_mt.data.builtin_being import FEELINGS, PREDICATIVES, be, being, described, spanish_be
-from transformer_mt.data.builtin_events import complete, doing, fits, some_tense, vague
-from transformer_mt.data.builtin_grammar import NOTHING, Dice, Piece, finish, join
-from transformer_mt.data.builtin_lexicon import Verb
-from transformer_mt.data.builtin_morphology import ME, THEY
-from transformer_mt.data.builtin_nouns import (
+from transformer_mt.data.builtin import lexicon, morphology
+from transformer_mt.data.builtin.being import FEELINGS, PREDICATIVES, be, being, described, spanish_be
+from transformer_mt.data.builtin.events import complete, doing, fits, some_tense, vague
+from transformer_mt.data.builtin.grammar import NOTHING, Dice, Piece, finish, join
+from transformer_mt.data.builtin.lexicon import Verb
+from transformer_mt.data.builtin.morphology import ME, THEY
+from transformer_mt.data.builtin.nouns import (
     DEFINITE,
     PRONOUNS,
     NounPhrase,
@@ -16,7 +15,7 @@ from transformer_mt.data.builtin_nouns import (
     spanish_adjective,
     voiced,
 )
-from transformer_mt.data.builtin_verbs import Event, predicate, statement
+from transformer_mt.data.builtin.verbs import Event, predicate, statement
 
 
 def same_subject(one: Event, two: Event) -> bool:
