@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from transformer_mt.config.loading import config_schema
+from transformer_mt.config.loading import config_schema, shipped_configs
 from transformer_mt.config.schema import RunConfig
 
 
@@ -46,3 +46,11 @@ def test_limits_choices_and_descriptions_are_told():
     assert model["dropout"] == {"default": 0.1, "exclusiveMaximum": 1.0, "minimum": 0.0, "type": "number"}
     assert model["tie_embeddings"]["enum"] == ["none", "decoder", "all"]
     assert model["max_len"]["description"] == "Positions available, EOS counted."
+
+
+def test_the_shipped_files_point_to_a_schema_that_is_up_to_date() -> None:
+    """Made by `tmt config schema > configs/schema.json`."""
+    folder = shipped_configs()
+    assert json.loads((folder / "schema.json").read_text(encoding="utf-8")) == config_schema()
+    for path in folder.glob("*.yaml"):
+        assert path.read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=schema.json\n"), path

@@ -58,6 +58,12 @@ class Split:
         src_tokens, tgt_tokens = int(self.ids.src.lengths.sum()), int(self.ids.tgt.lengths.sum())
         return self.ids.num_unknown_src / max(1, src_tokens), self.ids.num_unknown_tgt / max(1, tgt_tokens)
 
+    def unknown_target_words(self, tokenizer: Tokenizer) -> float:
+        """UNK among the target tokens that are not punctuation, which every vocabulary knows."""
+        punctuation = tokenizer.punctuation_ids()
+        words = sum(int((~np.isin(self.ids.tgt[row], punctuation)).sum()) for row in range(len(self.ids)))
+        return self.ids.num_unknown_tgt / max(1, words)
+
 
 @dataclass(frozen=True)
 class PreparedData:
@@ -73,16 +79,16 @@ def prepare_data(config: RunConfig, tokenizers: tuple[Tokenizer, Tokenizer] | No
     """Load, tokenize and filter both splits. Tokenizers are trained on the training split unless given.
 
     Raises UserError for sources that cannot be read, for a split of which nothing fits the model, and where more than
-    half of the validation target is unknown to the vocabulary: such a model could not say what it is asked to say.
+    half of the validation target's words are unknown to the vocabulary: such a model could not say what it should.
     """
     corpus = load_corpus(config.data.train, config.data)
     src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
     train = load_split("train", corpus, src, tgt, config)
     validation = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
-    unknown = validation.unknown_shares()[1]
+    unknown = validation.unknown_target_words(tgt)
     if unknown > LARGEST_UNKNOWN_SHARE:
         raise UserError(
-            f"{unknown:.0%} of the validation target's tokens are not in the vocabulary ({tgt.vocab_size:,} entries), "
+            f"{unknown:.0%} of the validation target's words are not in the vocabulary ({tgt.vocab_size:,} entries), "
             f"so no model could produce them. {_advice(config)}"
         )
     return PreparedData(train, validation, src, tgt)

@@ -17,7 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
-from transformer_mt.data.words import join_words, split_words
+from transformer_mt.data.words import has_word, join_words, split_words
 from transformer_mt.errors import UserError
 
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
@@ -63,6 +63,10 @@ class Tokenizer(ABC):
             ids = ids[: ids.index(EOS_ID)]
         kept = [i for i in ids if i >= len(SPECIAL_TOKENS) or i == UNK_ID]
         return " ".join(self._join([self.backend.id_to_token(i) or "" for i in kept]).split())
+
+    def punctuation_ids(self) -> list[int]:
+        """Entries, special ones apart, without a letter, mark or digit."""
+        return [i for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS) and not has_word(token)]
 
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""

@@ -40,6 +40,11 @@ def join_words(tokens: list[str]) -> str:
     return "".join(parts)
 
 
+def has_word(token: str) -> bool:
+    """Whether there is a letter, mark or digit in it."""
+    return _WORD.search(token) is not None
+
+
 @functools.lru_cache(maxsize=200_000)
 def _split_chunk(chunk: str) -> tuple[str, ...]:
     """Tokens of one stretch without white space. Cached: most of a corpus is few distinct stretches."""

@@ -37,7 +37,8 @@ def score_texts(
 
     if tokenizer not in BLEU_TOKENIZERS:
         raise UserError(f"{tokenizer!r} is not a BLEU tokenizer. Use one of {', '.join(BLEU_TOKENIZERS)}.")
-    bleu = BLEU(tokenize=tokenizer, lowercase=lowercase)
+    # force: tokenized text may be scored as it is; the signature says how it was.
+    bleu = BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
     chrf = CHRF(lowercase=lowercase)
     bleu_score = bleu.corpus_score(hypotheses, [references])
     chrf_score = chrf.corpus_score(hypotheses, [references])
