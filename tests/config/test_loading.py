@@ -79,10 +79,10 @@ def test_beside_comes_first():
 
 
 def test_a_missing_file_is_told_where_it_was_looked_for(tmp_path: Path):
-    write("configs/quikstart.yaml", BASE)
-    message = refusal("quickstrat.yaml")
+    write("configs/numbers.yaml", BASE)
+    message = refusal("nubmers.yaml")
     places = f"{tmp_path}, {tmp_path / 'configs'}, {shipped_configs()}"
-    assert message.startswith(f"there is no file 'quickstrat.yaml'; looked in {places}. Did you mean quikstart.yaml")
+    assert message.startswith(f"there is no file 'nubmers.yaml'; looked in {places}. Did you mean numbers.yaml")
 
 
 def test_an_ending_left_out_is_suggested():
