@@ -33,10 +33,6 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
     def evaluations(self) -> Path:
         return self.path / "evaluations"
 

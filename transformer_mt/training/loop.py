@@ -191,6 +191,8 @@ class Trainer:
 
 def duration(minutes: float) -> str:
     """A length of time for a person to read."""
+    if minutes < 1.5:
+        return f"{max(60 * minutes, 0):.0f} s"
     if minutes < 90:
-        return f"{max(minutes, 0):.0f} min"
+        return f"{minutes:.0f} min"
     return f"{minutes / 60:.1f} hours" if minutes < 72 * 60 else f"{minutes / 60 / 24:.1f} days"

@@ -25,7 +25,7 @@ class Monitor:
         self.config = config
         cut_back(run.metrics, state)
         self.metrics_file = run.metrics.open("a", encoding="utf-8")
-        self.board = SummaryWriter(str(run.tensorboard), purge_step=state.step + 1)
+        self.board = SummaryWriter(str(run.path), purge_step=state.step + 1)
         self.bar = tqdm(
             total=config.training.max_steps,
             initial=state.step,
@@ -78,12 +78,10 @@ class Monitor:
             for key, value in getattr(self.config, section).model_dump().items()
             if isinstance(value, bool | int | float | str)
         }
-        finite = {f"final/{name}": value for name, value in metrics.items() if math.isfinite(value)}
+        curves = {f"validation/{name}": value for name, value in metrics.items() if math.isfinite(value)}
         writer = self.board._get_file_writer()  # `add_hparams` would put them in a run of their own
-        for summary in hparams(settings, finite):
+        for summary in hparams(settings, curves):
             writer.add_summary(summary)
-        for name, value in finite.items():
-            self.board.add_scalar(name, value)
 
     def say(self, text: str) -> None:
         """A line on standard output, around the bar."""

@@ -15,7 +15,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.device import choose_device, choose_precision
 from transformer_mt.model.memory import keep_freed_memory
 from transformer_mt.training.checkpoints import load_checkpoint, recover
-from transformer_mt.training.interrupt import StopRequest, stop_on_signals
+from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.state import TrainingState
@@ -52,8 +52,7 @@ def start_or_resume(config: RunConfig, run: RunFolder, resume: bool) -> Outcome:
     going_on = resume and bool(run.steps())
     if going_on:
         refuse_changes(load_config(str(run.config.resolve())).config, config)
-    with stop_on_signals() as request:
-        return _train(config, run, going_on, request)
+    return _train(config, run, going_on)
 
 
 def refuse_changes(before: RunConfig, now: RunConfig) -> None:
@@ -72,7 +71,7 @@ def refuse_changes(before: RunConfig, now: RunConfig) -> None:
         )
 
 
-def _train(config: RunConfig, run: RunFolder, going_on: bool, request: StopRequest) -> Outcome:
+def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
     device, why_device = choose_device(config.training.device)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
@@ -100,8 +99,10 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool, request: StopReque
     _write_beginnings(config, run, data)
     monitor = Monitor(run, config, state)
     try:
-        trainer = Trainer(config, data, updater, run, state, monitor, request)
-        reason = trainer.train()
+        # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
+        with stop_on_signals() as request:
+            trainer = Trainer(config, data, updater, run, state, monitor, request)
+            reason = trainer.train()
         if reason is not None:
             monitor.hparams(trainer.last_metrics)
     finally:

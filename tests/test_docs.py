@@ -1,0 +1,329 @@
+"""The pages are true: links, the tree, commands, keys and defaults, the paper's table, what a run writes."""
+
+import ast
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli.conftest import run_tmt
+from conftest import REPOSITORY
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined, to_jsonable_python
+from toy import toy_mapping, write_toy_corpus
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from transformer_mt.cli.main import app
+from transformer_mt.config import schema
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.yaml_text import parse_yaml
+from transformer_mt.training.run import FREE_TO_CHANGE
+
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
+README = "README.md"
+KEYS = "docs/configuration.md"
+SECTION_OF_HEADING = {
+    "Top level": schema.RunConfig,
+    "data": schema.DataConfig,
+    "A source": schema.SourceConfig,
+    "columns": schema.ColumnsConfig,
+    "tokenizer": schema.TokenizerConfig,
+    "model": schema.ModelConfig,
+    "training": schema.TrainingConfig,
+    "validation": schema.ValidationConfig,
+    "decoding": schema.DecodingConfig,
+}
+SECTIONS = {name: SECTION_OF_HEADING[name] for name in SECTION_OF_HEADING if name in schema.RunConfig.model_fields}
+HUGE = 2**32  # a bound that no page needs to tell
+
+
+# Reading pages
+
+
+def read(page: str) -> str:
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", read(page), re.DOTALL | re.MULTILINE)
+
+
+def prose(text: str) -> str:
+    """Without the fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def spans(text: str) -> list[str]:
+    """What stands between single backticks."""
+    return re.findall(r"`([^`\n]+)`", prose(text))
+
+
+def section(page: str, heading: str) -> str:
+    """What stands below a heading of the second level."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", read(page), re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no heading {heading!r}"
+    return found[1]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The cells of every table, the line under the head left out; a table ends at the first other line."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in prose(text).split("\n"):
+        if line.startswith("|"):
+            if not inside:
+                found.append([])
+            if not re.fullmatch(r"[|\- ]+", line):
+                found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        inside = line.startswith("|")
+    return found
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(read(page))):
+        path, _, anchor = target.partition("#")
+        if target.startswith(("http://", "https://")):
+            continue
+        file = (REPOSITORY / page).parent / path if path else REPOSITORY / page
+        headings = re.findall(r"^#+ (.*)$", prose(file.read_text("utf-8")), re.MULTILINE) if anchor else []
+        if not file.exists() or (anchor and anchor not in map(slug, headings)):
+            broken.append(target)
+    assert not broken
+
+
+# The tree
+
+
+def tree() -> list[str]:
+    """The paths of README's tree, folders with a slash at the end."""
+    paths, parents = [], [""]
+    for line in section(README, "The tree").split("```text\n")[1].split("```")[0].splitlines():
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        paths.append(parents[depth] + name)
+        parents = [*parents[: depth + 1], paths[-1]]
+    return paths
+
+
+def test_what_the_tree_names_is_there() -> None:
+    paths = tree()
+    assert len(paths) == len(set(paths))
+    assert [path for path in paths if not (REPOSITORY / path).exists()] == []
+    assert [path for path in paths if (REPOSITORY / path).is_dir() != path.endswith("/")] == []
+
+
+def test_the_tree_names_every_module_config_script_and_page() -> None:
+    there = [*(REPOSITORY / "transformer_mt").rglob("*.py"), *(REPOSITORY / "configs").glob("*.*")]
+    there += [path for path in (REPOSITORY / "scripts").glob("*.*") if path.is_file()]
+    there += (REPOSITORY / "docs").glob("*.md")
+    there += [path for path in (REPOSITORY / "tests").iterdir() if list(path.glob("*.py"))]
+    names = {path.relative_to(REPOSITORY).as_posix() + "/" * path.is_dir() for path in there}
+    assert sorted(names - set(tree())) == []
+
+
+# Commands
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every line of a page, or of a comment in a shipped config, that begins with `tmt `."""
+    found = [(page, line) for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()]
+    for path in sorted((REPOSITORY / "configs").glob("*.yaml")):
+        found += [(path.name, line.lstrip("# ")) for line in path.read_text("utf-8").splitlines() if line[:1] == "#"]
+    return [(place, line) for place, line in found if line.startswith("tmt ")]
+
+
+def parse_command(line: str) -> tuple[str, dict[str, Any]]:
+    """The verb and its parameters, parsed as the program parses them but not run."""
+    words = shlex.split(line, comments=True)
+    end = next((i for i, word in enumerate(words) if word in ("|", "<", ">", "&&")), len(words))
+    command: Any = get_command(app)
+    name, *arguments = words[:end]
+    while isinstance(command, TyperGroup):
+        name, *arguments = arguments
+        assert name in command.commands, f"tmt has no verb {name}"
+        command = command.commands[name]
+    return name, command.make_context(name, arguments).params
+
+
+@pytest.fixture
+def own_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the YAML blocks of README in it, each under its name."""
+    for text in blocks(README, "yaml"):
+        (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("place", "line"), commands())
+def test_commands_parse_and_their_configs_load(place: str, line: str, own_configs: Path) -> None:
+    verb, params = parse_command(line)
+    if verb in ("train", "show") and (file := params.get("config") or params.get("file")):
+        load_config(file, params["overrides"] or ())
+
+
+@pytest.mark.parametrize("line", ["tmt train --confg base.yaml", "tmt evaluate --beam 3", "tmt config show"])
+def test_wrong_commands_do_not_parse(line: str) -> None:
+    with pytest.raises(Exception, match=r"No such option|Missing"):
+        parse_command(line)
+
+
+def test_configs_in_the_pages_load(own_configs: Path) -> None:
+    files = sorted(own_configs.glob("*.yaml"))
+    assert len(files) == len(blocks(README, "yaml"))
+    assert "mine.yaml" in [file.name for file in files]
+    for file in files:
+        assert load_config(str(file)).config.name == file.stem
+
+
+# Keys
+
+
+def type_text(node: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A JSON schema's node as the tables write types."""
+    if "$ref" in node:
+        return type_text(definitions[node["$ref"].split("/")[-1]], definitions)
+    if "anyOf" in node:
+        return " or ".join(type_text(choice, definitions) for choice in node["anyOf"])
+    if "const" in node or "enum" in node:
+        return " or ".join(f"`{value}`" for value in node.get("enum", [node.get("const")]))
+    if node["type"] == "array":
+        item, least, most = type_text(node["items"], definitions), node.get("minItems"), node.get("maxItems")
+        if least is not None and least == most:
+            return f"list of {least}, each {item}"
+        return f"list of {item}" + (f", {least} or more" if least else "")
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {node[key]:g}" for key, sign in signs.items() if key in node and node[key] < HUGE]
+    names = {"integer": "int", "number": "number", "string": "text", "boolean": "true or false", "object": "map"}
+    return f"{names.get(node['type'], node['type'])} {', '.join(bounds)}".strip()
+
+
+@pytest.mark.parametrize("heading", SECTION_OF_HEADING)
+def test_every_key_is_documented_with_its_type_and_default(heading: str) -> None:
+    model: type[BaseModel] = SECTION_OF_HEADING[heading]
+    (table,) = tables(section(KEYS, heading))
+    rows = {key.strip("`"): cells for key, *cells in table[1:]}
+    assert list(rows) == list(model.model_fields)
+    whole = model.model_json_schema()
+    for key, (type_cell, default_cell, _) in rows.items():
+        assert type_cell == type_text(whole["properties"][key], whole.get("$defs", {})), key
+        default = model.model_fields[key].get_default(call_default_factory=True)
+        if default is PydanticUndefined:
+            assert "`" not in default_cell, key
+        else:
+            wanted = {} if isinstance(default, BaseModel) else to_jsonable_python(default)
+            assert parse_yaml(default_cell.strip("`"), key) == wanted, key
+
+
+def test_there_is_a_table_for_every_section() -> None:
+    assert re.findall(r"^## (.*)$", read(KEYS), re.MULTILINE) == list(SECTION_OF_HEADING)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_named_in_passing_exist(page: str) -> None:
+    keys = re.compile(rf"({'|'.join(SECTIONS)})\.(\w+)\b(?!/)")
+    found = [match.groups() for span in spans(read(page)) if (match := keys.match(span))]
+    unknown = [f"{name}.{key}" for name, key in found if key not in SECTIONS[name].model_fields and key != "n_heads"]
+    assert not unknown
+
+
+def test_what_a_resumed_run_may_change_is_listed() -> None:
+    listed = {span for span in spans(section(README, "Resuming")) if span.split(".")[0] in [*SECTIONS, "name"]}
+    assert listed == {key + "*" * key.endswith(".") for key in FREE_TO_CHANGE}
+
+
+# The paper
+
+
+def defined_names(path: Path) -> set[str]:
+    """Functions and classes of a file, methods as `Class.method`."""
+    names = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return names
+
+
+def test_what_the_paper_maps_to_exists() -> None:
+    (table,) = tables(section(README, "The paper, file by file"))
+    assert len(table) > 15
+    for _, link, names in table[1:]:
+        path = re.fullmatch(r"\[(.+)\]\((.+)\)", link)
+        assert path, link
+        assert path[2] == f"transformer_mt/{path[1]}"
+        assert not set(spans(names)) - defined_names(REPOSITORY / path[2]), link
+
+
+# A run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs/quickstart: a toy run, averaged and evaluated."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_toy_corpus(folder / "data")
+    (folder / "toy.yaml").write_text(yaml.safe_dump({**toy_mapping(folder / "data"), "name": "quickstart"}))
+    for arguments in (
+        ("train", "--config", "toy.yaml"),
+        ("average", "runs/quickstart", "--last", "2"),
+        ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
+    ):
+        result = run_tmt(folder, *arguments)
+        assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_every_file_of_a_run_is_documented(folder: Path) -> None:
+    (table,) = tables(read("runs/README.md"))
+    wildcards = {"step_N": r"step_\d+", "NAME_CHECKPOINT": r"\w+", "beamK": r"beam\d+", r"\*": ".*"}
+    patterns = [re.escape(row[0].strip("`")) for row in table[1:]]
+    for name, pattern in wildcards.items():
+        patterns = [text.replace(name, pattern) for text in patterns]
+    run = folder / "runs/quickstart"
+    files = [path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()]
+    assert [file for file in files if not any(re.fullmatch(pattern, file) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, file) for file in files)] == []
+
+
+def test_every_metric_is_documented(folder: Path) -> None:
+    train, validation, _ = tables(section(README, "What is recorded"))
+    lines = [json.loads(line) for line in (folder / "runs/quickstart/metrics.jsonl").read_text("utf-8").splitlines()]
+    for kind, table in (("train", train), ("validation", validation)):
+        keys = {key for line in lines if line["kind"] == kind for key in line}
+        assert keys - {"kind", "step"} == {row[0].strip("`") for row in table[1:]}
+
+
+def test_every_tag_of_tensorboard_is_documented(folder: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "runs/quickstart"))
+    events.Reload()
+    found = events.Tags()
+    tags = {tag.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for tag in found[kind]}
+    *_, table = tables(section(README, "What is recorded"))
+    assert tags == {tag for row in table[1:] for tag in spans(row[0])}
+
+
+@pytest.mark.parametrize("code", blocks(README, "python"))
+def test_python_in_the_readme_runs(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            assert all(hasattr(importlib.import_module(str(node.module)), name.name) for name in node.names)
+    exec(compile(code, "README.md", "exec"), {})
