@@ -1,4 +1,4 @@
-"""Who may import whom (see CONTRIBUTING.md), what importing must not load, and which files the tests must cover."""
+"""Who may import whom (see CONTRIBUTING.md), and what importing must not load."""
 
 import ast
 import subprocess

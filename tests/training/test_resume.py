@@ -195,3 +195,12 @@ def test_averaging_is_the_mean_and_can_be_translated_with(folder: Path) -> None:
     result = tmt(folder, "translate", "--run", "runs/straight", "--checkpoint", "average", "one two.")
     assert result.returncode == 0
     assert tmt(folder, "average", "runs/straight", "--last", "50").returncode == 2
+
+
+def test_the_end_of_a_cosine_schedule_may_not_move(folder: Path) -> None:
+    arguments = ["train", "--config", "toy.yaml", "--resume", "auto", "name=cosine", "training.schedule=cosine",
+                 "training.lr=0.01"]  # fmt: skip
+    assert tmt(folder, *arguments, "training.max_steps=12").returncode == 0
+    result = tmt(folder, *arguments, "training.max_steps=20")
+    assert result.returncode == 2
+    assert "training.max_steps: was 12, is 20" in result.stdout

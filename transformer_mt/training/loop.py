@@ -133,10 +133,9 @@ class Trainer:
             return False, False
         finally:
             self._tick()
-        value = result.metrics[self.config.validation.metric]
-        is_best = is_better(self.config.validation.metric, value, state.best_value)
+        is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
-            state.best_step, state.best_value, state.num_bad_validations = step, value, 0
+            state.best_step, state.best_metrics, state.num_bad_validations = step, result.metrics, 0
         else:
             state.num_bad_validations += 1
         state.last_validation_step = step
@@ -146,14 +145,14 @@ class Trainer:
         return True, is_best
 
     def _draw_attention(self, sample: Sample) -> NDArray[np.uint8]:
-        """Where the last decoder layer looks as it reads a sample's reference; each row predicts the next word."""
+        """Where the last decoder layer looks to predict each word of a sample's reference."""
         data, device = self.data, self.updater.device
         ids = (np.array(t.encode(text), dtype=np.int32)[: self.config.model.max_len - 1]
                for t, text in ((data.src_tokenizer, sample.src), (data.tgt_tokenizer, sample.reference)))  # fmt: skip
         batch = make_batch(*([row] for row in ids)).to(device)
         weights = cross_attention(self.updater.model, batch.src, batch.tgt_in)
         src_words = data.src_tokenizer.tokens(batch.src[0].tolist())
-        return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_in[0].tolist())))
+        return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_out[0].tolist())))
 
     def _save(self, again: bool) -> None:
         """Save the state, unless this step is saved as it is. `again`: something was learned about it since."""

@@ -58,10 +58,12 @@ def start_or_resume(config: RunConfig, run: RunFolder, resume: bool) -> Outcome:
 def refuse_changes(before: RunConfig, now: RunConfig) -> None:
     """UserError naming every setting that differs and must not."""
     old, new = _flat(before.model_dump()), _flat(now.model_dump())
+    # The end of the training is free to change, unless the learning rate is worked out from it.
+    bound = ("training.max_steps",) if now.training.schedule == "cosine" else ()
     changed = [
         f"{key}: was {old.get(key)!r}, is {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.startswith(FREE_TO_CHANGE)
+        if old.get(key) != new.get(key) and (key in bound or not key.startswith(FREE_TO_CHANGE))
     ]
     if changed:
         raise UserError(
@@ -81,8 +83,10 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
     place = torch.device(device)
     if place.type == "cpu":
         keep_freed_memory()
-    precision, why_precision = choose_precision(
-        state.precision or config.training.precision, place, config.model.d_model
+    precision, why_precision = (
+        (state.precision, "as before")
+        if going_on
+        else choose_precision(config.training.precision, place, config.model.d_model)
     )
     torch.manual_seed(config.seed)
     model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(place)

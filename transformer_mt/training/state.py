@@ -23,7 +23,7 @@ class TrainingState:
     elapsed_seconds: float = 0.0
     last_validation_step: int = 0
     best_step: int | None = None
-    best_value: float | None = None
+    best_metrics: dict[str, float] | None = None
     num_bad_validations: int = 0
     precision: str = ""
     device: str = ""

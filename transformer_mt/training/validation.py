@@ -74,8 +74,13 @@ class Validator:
         return hypotheses
 
 
-def is_better(metric: str, value: float, best: float | None) -> bool:
-    """Whether `value` beats `best`, None being beaten by anything."""
-    if best is None:
+def is_better(metric: str, now: dict[str, float], best: dict[str, float] | None) -> bool:
+    """Whether the scores `now` beat `best`, None being beaten by anything; equal ones are told apart by nll.
+
+    Early on BLEU is 0 for a while: without the nll, that would count as standing still.
+    """
+    if best is None or metric not in best:
         return True
-    return value > best if HIGHER_IS_BETTER[metric] else value < best
+    if now[metric] == best[metric]:
+        return now["nll"] < best["nll"]
+    return (now[metric] > best[metric]) == HIGHER_IS_BETTER[metric]
