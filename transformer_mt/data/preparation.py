@@ -144,6 +144,7 @@ def _advice(config: RunConfig) -> str:
     if config.tokenizer.kind == "word":
         return (
             "Is the text in a script without spaces, or from another language than the training split? "
-            "Use tokenizer.kind: bpe, which knows every text."
+            "Use tokenizer.kind: bpe, which knows every text; or give words more room with tokenizer.vocab_size and "
+            "tokenizer.min_frequency."
         )
     return "Check that the training and the validation split are the same languages."

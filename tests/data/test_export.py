@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.data.builtin import builtin_pairs
+from transformer_mt.data.export import export_builtin
+from transformer_mt.errors import UserError
+
+
+def test_the_files_hold_the_pairs_line_by_line(tmp_path: Path) -> None:
+    written = dict(export_builtin("builtin:en-es", tmp_path / "new" / "folder"))
+    assert len(written) == 6
+    for split in ("train", "validation", "test"):
+        sides = [(tmp_path / "new/folder" / f"{split}.{language}").read_bytes().decode() for language in ("en", "es")]
+        assert [side[-1] for side in sides] == ["\n", "\n"]
+        assert list(zip(*(side[:-1].split("\n") for side in sides), strict=True)) == builtin_pairs(split)
+    assert export_builtin("builtin:en-es", tmp_path / "new" / "folder") == list(written.items()), "twice is no harm"
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'builtin:en-fr' is not a built-in corpus. There is builtin:en-es"):
+        export_builtin("builtin:en-fr", tmp_path)
+    (tmp_path / "train.en").write_text("mine\n")
+    with pytest.raises(UserError, match=r"train\.en exists with other content"):
+        export_builtin("builtin:en-es", tmp_path)
+    assert (tmp_path / "train.en").read_text() == "mine\n"

@@ -1,0 +1,117 @@
+"""From sources to batches: what is left out is counted, what is asked to be an error is one, caches change nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy import toy_config, write_toy_corpus
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.data import encoding
+from transformer_mt.data.preparation import prepare_data, report_lines
+from transformer_mt.errors import UserError
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """120 + 20 toy pairs; line 4 of train is long, line 6 has a blank side."""
+    folder = write_toy_corpus(tmp_path / "data")
+    for language, word in (("en", "one"), ("es", "uno")):
+        path = folder / f"train.{language}"
+        lines = path.read_text().split("\n")
+        lines[3] = " ".join([word] * 30) if language == "en" else word
+        lines[5] = " \t " if language == "es" else lines[5]
+        path.write_text("\n".join(lines))
+    return folder
+
+
+def make_config(corpus: Path, **sections: dict) -> RunConfig:
+    return toy_config(corpus, data={"cache_dir": str(corpus.parent / "cache"), **sections.pop("data", {})}, **sections)
+
+
+def test_long_and_blank_pairs_are_left_out_counted_and_nothing_shifts(corpus: Path) -> None:
+    data = prepare_data(make_config(corpus))
+    assert len(data.train) == 118
+    assert (data.train.num_too_long, data.train.corpus.num_blank) == (1, 1)
+    sources = (corpus / "train.en").read_text().split("\n")[:-1]
+    targets = (corpus / "train.es").read_text().split("\n")[:-1]
+    expected = [pair for i, pair in enumerate(zip(sources, targets, strict=True)) if i not in (3, 5)]
+    assert list(zip(*data.train.texts(list(range(118))), strict=True)) == expected
+    for i in (0, 3, 4, 117):
+        batch = data.train.batch(np.array([i]))
+        assert data.src_tokenizer.decode(batch.src[0].tolist()) == expected[i][0]
+        assert data.tgt_tokenizer.decode(batch.tgt_out[0].tolist()) == expected[i][1]
+        assert batch.src[0, -1] == batch.tgt_out[0, -1] == EOS_ID
+        assert batch.src.size(1) == data.train.src_lengths[i]
+    report = "\n".join(report_lines(data))
+    assert "118 pairs" in report
+    assert "1 with a blank side dropped, 1 too long left out" in report
+    assert f"{expected[0][1]}  ->  " in report
+    assert "vocabulary: source 15, target 15" in report
+
+
+def test_a_long_pair_is_an_error_if_asked_for(corpus: Path) -> None:
+    message = r"train\.en / .*train\.es, line 4: 31 source and 2 target tokens .* model\.max_len is 16"
+    with pytest.raises(UserError, match=message):
+        prepare_data(make_config(corpus, data={"too_long": "error"}))
+
+
+def test_nothing_that_fits_is_an_error(corpus: Path) -> None:
+    with pytest.raises(UserError, match=r"All 20 pairs of .* are longer than model\.max_len 2"):
+        prepare_data(make_config(corpus, model={"max_len": 2}, training={"max_tokens": 64}, data={
+            "train": [{"src": "valid.en", "tgt": "valid.es"}]}))  # fmt: skip
+
+
+def test_tokenizers_see_the_training_split_alone(corpus: Path) -> None:
+    with (corpus / "valid.en").open("a") as file:
+        file.write("zebra\n")
+    with (corpus / "valid.es").open("a") as file:
+        file.write("cebra\n")
+    data = prepare_data(make_config(corpus))
+    assert data.src_tokenizer.vocab_size == 15
+    assert data.validation.ids.num_unknown_src == data.validation.ids.num_unknown_tgt == 1
+    shares = data.validation.unknown_shares()
+    assert shares[0] == pytest.approx(1 / data.validation.ids.src.lengths.sum())
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
+def test_a_second_start_reads_the_cache_and_gets_the_same(corpus: Path, kind: str, monkeypatch) -> None:
+    config = make_config(corpus, tokenizer={"kind": kind, "vocab_size": 320, "min_frequency": 1})
+    first = prepare_data(config)
+
+    def refuse(*_: object) -> None:
+        pytest.fail("worked out again")
+
+    monkeypatch.setattr(encoding, "_write_ids", refuse)
+    monkeypatch.setattr(encoding, "train_tokenizers", refuse)
+    second = prepare_data(config)
+    assert second.tgt_tokenizer.backend.to_str() == first.tgt_tokenizer.backend.to_str()
+    for i in range(len(first.train.ids)):
+        assert np.array_equal(first.train.ids.src[i], second.train.ids.src[i])
+
+
+def test_another_setting_or_text_is_another_entry(corpus: Path) -> None:
+    first = prepare_data(make_config(corpus))
+    lower = prepare_data(make_config(corpus, tokenizer={"kind": "word", "vocab_size": 12, "min_frequency": 1}))
+    assert lower.src_tokenizer.vocab_size == 12 < first.src_tokenizer.vocab_size
+    lines = (corpus / "train.en").read_text().split("\n")
+    (corpus / "train.en").write_text("\n".join(["eleven.", *lines[1:]]))
+    assert prepare_data(make_config(corpus)).src_tokenizer.vocab_size == 16
+
+
+def test_a_damaged_tokenizer_in_the_cache_is_named(corpus: Path) -> None:
+    prepare_data(make_config(corpus))
+    (damaged,) = (corpus.parent / "cache" / "tokenizers").glob("*/src.json")
+    damaged.write_text(damaged.read_text()[:100])
+    with pytest.raises(UserError, match=r"cache entry .* is damaged\. Delete this folder"):
+        prepare_data(make_config(corpus))
+
+
+def test_rows_of_many_chunks_are_found(corpus: Path, monkeypatch) -> None:
+    whole = prepare_data(make_config(corpus))
+    monkeypatch.setattr(encoding, "CHUNK_PAIRS", 7)
+    parts = prepare_data(make_config(corpus, data={"cache_dir": str(corpus.parent / "cache2")}))
+    for i in range(len(whole.train.ids)):
+        assert np.array_equal(whole.train.ids.tgt[i], parts.train.ids.tgt[i])
+    assert np.array_equal(whole.train.ids.src.lengths, parts.train.ids.src.lengths)
