@@ -204,3 +204,14 @@ def test_the_end_of_a_cosine_schedule_may_not_move(folder: Path) -> None:
     result = tmt(folder, *arguments, "training.max_steps=20")
     assert result.returncode == 2
     assert "training.max_steps: was 12, is 20" in result.stdout
+
+
+def test_changed_data_is_refused(folder: Path, tmp_path: Path) -> None:
+    write_toy_corpus(tmp_path / "data")
+    (tmp_path / "toy.yaml").write_text((folder / "toy.yaml").read_text().replace(str(folder), str(tmp_path)))
+    assert tmt(tmp_path, "train", "--config", "toy.yaml", "training.max_steps=5").returncode == 0
+    path = tmp_path / "data" / "train.en"
+    path.write_text(path.read_text().replace("one", "two", 1))
+    result = tmt(tmp_path, "train", "--config", "toy.yaml", "--resume", "auto", "training.max_steps=9")
+    assert result.returncode == 2
+    assert "data changed since this run was begun" in result.stdout

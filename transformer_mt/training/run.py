@@ -74,32 +74,18 @@ def refuse_changes(before: RunConfig, now: RunConfig) -> None:
 
 
 def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
-    device, why_device = choose_device(config.training.device)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         return Outcome(run, state.step, reason, 0)
     data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
     print("\n".join(report_lines(data)))
-    place = torch.device(device)
-    if place.type == "cpu":
-        keep_freed_memory()
-    precision, why_precision = (
-        (state.precision, "as before")
-        if going_on
-        else choose_precision(config.training.precision, place, config.model.d_model)
-    )
-    torch.manual_seed(config.seed)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(place)
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(f"model: {num_parameters:,} parameters")
-    print(f"device: {device} ({why_device}); precision: {precision} ({why_precision})")
-    updater = Updater(model, config.training, config.seed, precision, place)
+    updater = _make_updater(config, data, state.precision if going_on else None)
     if going_on:
-        print(f"going on from step {state.step:,}")
-        load_checkpoint(run, model, updater.optimizer)
+        load_checkpoint(run, updater.model, updater.optimizer)
         if state.loss_scale is not None:
             updater.scaler.load_state_dict(state.loss_scale)
-    _compare_with_now(state, device, precision, data)
+        print(f"going on from step {state.step:,}")
+    _compare_with_now(state, updater, data)
     _write_beginnings(config, run, data)
     monitor = Monitor(run, config, state)
     try:
@@ -114,12 +100,30 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
     return Outcome(run, state.step, reason, 0 if reason else request.exit_status or 0)
 
 
-def _compare_with_now(state: TrainingState, device: str, precision: str, data: PreparedData) -> None:
+def _make_updater(config: RunConfig, data: PreparedData, precision_before: str | None) -> Updater:
+    """A fresh model on the device and in the precision of the config, or in that of the run so far; says which."""
+    device, why_device = choose_device(config.training.device)
+    place = torch.device(device)
+    if place.type == "cpu":
+        keep_freed_memory()
+    if precision_before is not None:
+        precision, why_precision = precision_before, "as before"
+    else:
+        precision, why_precision = choose_precision(config.training.precision, place, config.model.d_model)
+    torch.manual_seed(config.seed)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(place)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"model: {num_parameters:,} parameters")
+    print(f"device: {device} ({why_device}); precision: {precision} ({why_precision})")
+    return Updater(model, config.training, config.seed, precision, place)
+
+
+def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData) -> None:
     """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
     fingerprint = f"{data.train.corpus.fingerprint} {data.validation.corpus.fingerprint}"
     now = {
-        "device": device,
-        "precision": precision,
+        "device": str(updater.device),
+        "precision": updater.precision,
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
     }
