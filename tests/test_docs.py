@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cli.conftest import run_tmt
-from conftest import REPOSITORY
+from commands import run_tmt
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
 from toy import toy_mapping, write_toy_corpus
@@ -25,6 +24,7 @@ from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.training.run import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
+REPOSITORY = Path(__file__).resolve().parent.parent
 README = "README.md"
 KEYS = "docs/configuration.md"
 SECTION_OF_HEADING = {

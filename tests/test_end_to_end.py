@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cli.conftest import run_tmt
+from commands import run_tmt
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.data.batching import plan_batches

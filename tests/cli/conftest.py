@@ -1,28 +1,15 @@
 """One small trained run for all tests of the command line."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from commands import run_tmt
 from toy import toy_mapping, write_toy_corpus
 
 Tmt = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def run_tmt(folder: Path, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
-    """`tmt` as a user starts it, in `folder`."""
-    result = subprocess.run(
-        [sys.executable, "-m", "transformer_mt", *arguments],
-        cwd=folder, capture_output=True, input=stdin if stdin is not None else b"", timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
-    )  # fmt: skip
-    stdout, stderr = (stream.decode("utf-8", errors="surrogateescape") for stream in (result.stdout, result.stderr))
-    assert "Traceback" not in stderr, stderr
-    return subprocess.CompletedProcess(arguments, result.returncode, stdout, stderr)
 
 
 @pytest.fixture(scope="session")

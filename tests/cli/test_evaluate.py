@@ -17,7 +17,10 @@ def test_scores_of_a_split(tmt, trained: Path) -> None:
     result = tmt("evaluate")
     assert result.returncode == 0
     saved = json.loads((trained / "runs/toy/evaluations/test_step_600_beam2.json").read_text())
-    hypotheses = (trained / "runs/toy/evaluations/test_step_600_beam2.txt").read_text().split("\n")[:-1]
+    lines = (trained / "runs/toy/evaluations/test_step_600_beam2.jsonl").read_text().split("\n")[:-1]
+    rows = [json.loads(line) for line in lines]
+    hypotheses = [row["hypothesis"] for row in rows]
+    assert rows[3]["where"].endswith("valid.es, line 4")
     sources = (trained / "data/valid.en").read_text().split("\n")[:-1]
     references = (trained / "data/valid.es").read_text().split("\n")[:-1]
     translator = Translator.load(trained / "runs" / "toy")
@@ -67,3 +70,31 @@ def test_mistakes(tmt, arguments: list[str], message: str) -> None:
     result = tmt("evaluate", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path) -> None:
+    (trained / "few.en").write_text(f"seven eight.\n\n{'one ' * 40}\nseven eight.\n")
+    (trained / "few.es").write_text("ocho siete.\nuno.\nuno.\nocho siete.\n")
+    result = tmt("evaluate", "--src", "few.en", "--ref", "few.es")
+    assert result.returncode == 0
+    assert "1 pairs with a blank side were left out" in result.stdout
+    assert "1 pairs are longer than the model's positions" in result.stdout
+    lines = (trained / "runs/toy/evaluations/few_step_600_beam2.jsonl").read_text().split("\n")[:-1]
+    rows = [json.loads(line) for line in lines]
+    assert [(row["where"].split()[-1], row["hypothesis"]) for row in rows] == [
+        ("1", "ocho siete."), ("3", ""), ("4", "ocho siete."),
+    ]  # fmt: skip
+
+
+def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path) -> None:
+    names = set()
+    for arguments in (
+        [],
+        ["--lowercase"],
+        ["--bleu-tokenize", "none"],
+        ["--length-penalty", "0"],
+        ["--beam-size", "1"],
+    ):
+        result = tmt("evaluate", *arguments)
+        names.add(result.stdout.split("saved: ")[1].strip())
+    assert len(names) == 5

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,9 @@ def test_from_python(trained: Path) -> None:
         (["--output", "no/such/folder", "a"], "no/such/folder cannot be written"),
         (["--beam-size", "0", "a"], "beam_size is 0. Use 1 or more"),
         (["--n-best", "3", "--beam-size", "2", "a"], "Use --beam-size 3 or more"),
-        (["--length-penalty", "-1", "a"], "length_penalty is -1.0. Use 0 or more"),
+        (["--length-penalty", "-1", "a"], "length_penalty is -1.0. Use 0 to 10"),
+        (["--length-penalty", "nan", "a"], "length_penalty is nan. Use 0 to 10"),
+        (["--device", "cuda:x", "a"], "'cuda:x' is not a device"),
         (["--device", "cuda:7", "a"], "CUDA devices. Use auto or cpu"),
         (["--device", "tpu", "a"], "is not a device"),
         (["--precision", "fp8", "a"], "is not a precision"),
@@ -140,10 +143,12 @@ def test_a_damaged_run_is_a_user_error(tmt, trained: Path, tmp_path: Path) -> No
         shutil.copytree(trained / "runs" / "toy", copy)
         damaged = copy / "checkpoints" / "step_600" / file
         damaged.write_bytes(damaged.read_bytes()[:-20])
-        result = tmt("translate", "--run", str(copy), "--checkpoint", "last", "one.")
+        result = tmt("translate", "--run", str(copy), "one.")
         assert result.returncode == 2
         assert f"{file}" in result.stderr
         assert "damaged" in result.stderr
+    named = tmt("translate", "--run", str(tmp_path / "state.json"), "--checkpoint", "step_600", "seven eight.")
+    assert named.stdout == "ocho siete.\n", "a damaged state stops nobody from naming a step"
 
 
 def test_a_reader_that_goes_away_is_no_error(tmt, trained: Path) -> None:
@@ -174,3 +179,47 @@ def test_help_answers_without_torch(tmt) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "translate" in result.stdout
+
+
+def test_ctrl_c_at_an_open_pipe_ends_quietly(trained: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "translate"],
+        cwd=trained, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"seven eight.\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"ocho siete.\n", "an answer after every line, without waiting for more"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert b"Fatal" not in errors
+
+
+def test_a_command_that_fails_leaves_the_output_as_it_was(tmt, trained: Path) -> None:
+    (trained / "old.txt").write_text("precious\n")
+    assert tmt("translate", "--run", "nowhere", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
+    assert tmt("translate", "--beam-size", "0", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
+    assert (trained / "old.txt").read_text() == "precious\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_under_the_output(tmt, trained: Path) -> None:
+    result = tmt("translate", "--output", "/dev/full", "seven eight.")
+    assert result.returncode == 2
+    assert "/dev/full cannot be written: No space left on device" in result.stderr
+    command = f"{sys.executable} -m transformer_mt translate 'seven eight.' > /dev/full"
+    result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_bytes_on_the_command_line_that_are_not_utf8(trained: Path) -> None:
+    command = [sys.executable.encode(), b"-m", b"transformer_mt", b"translate", b"seven \xff\xfe eight."]
+    result = subprocess.run(command, cwd=trained, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(b"\n") == 1

@@ -73,7 +73,8 @@ def test_defaults_are_those_of_the_paper():
         ),
         (
             {"validation": {"every_steps": 1, "every_epochs": 1}},
-            "validation: set every_steps or every_epochs, not both",
+            "validation: set every_steps or every_epochs, not both; to go by epochs where every_steps is inherited, "
+            "set every_steps: null",
         ),
         (
             {"validation": {"num_translated": 0}},

@@ -44,3 +44,9 @@ def test_a_picture_grows_with_its_words(tmp_path: Path) -> None:
     assert large.shape[0] > 2 * small.shape[0]
     assert large.shape[1] > 2 * small.shape[1]
     assert to_png(heat_map(torch.eye(1), ["東"], ["गा"])).startswith(b"\x89PNG")
+
+
+def test_a_picture_of_very_many_words_stays_within_bounds() -> None:
+    words = [f"word{i}" for i in range(600)]
+    pixels = to_pixels(heat_map(torch.eye(600), words, words))
+    assert max(pixels.shape) <= 40 * 120

@@ -215,3 +215,95 @@ def test_changed_data_is_refused(folder: Path, tmp_path: Path) -> None:
     result = tmt(tmp_path, "train", "--config", "toy.yaml", "--resume", "auto", "training.max_steps=9")
     assert result.returncode == 2
     assert "data changed since this run was begun" in result.stdout
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Path) -> None:
+    """A limit on the size of files stands in for the disk: state and manifest fit, the weights do not."""
+    name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=full"]
+    assert tmt(folder, *name, "training.max_steps=5").returncode == 0
+    tokenizers = {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()}
+    limited = f"ulimit -f 4; exec {sys.executable} -m transformer_mt {' '.join(name)}"
+    result = subprocess.run(["bash", "-c", limited], cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 2, result.stderr
+    assert "could not be written: " in result.stderr
+    assert "File too large" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()} == tokenizers
+    assert tmt(folder, *name).returncode == 0
+    assert_same_model(folder, "full")
+
+
+def assert_same_model(folder: Path, name: str) -> None:
+    one, two = (folder / "runs" / n / "checkpoints" / "step_40" / "model.safetensors" for n in ("straight", name))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_signal_in_the_last_validation_is_no_end(folder: Path) -> None:
+    """The training is over only when its last validation is; until then there is something to go on with."""
+    write_config(folder, "long.yaml", validation={"every_steps": 1000})
+    with (folder / "data/valid.en").open() as en, (folder / "data/valid.es").open() as es:
+        pairs = [en.read() * 300, es.read() * 300]
+    (folder / "data/many.en").write_text(pairs[0])
+    (folder / "data/many.es").write_text(pairs[1])
+    arguments = ["train", "--config", "long.yaml", "name=last", "data.validation=[{src: many.en, tgt: many.es}]",
+                 "training.max_steps=9", "validation.num_translated=6000"]  # fmt: skip
+    process = start(folder, *arguments)
+    metrics_file = folder / "runs/last/metrics.jsonl"
+    while not (metrics_file.exists() and '"step": 9' in metrics_file.read_text()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "saved at step 9; go on with: tmt train --resume runs/last" in output
+    result = tmt(folder, "train", "--resume", "runs/last")
+    assert result.returncode == 0
+    assert "max_steps 9 reached" in result.stdout
+    assert [line["step"] for line in metrics(folder / "runs/last") if line["kind"] == "validation"] == [9]
+    state = json.loads((folder / "runs/last/checkpoints/step_9/state.json").read_text())
+    assert state["last_validation_step"] == state["best_step"] == 9
+
+
+def test_a_validation_that_is_not_finite_stops_before_it_is_saved(folder: Path) -> None:
+    result = tmt(
+        folder, "train", "--config", "toy.yaml", "name=wild", "training.factor=1e30", "training.keep_checkpoints=1",
+        "training.checkpoint_every_steps=1", "validation.every_steps=1", "training.clip_norm=null",
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "at step 1" in result.stdout
+    assert "so the training stops" in result.stdout
+    assert not list((folder / "runs/wild/checkpoints").glob("step_*"))
+
+
+def test_a_run_stopped_before_its_first_step_is_begun_by_resume(folder: Path) -> None:
+    run = folder / "runs" / "empty"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_bytes((folder / "runs/straight/config.yaml").read_bytes())
+    assert (
+        "has no checkpoint yet. Train it with `tmt train --resume runs/empty`"
+        in tmt(folder, "translate", "--run", "runs/empty", "one.").stdout
+    )
+    assert tmt(folder, "train", "--resume", "runs/empty").returncode == 0
+    assert_same_model(folder, "empty")
+    (run / "config.yaml").unlink()
+    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=empty")
+    assert result.returncode == 2
+    assert "runs/empty/config.yaml is gone" in result.stdout
+
+
+def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: Path) -> None:
+    (folder / "runs" / "file").write_text("")
+    result = tmt(folder, "train", "--config", "toy.yaml", "name=file")
+    assert result.returncode == 2
+    assert "runs/file is a file, not a folder" in result.stdout
+    assert "train:" not in result.stdout
+
+
+def test_an_average_that_was_left_behind_is_named(folder: Path) -> None:
+    name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=stale"]
+    assert tmt(folder, *name, "training.max_steps=10").returncode == 0
+    assert tmt(folder, "average", "runs/stale", "--last", "2").returncode == 0
+    use = ["translate", "--run", "runs/stale", "--checkpoint", "average", "one."]
+    assert "note" not in tmt(folder, *use).stdout
+    assert tmt(folder, *name, "training.max_steps=15").returncode == 0
+    assert "note: the average is of the steps " in tmt(folder, *use).stdout

@@ -45,6 +45,8 @@ def evaluate(
     taken = find_checkpoint(folder, checkpoint).name
     print(f"run: {folder.path}, checkpoint: {taken}", file=sys.stderr)
     translator = Translator.load(folder.path, taken, device, precision)
+    if translator.note:
+        print(translator.note, file=sys.stderr)
     if data_root is not None:
         data = translator.config.data.model_copy(update={"root": data_root})
         translator.config = translator.config.model_copy(update={"data": data})
@@ -52,13 +54,21 @@ def evaluate(
     sources = sources_of(translator.config, split, files)
     options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
-        evaluation, hypotheses = evaluate_run(
+        evaluation, rows = evaluate_run(
             translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
         )
-    name = src.stem if src is not None else split
-    path = save_evaluation(folder, f"{name}_{taken}_beam{options.beam_size}", evaluation, hypotheses)
+    # Every choice that changes a score is in the name, so that one evaluation does not take another's place.
+    parts = [src.stem if src is not None else split, taken, f"beam{options.beam_size}"]
+    parts += [f"lp{options.norm.alpha:g}"] * (length_penalty is not None)
+    parts += [f"tok-{bleu_tokenize}"] * (bleu_tokenize is not None) + ["lc"] * lowercase
+    parts += [translator.precision] * (translator.precision != "fp32")
+    path = save_evaluation(folder, "_".join(parts), evaluation, rows)
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
     print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
+    if evaluation.num_blank:
+        print(f"{evaluation.num_blank:,} pairs with a blank side were left out")
+    if evaluation.num_too_long:
+        print(f"{evaluation.num_too_long:,} pairs are longer than the model's positions: translated as nothing")
     print(f"saved: {path}")

@@ -42,9 +42,16 @@ def _options(
 def main() -> None:
     """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
     try:
-        app(prog_name="tmt")
+        try:
+            app(prog_name="tmt")
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         print(f"tmt: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        # A full disk under standard output, say; what is written elsewhere says so itself.
+        print(f"tmt: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("tmt: stopped", file=sys.stderr)

@@ -25,7 +25,7 @@ def train(
     from transformer_mt.config.run_folder import RunFolder, open_run
     from transformer_mt.errors import UserError
 
-    folder = None if resume in (None, "auto") else open_run(Path(str(resume)))
+    folder = None if resume in (None, "auto") else open_run(Path(str(resume)), to_train=True)
     if config is None and folder is None:
         raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
     if config is None and folder is not None:
@@ -41,9 +41,8 @@ def train(
     outcome = start_or_resume(loaded.config, run, resume is not None)
     if outcome.reason is not None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
-        print(f'translate with: tmt translate --run {run.path} "..."')
-    elif outcome.step:
-        print(f"saved at step {outcome.step:,}; go on with: tmt train --resume {run.path}")
+        print(f'translate with: tmt translate --run {run.quoted} "..."')
     else:
-        print("stopped before the first step; nothing was saved")
+        saved = f"saved at step {outcome.step:,}" if outcome.step else "stopped before the first step"
+        print(f"{saved}; go on with: tmt train --resume {run.quoted}")
     sys.exit(outcome.exit_status)

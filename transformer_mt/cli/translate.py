@@ -1,11 +1,12 @@
 """`tmt translate`."""
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -56,26 +57,25 @@ def translate(
     from transformer_mt.config.run_folder import newest_run
     from transformer_mt.decoding.options import search_options
 
-    with _open_input(sentences, input) as stream, _open_output(output, input) as sink:
+    with _open_input(sentences, input) as lines:
         if run is None:
             run = newest_run(runs).path
             print(f"run: {run}", file=sys.stderr)
         from transformer_mt.decoding.translator import Translator
 
         translator = Translator.load(run, checkpoint, device, precision)
+        if translator.note:
+            print(translator.note, file=sys.stderr)
         options = search_options(
             translator.config.decoding, beam_size, length_penalty, n_best, batch_size, too_long is TooLong.truncate
         )
-        _translate_stream(translator, options, sentences or stream, sink, format, options.batch_size)
+        # Last, so that whatever else is wrong leaves the file that was there.
+        with _open_output(output, input) as sink:
+            _translate_stream(translator, options, lines, sink, format)
 
 
 def _translate_stream(
-    translator: "Translator",
-    options: "SearchOptions",
-    lines: "list[str] | BinaryIO | None",
-    sink: TextIO,
-    format: Format,
-    batch_size: int,
+    translator: "Translator", options: "SearchOptions", lines: "list[str] | io.RawIOBase", sink: TextIO, format: Format
 ) -> None:
     import json
 
@@ -83,8 +83,7 @@ def _translate_stream(
 
     from transformer_mt.decoding.streaming import CHUNK_BATCHES, chunk_lines, json_line, text_lines, translate_chunks
 
-    assert lines is not None
-    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, CHUNK_BATCHES * batch_size)
+    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, CHUNK_BATCHES * options.batch_size)
     number = 0
     hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.isatty()
     with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
@@ -110,16 +109,17 @@ def _report_too_long(number: int, translated: "Translated", translator: "Transla
 
 
 @contextmanager
-def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[BinaryIO | None]":
+def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[list[str] | io.RawIOBase]":
     if sentences:
-        yield None
+        # Bytes of the command line that are not UTF-8 come as lone surrogates; they become U+FFFD, as in a file.
+        yield [sentence.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for sentence in sentences]
     elif path is None:
         if sys.stdin.isatty():
             print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
-        yield sys.stdin.buffer
+        yield io.FileIO(sys.stdin.fileno(), closefd=False)
     else:
         try:
-            stream = path.open("rb")
+            stream = io.FileIO(path)
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read: {error.strerror or error}. Check the name after --input."
@@ -139,10 +139,7 @@ def _open_output(path: Path | None, input: Path | None) -> Iterator[TextIO]:
     if input is not None and path.exists() and path.samefile(input):
         raise UserError(f"--output {path} is the input itself. Name another file.")
     try:
-        sink = path.open("w", encoding="utf-8", newline="\n")
+        with path.open("w", encoding="utf-8", newline="\n") as sink:
+            yield sink
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror or error}. Check the name after --output."
-        ) from None
-    with sink:
-        yield sink
+        raise UserError(f"{path} cannot be written: {error.strerror or error}. Check --output and the disk.") from None

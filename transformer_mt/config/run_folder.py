@@ -1,5 +1,6 @@
 """What stands where in the folder of a run. Reading and writing the parts is the business of those who own them."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,11 @@ class RunFolder:
                 found.append(int(number))
         return sorted(found)
 
+    @property
+    def quoted(self) -> str:
+        """The path as one would type it."""
+        return shlex.quote(str(self.path))
+
     def exists(self) -> bool:
         """Whether a training has begun here."""
         return self.config.exists() or self.checkpoints.exists()
@@ -74,12 +80,14 @@ def newest_run(runs: Path) -> RunFolder:
     return max(times, key=lambda run: times[run])
 
 
-def open_run(path: Path) -> RunFolder:
-    """The run at a path that a user typed. Raises UserError where there is none or it has no checkpoint yet."""
+def open_run(path: Path, to_train: bool = False) -> RunFolder:
+    """The run at a path that a user typed. Raises UserError where there is none, or, unless it is to be trained, no
+    checkpoint yet.
+    """
     run = RunFolder(path)
     if not run.config.is_file():
         hint = f"Did you mean {path.parent.parent}?" if path.parent.name == "checkpoints" else ""
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint or 'Give --run runs/NAME.'}")
-    if not run.steps():
-        raise UserError(f"{path} has no checkpoint yet. Train further with `tmt train --resume {path}`.")
+    if not to_train and not run.steps():
+        raise UserError(f"{path} has no checkpoint yet. Train it with `tmt train --resume {run.quoted}`.")
     return run

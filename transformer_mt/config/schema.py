@@ -14,6 +14,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Metric = Literal["nll", "ppl", "bleu", "chrf"]
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 
+MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
 
 
@@ -195,7 +196,10 @@ class ValidationConfig(Section):
     @model_validator(mode="after")
     def _check_when_and_what(self) -> Self:
         if self.every_steps is not None and self.every_epochs is not None:
-            raise ValueError("set every_steps or every_epochs, not both")
+            raise ValueError(
+                "set every_steps or every_epochs, not both; to go by epochs where every_steps is inherited, "
+                "set every_steps: null"
+            )
         if self.metric in ("bleu", "chrf") and self.num_translated == 0:
             raise ValueError(f"metric: {self.metric} needs translations, and num_translated is 0; use metric: nll")
         return self
@@ -205,9 +209,9 @@ class DecodingConfig(Section):
     """Search."""
 
     beam_size: PositiveInt = Field(default=4, description="1 runs greedy search.")
-    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
     length_norm: Literal["gnmt", "average"] = "gnmt"
-    max_length_ratio: Annotated[float, Field(ge=0)] = 2.0
+    max_length_ratio: Annotated[float, Field(ge=0, le=100)] = 2.0
     max_length_extra: Annotated[int, Field(ge=1)] = 10
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")

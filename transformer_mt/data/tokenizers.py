@@ -15,6 +15,7 @@ from pathlib import Path
 import tokenizers as hf
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from transformer_mt.config.files import replace_file
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.words import has_word, join_words, split_words
@@ -70,7 +71,7 @@ class Tokenizer(ABC):
 
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""
-        path.write_text(self.backend.to_str(pretty=True), encoding="utf-8")
+        replace_file(path, self.backend.to_str(pretty=True))
 
     @staticmethod
     @abstractmethod

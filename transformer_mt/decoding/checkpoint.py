@@ -16,6 +16,7 @@ from transformer_mt.model.weights import load_weights
 
 WEIGHTS = "model.safetensors"
 STATE = "state.json"
+AVERAGED_STEPS = "steps.json"
 
 
 def build_model(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Transformer:
@@ -30,20 +31,35 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
     """
     steps = run.steps()
     if not steps:
-        raise UserError(f"{run.path} has no checkpoint yet. Train further with `tmt train --resume {run.path}`.")
-    best = best_step(run)
-    named = {"last": steps[-1], **{f"{STEP_PREFIX}{step}": step for step in steps}}
-    if best is not None:
-        named["best"] = best
+        raise UserError(f"{run.path} has no checkpoint yet. Train it with `tmt train --resume {run.quoted}`.")
+    named = {"last": run.step(steps[-1]), **{f"{STEP_PREFIX}{step}": run.step(step) for step in steps}}
+    if (run.average / WEIGHTS).is_file():
+        named["average"] = run.average
+    if choice in named:
+        return named[choice]
+    best = best_step(run)  # read only now, so that a damaged state stops nobody from naming a step
     if choice is None:
-        return run.step(best if best is not None else steps[-1])
-    if choice == "average" and (run.average / WEIGHTS).is_file():
-        return run.average
-    if choice not in named:
-        there = sorted(named, key=lambda name: (named[name], name))
-        hint = f" Make one with `tmt average {run.path} --last 5`." if choice == "average" else ""
-        raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {', '.join(there)}.{hint}")
-    return run.step(named[choice])
+        return named["last"] if best is None else run.step(best)
+    if choice == "best" and best is not None:
+        return run.step(best)
+    hint = f" Make one with `tmt average {run.quoted} --last 5`." if choice == "average" else ""
+    there = ", ".join(["best"] * (best is not None) + list(named))
+    raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
+
+
+def stale_average(run: RunFolder, checkpoint: Path) -> str:
+    """A note where this checkpoint is an average that the training has since left behind; else nothing."""
+    if checkpoint != run.average:
+        return ""
+    try:
+        steps = json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))
+        if steps[-1] == run.steps()[-1]:
+            return ""
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(
+            f"{run.average} is damaged ({error}). Make it again with `tmt average {run.quoted}`."
+        ) from error
+    return f"note: the average is of the steps {', '.join(map(str, steps))}; the newest is {run.steps()[-1]}"
 
 
 def best_step(run: RunFolder) -> int | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.schema import MAX_LENGTH_PENALTY, DecodingConfig
 from transformer_mt.decoding.search import LengthNorm
 from transformer_mt.errors import UserError
 
@@ -24,8 +24,8 @@ class SearchOptions:
         for name in ("beam_size", "n_best", "batch_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}. Use 1 or more.")
-        if self.norm.alpha < 0:
-            raise UserError(f"length_penalty is {self.norm.alpha}. Use 0 or more.")
+        if not 0 <= self.norm.alpha <= MAX_LENGTH_PENALTY:
+            raise UserError(f"length_penalty is {self.norm.alpha}. Use 0 to {MAX_LENGTH_PENALTY:g}.")
         if self.n_best > self.beam_size:
             raise UserError(
                 f"n_best is {self.n_best}, and beam_size {self.beam_size} finds no more than {self.beam_size}. "

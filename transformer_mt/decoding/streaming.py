@@ -1,13 +1,14 @@
 """Lines in, lines out, in order, whatever they hold: a file, a pipe or a keyboard."""
 
+import io
 import queue
 import threading
 from collections.abc import Iterator
-from typing import BinaryIO
 
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.translator import Translated, Translator
 
+READ_BYTES = 65536
 CHUNK_BATCHES = 16  # lines that are sorted by length together, in batches
 
 
@@ -19,7 +20,7 @@ def translate_chunks(
         yield translator.translate_lines(chunk, options)
 
 
-def chunk_lines(stream: BinaryIO, size: int) -> Iterator[list[str]]:
+def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
     """Up to `size` lines at a time, waiting for none that is not there yet once the first has come.
 
     A reader on its own thread keeps the queue full, so a file comes in full chunks as fast as they are used, and a
@@ -30,8 +31,8 @@ def chunk_lines(stream: BinaryIO, size: int) -> Iterator[list[str]]:
 
     def read() -> None:
         try:
-            for line in stream:
-                lines.put(line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors="replace"))
+            for line in _raw_lines(stream):
+                lines.put(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
             lines.put(None)
         except BaseException as error:  # handed to the thread that can report it
             lines.put(error)
@@ -50,6 +51,19 @@ def chunk_lines(stream: BinaryIO, size: int) -> Iterator[list[str]]:
             chunk.append(item)
         if chunk:
             yield chunk
+
+
+def _raw_lines(stream: io.RawIOBase) -> Iterator[bytes]:
+    """Lines without their \\n. Unbuffered: a thread that waits within Python's own buffer cannot be left at exit."""
+    begun: list[bytes] = []
+    while block := stream.read(READ_BYTES):
+        first, *more = block.split(b"\n")
+        begun.append(first)
+        for line in more:
+            yield b"".join(begun)
+            begun = [line]
+    if any(begun):
+        yield b"".join(begun)
 
 
 def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:

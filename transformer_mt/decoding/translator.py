@@ -17,7 +17,7 @@ from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data.batching import pad_rows
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.checkpoint import load_run
+from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
 from transformer_mt.decoding.search import Hypothesis, greedy_search
 from transformer_mt.model.cache import DecoderCache
@@ -75,6 +75,7 @@ class Translator:
         self.config = config
         self.precision = precision
         self.device = next(model.parameters()).device
+        self.note = ""  # what a person should know about the checkpoint that was loaded
 
     @classmethod
     def load(
@@ -89,10 +90,13 @@ class Translator:
         checkpoint: `best`, `last`, `average` or `step_N`; by default best, else last. precision: by default what the
         run's config says under `decoding`. Raises UserError where the folder or the checkpoint is not there or damaged.
         """
-        config, model, src, tgt, _ = load_run(open_run(Path(run)), checkpoint)
+        folder = open_run(Path(run))
+        config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)
         taken = choose_precision(precision or config.decoding.precision, place, config.model.d_model).value
-        return cls(model.to(place), src, tgt, config, taken)
+        translator = cls(model.to(place), src, tgt, config, taken)
+        translator.note = stale_average(folder, taken_checkpoint)
+        return translator
 
     def translate(
         self, texts: Sequence[str], beam_size: int | None = None, length_penalty: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from transformer_mt.config.files import replace_file
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
@@ -26,6 +27,7 @@ class Evaluation:
     checkpoint: str
     source: list[str]
     num_sentences: int
+    num_blank: int
     num_too_long: int
     beam_size: int
     length_penalty: float
@@ -63,13 +65,15 @@ def evaluate(
     tokenizer: str | None = None,
     lowercase: bool = False,
     progress: Callable[[], object] = lambda: None,
-) -> tuple[Evaluation, list[str]]:
+) -> tuple[Evaluation, list[dict[str, str]]]:
     """Translate every pair of the sources and score it; a sentence that is too long counts as an empty translation.
 
-    tokenizer: of BLEU, by default by the target language. `progress` is called once a sentence done.
-    Returns the scores and the hypotheses.
+    tokenizer: of BLEU, by default by the target language. `progress` is called once a sentence done. A pair with a
+    blank side is left out and counted. Returns the scores, and of each pair its place, texts and translation.
     """
     config = translator.config
+    data = config.data.model_copy(update={"too_long": "filter"})
+    config = config.model_copy(update={"data": data})
     corpus = load_corpus(sources, config.data)
     pairs = list(CorpusPairs(corpus))
     hypotheses = [""] * len(pairs)
@@ -88,6 +92,7 @@ def evaluate(
         checkpoint=checkpoint,
         source=corpus.descriptions,
         num_sentences=len(pairs),
+        num_blank=corpus.num_blank,
         num_too_long=split.num_too_long,
         beam_size=options.beam_size,
         length_penalty=options.norm.alpha,
@@ -102,16 +107,21 @@ def evaluate(
         seconds=seconds,
         sentences_per_second=len(pairs) / seconds,
     )
-    return evaluation, hypotheses
+    rows = [
+        {"where": corpus.where(row), "src": src, "ref": ref, "hypothesis": hypothesis}
+        for row, ((src, ref), hypothesis) in enumerate(zip(pairs, hypotheses, strict=True))
+    ]
+    return evaluation, rows
 
 
-def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, hypotheses: list[str]) -> Path:
-    """`evaluations/NAME.json` and the translations beside it as `NAME.txt`; returns the first."""
+def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
+    """`evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first."""
     path = run.evaluations / f"{name}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        path.with_suffix(".txt").write_text("".join(text + "\n" for text in hypotheses), encoding="utf-8", newline="\n")
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        replace_file(path.with_suffix(".jsonl"), "".join(lines))
+        replace_file(path, json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise UserError(
             f"{path} cannot be written: {error.strerror or error}. Free some space and try again."

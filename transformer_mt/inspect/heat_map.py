@@ -3,7 +3,8 @@
 import io
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INCHES_A_WORD = 0.32
+MAX_INCHES = 40.0  # a picture of a hundred words; more are drawn smaller
 LOGGER = logging.getLogger(__name__)
 # Noto has a family for every script; those that the machine has stand behind matplotlib's own font.
 _NOTO = "Noto Sans"
@@ -28,8 +30,8 @@ def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[st
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    width = 2.2 + INCHES_A_WORD * len(key_words)
-    height = 1.8 + INCHES_A_WORD * len(query_words)
+    width = min(2.2 + INCHES_A_WORD * len(key_words), MAX_INCHES)
+    height = min(1.8 + INCHES_A_WORD * len(query_words), MAX_INCHES)
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -48,20 +50,30 @@ def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[st
 
 def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
     """(height, width, 3), as TensorBoard wants an image."""
-    from PIL import Image
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    return np.asarray(Image.open(io.BytesIO(to_png(figure, dpi))).convert("RGB"))
+    figure.set_dpi(dpi)
+    canvas = FigureCanvasAgg(figure)
+    with _missing_glyphs_named():
+        canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
 
 def to_png(figure: "Figure", dpi: int = 120) -> bytes:
     """The bytes of a PNG file. Characters that no font here draws become boxes, and a warning says so once."""
     buffer = io.BytesIO()
+    with _missing_glyphs_named():
+        figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _missing_glyphs_named() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure.savefig(buffer, format="png", dpi=dpi)
+        yield
     if any("missing from font" in str(warning.message) for warning in caught):
         _warn_of_missing_font()
-    return buffer.getvalue()
 
 
 @cache

@@ -29,13 +29,13 @@ def choose_device(wanted: str) -> Choice:
         return (
             Choice("mps", "no CUDA device, but Apple's") if mps else Choice("cpu", "there is no GPU that torch can use")
         )
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", wanted):
+        raise UserError(f"{wanted!r} is not a device. Use auto, cpu, cuda, cuda:N or mps.")
     if wanted.startswith("cuda"):
         index = int(wanted.partition(":")[2] or 0)
         if not cuda or index >= torch.cuda.device_count():
             count = torch.cuda.device_count() if cuda else 0
             raise UserError(f"The device {wanted} was asked for, and torch sees {count} CUDA devices. Use auto or cpu.")
-    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", wanted):
-        raise UserError(f"{wanted!r} is not a device. Use auto, cpu, cuda, cuda:N or mps.")
     if wanted == "mps" and not mps:
         raise UserError("The device mps was asked for, and torch sees none. Use auto or cpu.")
     return Choice(wanted, "as asked")

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.decoding.checkpoint import WEIGHTS
+from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, WEIGHTS
 from transformer_mt.errors import UserError
 from transformer_mt.model.weights import average_weights
 from transformer_mt.training.checkpoints import check_manifest, write_folder
@@ -30,7 +30,7 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
 
     def write(folder: Path) -> None:
         save_file(weights, folder / WEIGHTS)
-        (folder / "steps.json").write_text(json.dumps(chosen) + "\n", encoding="utf-8")
+        (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
     write_folder(run.average, write)
     return chosen

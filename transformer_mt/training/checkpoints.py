@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -97,9 +98,10 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         os.rename(temporary, final)
         shutil.rmtree(final.with_name(_ASIDE + final.name), ignore_errors=True)
         _sync(final.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"The checkpoint {final} could not be written: {error.strerror or error}. "
+            f"The checkpoint {final} could not be written: {reason}. "
             "The checkpoints before it are whole; free some space and go on with --resume."
         ) from error
     finally:

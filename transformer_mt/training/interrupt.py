@@ -1,6 +1,8 @@
 """Ctrl-C and SIGTERM as a request, looked at between steps."""
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -23,9 +25,10 @@ class StopRequest:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.exit_status is not None:
-            raise KeyboardInterrupt  # asked twice: stop at once; what was saved is whole
+            raise SystemExit(128 + number)  # asked twice: stop at once; what was saved is whole
         self.exit_status = 128 + number
-        print("\nFinishing the step, then saving. Once more to stop at once.", flush=True)
+        # Not print: the signal may have come in the middle of another one.
+        os.write(sys.stdout.fileno(), b"\nFinishing the step, then saving. Once more to stop at once.\n")
 
 
 @contextmanager

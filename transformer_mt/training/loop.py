@@ -1,5 +1,6 @@
 """The training loop."""
 
+import math
 import time
 
 import numpy as np
@@ -9,8 +10,10 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import Rows, make_batch, plan_batches
 from transformer_mt.data.preparation import PreparedData
+from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
+from transformer_mt.model.device import choose_precision
 from transformer_mt.training.checkpoints import save_checkpoint
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
@@ -20,6 +23,7 @@ from transformer_mt.training.validation import Sample, Validator, is_better
 
 STEPS_TIMED = 20
 LONG_MINUTES = 30
+MAX_WORDS_DRAWN = 40
 
 
 class Trainer:
@@ -42,9 +46,12 @@ class Trainer:
         self.state = state
         self.monitor = monitor
         self.request = request
-        self.validator = Validator(config, data, config.decoding.precision)
+        precision = choose_precision(config.decoding.precision, updater.device, config.model.d_model).value
+        self.validator = Validator(config, data, precision)
         self.plan = self._plan()
         self.last_metrics: dict[str, float] = {}
+        if config.training.max_epochs is not None:
+            monitor.expect(config.training.max_epochs * -(-len(self.plan) // config.training.grad_accum))
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._clock = time.perf_counter()
 
@@ -52,9 +59,10 @@ class Trainer:
         """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
         state = self.state
         while True:
-            ending = state.reason_to_stop(self.config) is not None
-            validated, is_best = self._validate(state.step) if self._validation_is_due(ending) else (False, False)
-            reason = state.reason_to_stop(self.config)
+            due = self._validation_is_due(ending=state.reason_to_stop(self.config) is not None)
+            validated, is_best = self._validate(state.step) if due else (False, False)
+            # A validation that a signal cut short is still to be done, so the training is not over.
+            reason = state.reason_to_stop(self.config) if validated or not due else None
             stopping = reason is not None or self.request.exit_status is not None
             if is_best or stopping or state.step % self.config.training.checkpoint_every_steps == 0:
                 self._save(again=validated)
@@ -133,6 +141,12 @@ class Trainer:
             return False, False
         finally:
             self._tick()
+        if not math.isfinite(result.metrics["nll"]):
+            raise UserError(
+                f"The validation nll is {result.metrics['nll']} at step {step:,}, so the training stops; the "
+                "checkpoints are as they were. Lower the learning rate (training.factor or training.lr), or set "
+                "training.precision: fp32."
+            )
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
             state.best_step, state.best_metrics, state.num_bad_validations = step, result.metrics, 0
@@ -147,7 +161,7 @@ class Trainer:
     def _draw_attention(self, sample: Sample) -> NDArray[np.uint8]:
         """Where the last decoder layer looks to predict each word of a sample's reference."""
         data, device = self.data, self.updater.device
-        ids = (np.array(t.encode(text), dtype=np.int32)[: self.config.model.max_len - 1]
+        ids = (np.array(t.encode(text), dtype=np.int32)[: min(self.config.model.max_len - 1, MAX_WORDS_DRAWN)]
                for t, text in ((data.src_tokenizer, sample.src), (data.tgt_tokenizer, sample.reference)))  # fmt: skip
         batch = make_batch(*([row] for row in ids)).to(device)
         weights = cross_attention(self.updater.model, batch.src, batch.tgt_in)

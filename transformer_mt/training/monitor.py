@@ -4,11 +4,14 @@ import json
 import math
 import os
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from transformer_mt.config.files import replace_file
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
@@ -25,6 +28,8 @@ class Monitor:
         self.config = config
         cut_back(run.metrics, state)
         self.metrics_file = run.metrics.open("a", encoding="utf-8")
+        # TensorBoard's own thread writes; what stops it is raised once more at the next call, where it is handled.
+        self.excepthook, threading.excepthook = threading.excepthook, _say_nothing_of_os_errors
         self.board = SummaryWriter(str(run.path), purge_step=state.step + 1)
         self.bar = tqdm(
             total=config.training.max_steps,
@@ -64,6 +69,10 @@ class Monitor:
         self.say(f"step {step:,} (epoch {epoch + 1}, {minutes:.1f} min): {numbers}{'  *' if best else ''}")
         self.board.flush()
 
+    def expect(self, num_steps: int) -> None:
+        """Tell the bar how many steps the epochs come to, unless the steps are limited more closely."""
+        self.bar.total = min(num_steps, self.bar.total or num_steps)
+
     def picture(self, name: str, pixels: Any, step: int) -> None:
         """An image (height, width, 3)."""
         self.board.add_image(name, pixels, step, dataformats="HWC")
@@ -95,12 +104,16 @@ class Monitor:
         self.board.flush()
 
     def close(self) -> None:
+        """On a full disk, what could not be written stays unwritten: the checkpoints say how far the run is."""
         self.bar.close()
-        self.board.close()
-        self.metrics_file.close()
+        for file in (self.board, self.metrics_file):
+            with suppress(OSError):
+                file.close()
+        threading.excepthook = self.excepthook
 
     def _line(self, kind: str, step: int, metrics: dict[str, float]) -> None:
-        self.metrics_file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
+        numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self.metrics_file.write(json.dumps({"kind": kind, "step": step, **numbers}) + "\n")
         self.metrics_file.flush()
 
 
@@ -117,9 +130,12 @@ def cut_back(path: Path, state: TrainingState) -> None:
             continue
         if entry["step"] <= newest[entry["kind"]]:
             kept.append(line + "\n")
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(kept), encoding="utf-8")
-    os.replace(temporary, path)
+    replace_file(path, "".join(kept))
+
+
+def _say_nothing_of_os_errors(failure: threading.ExceptHookArgs) -> None:
+    if not isinstance(failure.exc_value, OSError):
+        threading.__excepthook__(failure)
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from transformer_mt.config.files import replace_file
 from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
@@ -48,11 +49,25 @@ def start_or_resume(config: RunConfig, run: RunFolder, resume: bool) -> Outcome:
             f"{run.path} exists already. Go on with it by adding `--resume auto`, "
             f"or train beside it with another name, for example name={config.name}_2."
         )
+    _refuse_unless_writable(run)
     recover(run)
+    if run.checkpoints.exists() and not run.config.exists():
+        raise UserError(
+            f"{run.config} is gone, though there are checkpoints beside it. Put it back (`tmt config show FILE` prints "
+            "what it held), or train under another name."
+        )
     going_on = resume and bool(run.steps())
     if going_on:
         refuse_changes(load_config(str(run.config.resolve())).config, config)
     return _train(config, run, going_on)
+
+
+def _refuse_unless_writable(run: RunFolder) -> None:
+    """UserError now rather than after the data was prepared."""
+    place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        what = "cannot be written to" if place.is_dir() else "is a file, not a folder"
+        raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 
 def refuse_changes(before: RunConfig, now: RunConfig) -> None:
@@ -86,7 +101,7 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
             updater.scaler.load_state_dict(state.loss_scale)
         print(f"going on from step {state.step:,}")
     _compare_with_now(state, updater, data)
-    _write_beginnings(config, run, data)
+    _write_beginnings(config, run, None if going_on else data)
     monitor = Monitor(run, config, state)
     try:
         # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
@@ -95,6 +110,11 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
             reason = trainer.train()
         if reason is not None:
             monitor.hparams(trainer.last_metrics)
+    except OSError as error:  # what is opened in there is in the folder of the run, the mapped data apart
+        raise UserError(
+            f"{error.filename or run.path} could not be written: {error.strerror or error}. "
+            f"The checkpoints so far are whole; free some space and go on with `tmt train --resume {run.quoted}`."
+        ) from error
     finally:
         monitor.close()
     return Outcome(run, state.step, reason, 0 if reason else request.exit_status or 0)
@@ -143,14 +163,16 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData
         setattr(state, name, value)
 
 
-def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData) -> None:
-    """What makes the folder of a run self-contained, before the first checkpoint. config.yaml last: it marks a run."""
+def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData | None) -> None:
+    """What makes the folder of a run self-contained, before the first checkpoint: tokenizers, then the config.
+
+    Without data only the config, in which a resumed run may have changed the little that it may.
+    """
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
-        temporary = run.config.with_suffix(".tmp")
-        temporary.write_text(dump_config(config), encoding="utf-8")
-        os.replace(temporary, run.config)
+        if data is not None:
+            save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
+        replace_file(run.config, dump_config(config))
     except OSError as error:
         raise UserError(
             f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."

@@ -57,5 +57,5 @@ class TrainingState:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
-                f"{path} is missing or damaged ({error}). Delete this checkpoint and go on from the last."
+                f"{path} is missing or damaged ({error}). Delete {path.parent} to go on from the checkpoint before it."
             ) from error
