@@ -88,13 +88,7 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path)
 
 def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path) -> None:
     names = set()
-    for arguments in (
-        [],
-        ["--lowercase"],
-        ["--bleu-tokenize", "none"],
-        ["--length-penalty", "0"],
-        ["--beam-size", "1"],
-    ):
-        result = tmt("evaluate", *arguments)
+    for arguments in ("", "--lowercase", "--bleu-tokenize none", "--length-penalty 0", "--beam-size 1"):
+        result = tmt("evaluate", *arguments.split())
         names.add(result.stdout.split("saved: ")[1].strip())
     assert len(names) == 5
