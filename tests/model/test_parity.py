@@ -84,7 +84,8 @@ def make_pair(config: ModelConfig) -> tuple[Transformer, nn.TransformerEncoder, 
             copy_layer(our_layer, their_layer)
         if norm is not None:
             assert isinstance(stack.norm, nn.LayerNorm)
-            copy_linear(stack.norm, theirs.norm.weight, theirs.norm.bias)  # type: ignore[union-attr]
+            assert isinstance(theirs.norm, nn.LayerNorm)
+            copy_linear(stack.norm, theirs.norm.weight, theirs.norm.bias)
     return model, encoder, decoder
 
 

@@ -26,7 +26,7 @@ def tensor(values: list) -> Tensor:
     return torch.tensor([[float(x) for x in row] if isinstance(row, list) else float(row) for row in values])
 
 
-def close(actual: Tensor, expected: list, tolerance: float = 1e-4) -> None:
+def check_close(actual: Tensor, expected: list, tolerance: float = 1e-4) -> None:
     torch.testing.assert_close(actual, tensor(expected), atol=tolerance, rtol=0)
 
 
@@ -51,33 +51,33 @@ def scores_to_qk(raw: Tensor) -> tuple[Tensor, Tensor]:
 
 def test_positional_encoding() -> None:
     expected = EXAMPLE["positional_encoding"]
-    close(sinusoidal_table(3, expected["d_model"]), expected["value"])
+    check_close(sinusoidal_table(3, expected["d_model"]), expected["value"])
 
 
 def test_embedding_plus_position() -> None:
     expected = EXAMPLE["embedding_plus_position"]
-    close(SinusoidalPositions(3, 4)(tensor(expected["embedding"])[None])[0], expected["value"])
+    check_close(SinusoidalPositions(3, 4)(tensor(expected["embedding"])[None])[0], expected["value"])
 
 
 def test_attention_scores() -> None:
     expected = EXAMPLE["attention_scores"]
     raw = tensor(expected["raw"])
-    close(raw / expected["d_k"] ** 0.5, expected["scaled"])
-    close(attention_weights(*scores_to_qk(raw))[0, 0], expected["softmax"])
+    check_close(raw / expected["d_k"] ** 0.5, expected["scaled"])
+    check_close(attention_weights(*scores_to_qk(raw))[0, 0], expected["softmax"])
 
 
 def test_attention_output_of_cat() -> None:
     expected, scores = EXAMPLE["attention_output_cat"], EXAMPLE["attention_scores"]
     q, k = scores_to_qk(tensor(scores["raw"]))
     out = identity_attention().attend(q, k, tensor(expected["values"])[None, None], None)
-    close(out[0, 1], expected["value"])
+    check_close(out[0, 1], expected["value"])
 
 
 @pytest.mark.parametrize(("name", "addend"), [("residual_cat", "attention"), ("second_residual_cat", "feed_forward")])
 def test_residual_connections(name: str, addend: str) -> None:
     expected = EXAMPLE[name]
     residual = PreNormResidual(TINY).eval()
-    close(residual(tensor(expected["x"]), lambda _: tensor(expected[addend])), expected["value"])
+    check_close(residual(tensor(expected["x"]), lambda _: tensor(expected[addend])), expected["value"])
 
 
 def test_causal_softmax_of_el() -> None:
@@ -85,7 +85,7 @@ def test_causal_softmax_of_el() -> None:
     expected = EXAMPLE["causal_softmax_el"]
     visible = [0.0 if score == "-inf" else float(score) for score in expected["scores"]]
     q, k = scores_to_qk(torch.tensor([[0.0] * 3, visible, [0.0] * 3]) * 2.0)
-    close(attention_weights(q, k, causal_mask(3))[0, 0, 1], expected["value"])
+    check_close(attention_weights(q, k, causal_mask(3))[0, 0, 1], expected["value"])
 
 
 def test_residual_census() -> None:
@@ -114,34 +114,36 @@ def test_erratum_query_projection() -> None:
     attention = MultiHeadAttention(4, 1, 0.0, bias=False)
     with torch.no_grad():
         attention.q_proj.weight.copy_(tensor(expected["w_q"]).T)
-    close(attention.project_query(tensor(expected["x"])[None])[0, 0], expected["value"], 6e-4)  # printed to 3 places
+    check_close(
+        attention.project_query(tensor(expected["x"])[None])[0, 0], expected["value"], 6e-4
+    )  # printed to 3 places
 
 
 @pytest.mark.parametrize("beginning", ["layer norm of [2.14", "layer norm of [2.59"])
 def test_erratum_layer_norm(beginning: str) -> None:
     expected = erratum(beginning)
     vector = [float(x) for x in expected["what"].split("[")[1].split("]")[0].split(",")]
-    close(make_norm(TINY)(torch.tensor(vector)), expected["value"])
-    close(PostNormResidual(TINY).eval()(torch.tensor(vector), torch.zeros_like), expected["value"])
+    check_close(make_norm(TINY)(torch.tensor(vector)), expected["value"])
+    check_close(PostNormResidual(TINY).eval()(torch.tensor(vector), torch.zeros_like), expected["value"])
 
 
 def test_erratum_gelu() -> None:
     expected = erratum("exact GELU")
     inputs = [float(x) for x in expected["what"].split("[")[1].split("]")[0].split(",")]
-    close(ACTIVATIONS["gelu"]()(torch.tensor(inputs)), expected["value"])
+    check_close(ACTIVATIONS["gelu"]()(torch.tensor(inputs)), expected["value"])
 
 
 def test_erratum_cross_attention() -> None:
     expected = erratum("cross-attention dot products")
     q = torch.tensor([[0.82, -0.15, 0.93, 0.44]])
     k = torch.tensor([[0.31, 0.72, 0.18, 0.55], [0.88, 0.41, -0.20, 0.93], [-0.15, 0.66, 0.71, -0.28]])
-    close((q @ k.T)[0], expected["value"])
-    close(attention_weights(q[None, None], k[None, None])[0, 0, 0], expected["softmax_after_scaling_by_2"])
+    check_close((q @ k.T)[0], expected["value"])
+    check_close(attention_weights(q[None, None], k[None, None])[0, 0, 0], expected["softmax_after_scaling_by_2"])
 
 
 def test_erratum_output_softmax() -> None:
     expected = erratum("output softmax")
-    close(torch.tensor([0.3, -1.2, 3.8, 1.1, -0.5]).softmax(-1), expected["value"])
+    check_close(torch.tensor([0.3, -1.2, 3.8, 1.1, -0.5]).softmax(-1), expected["value"])
 
 
 def test_erratum_each_layer_has_its_own_weights() -> None:
@@ -155,4 +157,4 @@ def test_erratum_masking_gives_no_nan_in_half_precision() -> None:
     """-1e11 would overflow float16; -inf with one key left to attend to does not."""
     q = k = torch.ones(1, 1, 3, 4, dtype=torch.float16)
     weights = attention_weights(q, k, causal_mask(3))
-    close(weights[0, 0].float(), [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]], 1e-3)
+    check_close(weights[0, 0].float(), [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]], 1e-3)

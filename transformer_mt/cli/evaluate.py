@@ -39,7 +39,7 @@ def evaluate(
     from transformer_mt.decoding.options import search_options
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
-    from transformer_mt.evaluation.evaluate import save_evaluation, sources_of
+    from transformer_mt.evaluation.evaluate import evaluation_name, save_evaluation, sources_of
 
     folder = open_run(run) if run is not None else newest_run(runs)
     taken = find_checkpoint(folder, checkpoint).name
@@ -57,12 +57,8 @@ def evaluate(
         evaluation, rows = evaluate_run(
             translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
         )
-    # Every choice that changes a score is in the name, so that one evaluation does not take another's place.
-    parts = [src.stem if src is not None else split, taken, f"beam{options.beam_size}"]
-    parts += [f"lp{options.norm.alpha:g}"] * (length_penalty is not None)
-    parts += [f"tok-{bleu_tokenize}"] * (bleu_tokenize is not None) + ["lc"] * lowercase
-    parts += [translator.precision] * (translator.precision != "fp32")
-    path = save_evaluation(folder, "_".join(parts), evaluation, rows)
+    name = evaluation_name(src.stem if src is not None else split, evaluation, bleu_tokenize, lowercase)
+    path = save_evaluation(folder, name, evaluation, rows)
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")

@@ -95,6 +95,7 @@ class WordTokenizer(Tokenizer):
 
     @staticmethod
     def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        """The most frequent words and punctuation, up to `vocab_size`, each seen `min_frequency` times."""
         backend = hf.Tokenizer(models.WordLevel({}, unk_token=SPECIAL_TOKENS[UNK_ID]))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
         trainer = trainers.WordLevelTrainer(
@@ -146,6 +147,7 @@ class BPETokenizer(SubwordTokenizer):
 
     @staticmethod
     def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        """Merges of the most frequent neighbours, until there are `vocab_size` entries."""
         trainer = trainers.BpeTrainer(
             vocab_size=config.vocab_size,
             min_frequency=config.min_frequency,
@@ -161,6 +163,7 @@ class UnigramTokenizer(SubwordTokenizer):
 
     @staticmethod
     def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+        """The pieces that make the text likeliest, `vocab_size` of them."""
         trainer = trainers.UnigramTrainer(
             vocab_size=config.vocab_size,
             special_tokens=_SPECIALS,

@@ -114,6 +114,15 @@ def evaluate(
     return evaluation, rows
 
 
+def evaluation_name(data: str, evaluation: Evaluation, tokenizer: str | None, lowercase: bool) -> str:
+    """A name with every choice that changes a score, so that one evaluation does not take another's place."""
+    parts = [data, evaluation.checkpoint, f"beam{evaluation.beam_size}"]
+    parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
+    parts += [f"tok-{tokenizer}"] * (tokenizer is not None) + ["lc"] * lowercase
+    parts += [evaluation.precision] * (evaluation.precision != "fp32")
+    return "_".join(parts)
+
+
 def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
     """`evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first."""
     path = run.evaluations / f"{name}.json"
