@@ -10,8 +10,8 @@ def keep_freed_memory() -> bool:
     """Let glibc keep what is freed instead of handing it back to the system; True where that could be asked for.
 
     Activations are freed and allocated again every step. By default each large one is a fresh mapping, and the kernel
-    zeroes its pages anew: a third of the time of a step (README, "Speed"). Costs nothing but that memory stays at
-    its peak while the process lives. Elsewhere than on glibc nothing is done.
+    zeroes its pages anew, which takes a good part of a step. Costs nothing but that memory stays at its peak while the
+    process lives. Elsewhere than on glibc nothing is done.
     """
     if not sys.platform.startswith("linux"):
         return False
