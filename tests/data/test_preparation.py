@@ -51,6 +51,16 @@ def test_long_and_blank_pairs_are_left_out_counted_and_nothing_shifts(corpus: Pa
     assert "vocabulary: source 15, target 15" in report
 
 
+def test_the_longest_pair_that_fits_is_kept(corpus: Path) -> None:
+    """Toy pairs have up to 8 tokens, 9 with EOS."""
+    longest = prepare_data(make_config(corpus, model={"max_len": 9}))
+    shorter = prepare_data(make_config(corpus, model={"max_len": 8}))
+    assert longest.train.num_too_long == 1
+    assert longest.train.src_lengths.max() == 9
+    assert shorter.train.num_too_long > 1
+    assert shorter.train.src_lengths.max() == 8
+
+
 def test_a_long_pair_is_an_error_if_asked_for(corpus: Path) -> None:
     message = r"train\.en / .*train\.es, line 4: 31 source and 2 target tokens .* model\.max_len is 16"
     with pytest.raises(UserError, match=message):

@@ -13,6 +13,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import causal_mask, padding_mask
+from transformer_mt.model.positions import sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
 VOCAB = 60
@@ -141,6 +142,50 @@ def test_initial_loss_is_that_of_a_uniform_guess(tie: str, tolerance: float, nor
 def test_embeddings_start_at_the_stated_deviation() -> None:
     model = make_model(4000, d_model=64)
     assert model.decoder.embedder.embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
+
+
+def test_matrices_start_within_xaviers_bounds_and_fill_them() -> None:
+    """Uniform in +-sqrt(6 / (in + out)), so of standard deviation sqrt(2 / (in + out))."""
+    model = make_model(d_model=64, d_ff=256, tie_embeddings="none")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            size = sum(module.weight.shape)
+            assert module.weight.abs().max().item() <= math.sqrt(6 / size)
+            assert module.weight.std().item() == pytest.approx(math.sqrt(2 / size), rel=0.05)
+            assert module.bias is None or not module.bias.any()
+
+
+def test_the_embedding_is_scaled_before_the_position_is_added() -> None:
+    embedder = make_model(d_model=16, num_heads=2).encoder.embedder
+    ids = torch.tensor([[7, 9]])
+    expected = embedder.embedding.weight[ids[0]] * 4.0 + sinusoidal_table(24, 16)[:2]
+    torch.testing.assert_close(embedder(ids)[0], expected)
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_dropout_stands_where_the_paper_has_it(norm_position: str) -> None:
+    """On each sum of embedding and position, each sublayer's output, inside each feed-forward; and on the weights."""
+    model = make_model(dropout=0.4, norm_position=norm_position).train()
+    sites: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(lambda m, inputs, output, name=name: sites.append(name))
+    model(random_ids(2, 5), random_ids(2, 6))
+    expected = ["encoder.embedder.dropout", "decoder.embedder.dropout"]
+    for stack, depth, sublayers in (("encoder", 2, 2), ("decoder", 3, 3)):
+        names = ["self_attn_residual", "cross_attn_residual", "feed_forward_residual", "feed_forward"]
+        if sublayers == 2:
+            names.remove("cross_attn_residual")
+        expected += [f"{stack}.layers.{i}.{name}.dropout" for i in range(depth) for name in names]
+    assert sorted(sites) == sorted(expected)
+
+
+def test_attention_weights_are_dropped_in_training_only() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(8, 2, 0.5, bias=False)
+    x = torch.randn(1, 6, 8)
+    assert not torch.equal(attention.train()(x, x), attention(x, x))
+    assert torch.equal(attention.eval()(x, x), attention(x, x))
 
 
 def test_heads_that_do_not_divide_are_a_user_error() -> None:

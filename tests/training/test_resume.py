@@ -307,3 +307,42 @@ def test_an_average_that_was_left_behind_is_named(folder: Path) -> None:
     assert "note" not in tmt(folder, *use).stdout
     assert tmt(folder, *name, "training.max_steps=15").returncode == 0
     assert "note: the average is of the steps " in tmt(folder, *use).stdout
+
+
+def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    process = start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=board")
+    wait_for(folder / "runs/board/checkpoints/step_15")
+    process.kill()
+    process.communicate()
+    assert tmt(folder, "train", "--resume", "runs/board").returncode == 0
+    events = EventAccumulator(str(folder / "runs/board"))
+    events.Reload()
+    for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
+        steps = [scalar.step for scalar in events.Scalars(tag)]
+        assert steps == [line["step"] for line in metrics(folder / "runs/straight") if line["kind"] == kind]
+
+
+def test_a_reader_that_dies_of_the_same_ctrl_c_costs_nothing(folder: Path) -> None:
+    process = start(folder, "train", "--config", "toy.yaml", "name=teed", "training.checkpoint_every_steps=1000")
+    assert process.stdout is not None
+    while "three" not in process.stdout.readline():  # the report, so that training is about to begin
+        assert process.poll() is None
+    metrics_file = folder / "runs/teed/metrics.jsonl"
+    while not (metrics_file.exists() and metrics_file.read_text()):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) in (0, 130)
+    assert list((folder / "runs/teed/checkpoints").glob("step_*"))
+
+
+def test_averaging_beside_a_save_leaves_the_save_alone(folder: Path) -> None:
+    checkpoints = folder / "runs/straight/checkpoints"
+    being_written = checkpoints / ".tmp-step_45-abcd"
+    being_written.mkdir()
+    assert tmt(folder, "average", "runs/straight", "--last", "2").returncode == 0
+    assert being_written.exists()
+    being_written.rmdir()

@@ -11,7 +11,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
-from transformer_mt.training.updates import Updater
+from transformer_mt.training.updates import Updater, dropout_seed
 
 CPU = torch.device("cpu")
 
@@ -67,6 +67,29 @@ def test_dropout_is_a_function_of_seed_and_step(corpus: Path) -> None:
         torch.rand(len(losses))  # whatever else draws random numbers makes no difference
         losses[name] = updater.update(data.train, [np.arange(8)], step, "").loss
     assert losses["a"] == losses["b"] != losses["c"]
+
+
+def test_micro_batches_of_an_update_draw_different_dropout() -> None:
+    seeds = {dropout_seed(seed, step, index) for seed in (1, 2) for step in (1, 2) for index in (0, 1, 2)}
+    assert len(seeds) == 12
+
+
+def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) -> None:
+    config = toy_config(corpus)
+    data = prepare_data(config)
+    torch.manual_seed(0)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+    updater = Updater(model, config.training, config.seed, "fp16", CPU)
+    model.output.weight.register_hook(lambda gradient: gradient * torch.nan)
+    before = model.output.weight.clone()
+
+    def forty_updates() -> None:
+        for step in range(1, 41):
+            updater.update(data.train, [np.arange(8)], step, "")
+
+    with pytest.raises(UserError, match="The gradient norm is nan at step"):
+        forty_updates()
+    assert torch.equal(before, model.output.weight), "every step was skipped"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -57,7 +57,7 @@ def evaluate(
         evaluation, rows = evaluate_run(
             translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
         )
-    name = evaluation_name(src.stem if src is not None else split, evaluation, bleu_tokenize, lowercase)
+    name = evaluation_name(split, files, evaluation, bleu_tokenize, lowercase)
     path = save_evaluation(folder, name, evaluation, rows)
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")

@@ -1,5 +1,6 @@
 """`tmt`: the verbs put together, and what a person sees when something goes wrong."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -39,13 +40,21 @@ def _options(
     pass
 
 
+def _flush() -> None:
+    """Now, while a full disk can still be told; a reader that went away is no error."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
     try:
         try:
             app(prog_name="tmt")
         finally:
-            sys.stdout.flush()
+            _flush()
     except UserError as error:
         print(f"tmt: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,10 +1,14 @@
 """`tmt train`."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from transformer_mt.training.run import Outcome
 
 
 def train(
@@ -39,10 +43,17 @@ def train(
     from transformer_mt.training.run import start_or_resume
 
     outcome = start_or_resume(loaded.config, run, resume is not None)
+    with suppress(BrokenPipeError):  # whoever read this may be gone by the same Ctrl-C
+        _tell(outcome)
+        sys.stdout.flush()
+    sys.exit(outcome.exit_status)
+
+
+def _tell(outcome: "Outcome") -> None:
+    run = outcome.run
     if outcome.reason is not None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
         print(f'translate with: tmt translate --run {run.quoted} "..."')
     else:
         saved = f"saved at step {outcome.step:,}" if outcome.step else "stopped before the first step"
         print(f"{saved}; go on with: tmt train --resume {run.quoted}")
-    sys.exit(outcome.exit_status)

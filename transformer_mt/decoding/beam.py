@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, allowed_log_probs
+from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, allowed_log_probs, refuse_nan
 
 
 @dataclass
@@ -94,6 +94,7 @@ def _advance(
     vocab_size = log_probs.size(-1)
     totals = beams.log_probs[:, :, None] + log_probs.view(num_sentences, rows_per_sentence, vocab_size)
     totals, flat = totals.flatten(1).topk(min(2 * beam_size, rows_per_sentence * vocab_size), dim=1)
+    refuse_nan(totals)
     parents, tokens = flat // vocab_size, flat % vocab_size
     ends = (tokens == EOS_ID) & (totals > -torch.inf)
     _finish(beams, totals, parents, ends[:, :beam_size], sentences, norm, length)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.errors import UserError
 
 
 class StepFunction(Protocol):
@@ -70,6 +71,14 @@ def allowed_log_probs(logits: Tensor, allow_unk: bool, must_end: Tensor) -> Tens
     return log_probs
 
 
+def refuse_nan(scores: Tensor) -> None:
+    """UserError where a model's output is not a number: such a search would find nothing and not end."""
+    if scores.isnan().any():
+        raise UserError(
+            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
+        )
+
+
 def greedy_search(
     decoder: StepFunction, max_lengths: Sequence[int], norm: LengthNorm, allow_unk: bool, device: torch.device
 ) -> list[list[Hypothesis]]:
@@ -84,6 +93,7 @@ def greedy_search(
         log_probs = allowed_log_probs(decoder.step(tokens), allow_unk, limits <= length)
         best, tokens = log_probs.max(dim=-1)
         totals = totals + best
+        refuse_nan(totals)
         ended = tokens == EOS_ID
         if ended.any():
             for sentence, row, total in zip(

@@ -1,5 +1,6 @@
 """Lines in, lines out, in order, whatever they hold: a file, a pipe or a keyboard."""
 
+import codecs
 import io
 import queue
 import threading
@@ -31,7 +32,9 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
 
     def read() -> None:
         try:
-            for line in _raw_lines(stream):
+            for number, line in enumerate(_raw_lines(stream)):
+                if number == 0:
+                    line = line.removeprefix(codecs.BOM_UTF8)
                 lines.put(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
             lines.put(None)
         except BaseException as error:  # handed to the thread that can report it

@@ -1,5 +1,6 @@
 """Scores of a trained run on a split or on two files, saved beside the run."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -114,8 +115,14 @@ def evaluate(
     return evaluation, rows
 
 
-def evaluation_name(data: str, evaluation: Evaluation, tokenizer: str | None, lowercase: bool) -> str:
+def evaluation_name(
+    split: str, files: tuple[Path, Path] | None, evaluation: Evaluation, tokenizer: str | None, lowercase: bool
+) -> str:
     """A name with every choice that changes a score, so that one evaluation does not take another's place."""
+    data = split
+    if files is not None:  # many folders have a test.en
+        places = "\n".join(str(path.absolute()) for path in files)
+        data = f"{files[0].stem}-{hashlib.blake2b(places.encode(), digest_size=3).hexdigest()}"
     parts = [data, evaluation.checkpoint, f"beam{evaluation.beam_size}"]
     parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
     parts += [f"tok-{tokenizer}"] * (tokenizer is not None) + ["lc"] * lowercase

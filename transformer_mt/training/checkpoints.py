@@ -10,7 +10,9 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -18,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transformer_mt.config.run_folder import MANIFEST, RunFolder
+from transformer_mt.config.run_folder import MANIFEST, STEP_PREFIX, RunFolder
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
 from transformer_mt.errors import UserError
 from transformer_mt.model.weights import load_weights, read_tensors, save_weights
@@ -84,8 +86,6 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
     temporary = final.with_name(f"{_TEMPORARY}{final.name}-{secrets.token_hex(4)}")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        for left in final.parent.glob(f"{_TEMPORARY}*"):  # of a process that was killed; a run has one writer
-            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir()
         write(temporary)
         files = sorted(temporary.iterdir())
@@ -109,7 +109,9 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
 
 
 def recover(run: RunFolder) -> None:
-    """Put back a checkpoint that a kill caught between being set aside and being replaced."""
+    """Put back a checkpoint that a kill caught between being set aside and being replaced; sweep half-written ones."""
+    for left in run.checkpoints.glob(f"{_TEMPORARY}{STEP_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
     for aside in run.checkpoints.glob(f"{_ASIDE}*"):
         final = aside.with_name(aside.name.removeprefix(_ASIDE))
         if final.exists():
@@ -146,8 +148,14 @@ def _digest(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_file():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    elif sys.platform != "win32":  # where a folder cannot be opened
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems refuse; the files themselves are synced
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

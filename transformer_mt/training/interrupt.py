@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -27,8 +27,10 @@ class StopRequest:
         if self.exit_status is not None:
             raise SystemExit(128 + number)  # asked twice: stop at once; what was saved is whole
         self.exit_status = 128 + number
-        # Not print: the signal may have come in the middle of another one.
-        os.write(sys.stdout.fileno(), b"\nFinishing the step, then saving. Once more to stop at once.\n")
+        # Not print: the signal may have come in the middle of another one. And whoever read our output may be gone by
+        # the same Ctrl-C (`| tee log`), which must not cost the training.
+        with suppress(OSError, ValueError):
+            os.write(sys.stderr.fileno(), b"\nFinishing the step, then saving. Once more to stop at once.\n")
 
 
 @contextmanager

@@ -94,8 +94,12 @@ class Monitor:
 
     def say(self, text: str) -> None:
         """A line on standard output, around the bar."""
-        self.bar.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        try:
+            self.bar.write(text, file=sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read this is gone (`| tee log` dies of the same Ctrl-C as we do). The training is not.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def sync(self) -> None:
         """Put what was written so far on the disk: called before a checkpoint that relies on it."""

@@ -15,6 +15,8 @@ from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.schedule import make_schedule
 
+SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
+
 
 @dataclass(frozen=True)
 class UpdateResult:
@@ -80,6 +82,8 @@ class Updater:
             group["lr"] = lr
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.scaler.is_enabled() and self.scaler.get_scale() < SMALLEST_LOSS_SCALE:
+            self._refuse_unless_finite("gradient norm", grad_norm, step, place, split, micro_batches)
         return UpdateResult(total_loss, total_nll, num_tokens, padded_cells, cells, grad_norm, lr)
 
     def _refuse_unless_finite(

@@ -1,5 +1,6 @@
 """Looking at the model every so often: nll and ppl of the validation split, BLEU and chrF of a fixed sample."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +29,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them."""
+    """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them.
+
+    Where the nll is not finite, that is all there is.
+    """
 
     metrics: dict[str, float]
     samples: list[Sample]
@@ -50,6 +54,8 @@ class Validator:
         model.eval()
         nll = split_nll(model, self.data.validation, self.config.training.max_tokens, self.precision, between_batches)
         metrics = {"nll": nll.nll, "ppl": nll.ppl}
+        if not math.isfinite(nll.nll):  # the caller's to refuse; there is nothing to translate with
+            return ValidationResult(metrics, [])
         hypotheses = self._translate(model, between_batches)
         if self.num_scored:
             scores = score_texts(
