@@ -81,6 +81,8 @@ def test_tokenizers_see_the_training_split_alone(corpus: Path) -> None:
     data = prepare_data(make_config(corpus))
     assert data.src_tokenizer.vocab_size == 15
     assert data.validation.ids.num_unknown_src == data.validation.ids.num_unknown_tgt == 1
+    words = int(data.validation.ids.tgt.lengths.sum()) - 20  # each of the toy pairs ends in a full stop
+    assert data.validation.unknown_target_words(data.tgt_tokenizer) == pytest.approx(1 / words)
     shares = data.validation.unknown_shares()
     assert shares[0] == pytest.approx(1 / data.validation.ids.src.lengths.sum())
 

@@ -41,6 +41,10 @@ class IdColumn:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def count(self, ids: list[int]) -> int:
+        """How many of all the ids are among these."""
+        return sum(int(np.isin(values, ids).sum()) for values in self._values)
+
     def __getitem__(self, row: int) -> NDArray[np.int32]:
         chunk = int(np.searchsorted(self._starts, row, side="right")) - 1
         offsets, i = self._offsets[chunk], row - self._starts[chunk]

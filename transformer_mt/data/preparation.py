@@ -60,9 +60,8 @@ class Split:
 
     def unknown_target_words(self, tokenizer: Tokenizer) -> float:
         """UNK among the target tokens that are not punctuation, which every vocabulary knows."""
-        punctuation = tokenizer.punctuation_ids()
-        words = sum(int((~np.isin(self.ids.tgt[row], punctuation)).sum()) for row in range(len(self.ids)))
-        return self.ids.num_unknown_tgt / max(1, words)
+        num_words = int(self.ids.tgt.lengths.sum()) - self.ids.tgt.count(tokenizer.punctuation_ids())
+        return self.ids.num_unknown_tgt / max(1, num_words)
 
 
 @dataclass(frozen=True)
