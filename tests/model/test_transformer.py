@@ -11,6 +11,7 @@ from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.errors import UserError
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.dropout import Dropout
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import causal_mask, padding_mask
 from transformer_mt.model.positions import sinusoidal_table
@@ -168,7 +169,7 @@ def test_dropout_stands_where_the_paper_has_it(norm_position: str) -> None:
     model = make_model(dropout=0.4, norm_position=norm_position).train()
     sites: list[str] = []
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Dropout):
+        if isinstance(module, Dropout):
             module.register_forward_hook(lambda m, inputs, output, name=name: sites.append(name))
     model(random_ids(2, 5), random_ids(2, 6))
     expected = ["encoder.embedder.dropout", "decoder.embedder.dropout"]

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.errors import UserError
+from transformer_mt.model.dropout import dropout
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -51,8 +52,11 @@ class MultiHeadAttention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`."""
-        dropout = self.dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        dropped = self.dropout if self.training else 0.0
+        if dropped and q.device.type == "cpu":  # where torch has no fused kernel with dropout and draws slowly
+            heads = dropout(attention_weights(q, k, mask), dropped) @ v
+        else:
+            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropped)
         return self.out_proj(heads.transpose(1, 2).flatten(2))  # (batch, query_len, num_heads * head_dim)
 
     def forward(self, query: Tensor, key_value: Tensor, mask: Tensor | None = None) -> Tensor:

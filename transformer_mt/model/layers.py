@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import LayerCache
+from transformer_mt.model.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 LAYER_NORM_EPS = 1e-5
@@ -23,7 +24,7 @@ class Residual(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = make_norm(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
 
 class PreNormResidual(Residual):
@@ -53,7 +54,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.in_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
         self.activation = ACTIVATIONS[config.activation]()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.out_proj = nn.Linear(config.d_ff, config.d_model, config.bias)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.cache import DecoderCache, LayerCache
+from transformer_mt.model.dropout import Dropout
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer, make_norm
 from transformer_mt.model.masks import causal_mask, padding_mask
 from transformer_mt.model.positions import POSITIONS
@@ -27,7 +28,7 @@ class Embedder(nn.Module):
         self.embedding = embedding
         self.scale = math.sqrt(config.d_model)
         self.positions = POSITIONS[config.positions](config.max_len, config.d_model)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """ids (batch, length), the first at position `start` -> (batch, length, d_model)."""
