@@ -77,6 +77,23 @@ def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
     assert truncated.stdout.startswith("uno")
 
 
+def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> None:
+    """24 positions, EOS among them: four tokens a sentence, so five sentences fit and the cut is after the fifth."""
+    sentences = ["one two three."] * 5 + ["seven eight."] * 4
+    expected = [tmt("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:5], sentences[5:])]
+    arguments = ("translate", "--too-long", "split", "--format", "jsonl", "--n-best", "2")
+    result = tmt(*arguments, " ".join(sentences), "seven eight.")
+    assert result.returncode == 0
+    long, short = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+    assert long["hypotheses"][0]["text"] == " ".join(expected)
+    assert long["too_long"]
+    for hypothesis in long["hypotheses"]:
+        length = len(hypothesis["tokens"]) + 2  # two pieces, two EOS
+        assert hypothesis["score"] == pytest.approx(hypothesis["log_prob"] / ((5 + length) / 6) ** 0.6, abs=1e-5)
+    assert short["hypotheses"][0]["text"] == "ocho siete."
+    assert "line 1: longer than the model's 24 positions, translated in pieces" in result.stderr
+
+
 def test_jsonl(tmt) -> None:
     result = tmt("translate", "--format", "jsonl", "--n-best", "2", "one two three.", "", "seven eight.")
     rows = [json.loads(line) for line in result.stdout.split("\n")[:-1]]

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.options import SearchOptions
-    from transformer_mt.decoding.translator import Translated, Translator
+    from transformer_mt.decoding.translator import Translator
 
 
 class Format(StrEnum):
@@ -22,13 +23,6 @@ class Format(StrEnum):
 
     text = "text"
     jsonl = "jsonl"
-
-
-class TooLong(StrEnum):
-    """What becomes of a sentence longer than the model's positions."""
-
-    blank = "blank"
-    truncate = "truncate"
 
 
 def translate(
@@ -45,8 +39,8 @@ def translate(
     batch_size: Annotated[int | None, typer.Option(help="Sentences decoded together.")] = None,
     format: Annotated[Format, typer.Option(help="jsonl: source, and hypotheses with score.")] = Format.text,
     too_long: Annotated[
-        TooLong, typer.Option(help="A sentence longer than the model's positions: a blank line, or what fits.")
-    ] = TooLong.blank,
+        TooLong, typer.Option(help="A sentence longer than the model's positions: a blank line, what fits, or pieces.")
+    ] = TooLong.BLANK,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the run's config.")] = None,
     runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
@@ -66,9 +60,7 @@ def translate(
         translator = Translator.load(run, checkpoint, device, precision)
         if translator.note:
             print(translator.note, file=sys.stderr)
-        options = search_options(
-            translator.config.decoding, beam_size, length_penalty, n_best, batch_size, too_long is TooLong.truncate
-        )
+        options = search_options(translator.config.decoding, beam_size, length_penalty, n_best, batch_size, too_long)
         # Last, so that whatever else is wrong leaves the file that was there.
         with _open_output(output, input) as sink:
             _translate_stream(translator, options, lines, sink, format)
@@ -91,7 +83,7 @@ def _translate_stream(
             for translated in chunk:
                 number += 1
                 if translated.too_long:
-                    _report_too_long(number, translated, translator)
+                    _report_too_long(number, translator, options.too_long)
                 written = (
                     [json.dumps(json_line(translated), ensure_ascii=False)]
                     if format is Format.jsonl
@@ -102,8 +94,12 @@ def _translate_stream(
             bar.update(len(chunk))
 
 
-def _report_too_long(number: int, translated: "Translated", translator: "Translator") -> None:
-    done = "the beginning was translated" if translated.hypotheses else "left blank; --too-long truncate for what fits"
+def _report_too_long(number: int, translator: "Translator", too_long: TooLong) -> None:
+    done = {
+        TooLong.BLANK: "left blank; --too-long split translates it in pieces, truncate what fits",
+        TooLong.TRUNCATE: "the beginning was translated",
+        TooLong.SPLIT: "translated in pieces",
+    }[too_long]
     limit = translator.config.model.max_len
     print(f"line {number}: longer than the model's {limit} positions, {done}", file=sys.stderr)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from transformer_mt.config.schema import MAX_LENGTH_PENALTY, DecodingConfig
 from transformer_mt.decoding.search import LengthNorm
+from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
 
 
@@ -18,7 +19,7 @@ class SearchOptions:
     max_length_ratio: float
     max_length_extra: int
     batch_size: int
-    truncate: bool = False
+    too_long: TooLong = TooLong.BLANK
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "n_best", "batch_size"):
@@ -43,7 +44,7 @@ def search_options(
     length_penalty: float | None = None,
     n_best: int = 1,
     batch_size: int | None = None,
-    truncate: bool = False,
+    too_long: TooLong = TooLong.BLANK,
 ) -> SearchOptions:
     """The config's options; what is not None replaces them. Raises UserError for values that make no sense.
 
@@ -59,5 +60,5 @@ def search_options(
         max_length_ratio=config.max_length_ratio,
         max_length_extra=config.max_length_extra,
         batch_size=config.batch_size if batch_size is None else batch_size,
-        truncate=truncate,
+        too_long=too_long,
     )

@@ -5,7 +5,7 @@ Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from transformer_mt.decoding.beam import beam_search
 from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
 from transformer_mt.decoding.search import Hypothesis, greedy_search
+from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.device import autocast, choose_device, choose_precision
 from transformer_mt.model.transformer import Transformer
@@ -37,7 +38,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class Translated:
-    """A source line and its hypotheses, best first: none for a blank line and for one that is too long."""
+    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank."""
 
     source: str
     hypotheses: list[Translation]
@@ -123,9 +124,10 @@ class Translator:
         to_do = []
         for index, row in enumerate(ids):
             too_long = len(row) + 1 > positions
-            if too_long and options.truncate:
-                ids[index] = row = row[: positions - 1]
-            if row and (options.truncate or not too_long):
+            if too_long and options.too_long is TooLong.SPLIT:
+                yield index, self._translate_in_pieces(texts[index], options)
+            elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
+                ids[index] = row[: positions - 1]
                 to_do.append(index)
             else:
                 yield index, Translated(texts[index], [], too_long)
@@ -134,6 +136,24 @@ class Translator:
             batch = to_do[start : start + options.batch_size]
             for index, found in zip(batch, self.search([ids[i] for i in batch], options), strict=True):
                 yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
+
+    def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
+        """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""
+
+        def num_tokens(texts: list[str]) -> list[int]:
+            return [len(row) for row in self.src_tokenizer.encode_batch(texts)]
+
+        pieces = split_text(text, num_tokens, self.config.model.max_len - 1)
+        # A single character of more tokens than there are positions is all that can still be too long.
+        whole = replace(options, too_long=TooLong.TRUNCATE)
+        found = [result.hypotheses for result in self.translate_lines([piece.text for piece in pieces], whole)]
+        joined = []
+        for ranked in zip(*found, strict=False):
+            log_prob = sum(hypothesis.log_prob for hypothesis in ranked)
+            tokens = [token for hypothesis in ranked for token in hypothesis.tokens]
+            score = log_prob / options.norm(len(tokens) + len(ranked))  # an EOS each
+            joined.append(Translation(join_texts([h.text for h in ranked], pieces), score, log_prob, tokens))
+        return Translated(text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
 
     @torch.inference_mode()
     def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
