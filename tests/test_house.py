@@ -10,13 +10,14 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "transformer_mt"
 BELOW = {
     "config": set(),
+    "machine": set(),
     "data": {"config"},
     "model": {"config"},
-    "decoding": {"config", "data", "model"},
+    "decoding": {"config", "machine", "data", "model"},
     "inspect": {"config", "data", "model"},
-    "evaluation": {"config", "data", "model", "decoding"},
-    "training": {"config", "data", "model", "decoding", "inspect", "evaluation"},
-    "cli": {"config", "data", "model", "decoding", "inspect", "evaluation", "training"},
+    "evaluation": {"config", "machine", "data", "model", "decoding"},
+    "training": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation"},
+    "cli": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation", "training"},
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

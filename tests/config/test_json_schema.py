@@ -32,7 +32,7 @@ def test_every_section_and_key_is_there_and_no_other_allowed():
         if name in ("name", "seed"):
             continue
         section = schema["$defs"][schema["properties"][name]["$ref"].removeprefix("#/$defs/")]
-        assert list(section["properties"]) == list(field.annotation.model_fields)  # type: ignore[union-attr]
+        assert list(section["properties"]) == list(field.annotation.model_fields)  # type: ignore[union-attr]  # sections are models
         assert section["additionalProperties"] is False
         assert section["description"]
 

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -267,7 +268,7 @@ def test_an_unknown_key_in_an_override_is_told_its_likely_name():
 
 
 def test_a_dump_is_the_whole_config_readable():
-    text = dump_config(parse_run_config(parse_yaml(BASE, "base"), "base"))  # type: ignore[arg-type]
+    text = dump_config(parse_run_config(cast("dict", parse_yaml(BASE, "base")), "base"))
     assert text.startswith(
         "name: base_name\nseed: 5\ndata:\n  src_lang: en\n  tgt_lang: 'no'\n  root: .\n  train:\n"
         "    - {src: a.en, tgt: a.no}\n    - {tsv: b.tsv}\n  validation:\n    - {src: v.en, tgt: v.no}\n  test: []\n"

@@ -157,4 +157,4 @@ def test_nan_and_infinity_are_refused(path: str, value: float):
 def test_a_config_cannot_be_changed():
     config = parse()
     with pytest.raises(ValueError, match="frozen"):
-        config.model.d_model = 3  # type: ignore[misc]
+        config.model.d_model = 3  # type: ignore[misc]  # the type checker refuses it too

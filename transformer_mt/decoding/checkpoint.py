@@ -10,9 +10,9 @@ from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model.weights import load_weights
 
 WEIGHTS = "model.safetensors"
 STATE = "state.json"

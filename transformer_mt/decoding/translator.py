@@ -21,8 +21,8 @@ from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
 from transformer_mt.decoding.search import Hypothesis, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
+from transformer_mt.machine.device import autocast, choose_device, choose_precision
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.device import autocast, choose_device, choose_precision
 from transformer_mt.model.transformer import Transformer
 
 

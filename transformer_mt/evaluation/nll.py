@@ -8,7 +8,7 @@ import torch
 
 from transformer_mt.data.batching import plan_in_order
 from transformer_mt.data.preparation import Split
-from transformer_mt.model.device import autocast
+from transformer_mt.machine.device import autocast
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.transformer import Transformer
 

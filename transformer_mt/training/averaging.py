@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, WEIGHTS
+from transformer_mt.decoding.weights import average_weights
 from transformer_mt.errors import UserError
-from transformer_mt.model.weights import average_weights
 from transformer_mt.training.checkpoints import check_manifest, write_folder
 
 

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config.run_folder import MANIFEST, STEP_PREFIX, RunFolder
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
+from transformer_mt.decoding.weights import load_weights, read_tensors, save_weights
 from transformer_mt.errors import UserError
-from transformer_mt.model.weights import load_weights, read_tensors, save_weights
 from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"

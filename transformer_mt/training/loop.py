@@ -13,7 +13,7 @@ from transformer_mt.data.preparation import PreparedData
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
-from transformer_mt.model.device import choose_precision
+from transformer_mt.machine.device import choose_precision
 from transformer_mt.training.checkpoints import save_checkpoint
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor

@@ -13,8 +13,8 @@ from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.preparation import PreparedData, prepare_data, report_lines
 from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import UserError
-from transformer_mt.model.device import choose_device, choose_precision
-from transformer_mt.model.memory import keep_freed_memory
+from transformer_mt.machine.device import choose_device, choose_precision
+from transformer_mt.machine.memory import keep_freed_memory
 from transformer_mt.training.checkpoints import load_checkpoint, recover
 from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.loop import Trainer

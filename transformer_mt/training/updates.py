@@ -10,7 +10,7 @@ from transformer_mt.config.schema import TrainingConfig
 from transformer_mt.data.batching import Rows
 from transformer_mt.data.preparation import Split
 from transformer_mt.errors import UserError
-from transformer_mt.model.device import autocast
+from transformer_mt.machine.device import autocast
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.schedule import make_schedule

@@ -1,0 +1,1 @@
+"""What the computations run on: device, precision, memory. Knows nothing of models."""
