@@ -45,7 +45,7 @@ def test_limits_choices_and_descriptions_are_told():
     model = config_schema()["$defs"]["ModelConfig"]["properties"]
     assert model["dropout"] == {"default": 0.1, "exclusiveMaximum": 1.0, "minimum": 0.0, "type": "number"}
     assert model["tie_embeddings"]["enum"] == ["none", "decoder", "all"]
-    assert model["max_len"]["description"] == "Positions available, EOS counted."
+    assert model["max_len"]["description"] == "Positions available to a side, EOS counted."
 
 
 def test_the_shipped_files_point_to_a_schema_that_is_up_to_date() -> None:

@@ -126,7 +126,7 @@ def test_a_key_in_a_list_is_named_by_the_number_of_its_entry():
         ("data.columns", {"src": 0, "tgt": 1}, None),
         ("data.root", ["x" * 200], "a list is not allowed, text is needed"),
         ("training.device", "gpu", "'gpu' is not allowed; must be auto, cpu, mps, cuda or cuda:NUMBER"),
-        ("model.activation", "x" * 200, f"'{'x' * 76}... is not one of relu, gelu"),
+        ("model.activation", "x" * 200, f"'{'x' * 76}... is not one of relu, gelu, swiglu, geglu"),
     ],
 )
 def test_a_wrong_value_is_shown_with_what_is_allowed(path: str, value: object, message: str | None):

@@ -38,6 +38,32 @@ def test_defaults_are_those_of_the_paper():
         ({"model": {"d_model": 10, "num_heads": 4}}, "model: num_heads is 4, which does not divide d_model 10"),
         ({"model": {"d_model": 9, "num_heads": 3}}, "model: d_model is 9; sinusoidal positions need an even number"),
         (
+            {"model": {"num_heads": 8, "num_kv_heads": 3}},
+            "model: num_kv_heads is 3, which does not divide num_heads 8",
+        ),
+        (
+            {"model": {"d_model": 12, "num_heads": 4, "positions": "rotary"}},
+            "model: a head has 3 numbers (d_model / num_heads); rotary positions turn pairs of them and need an even "
+            "number",
+        ),
+        (
+            {"model": {"num_experts": 2, "experts_per_token": 3}},
+            "model: experts_per_token is 3, more than num_experts 2",
+        ),
+        (
+            {"model": {"num_encoder_layers": 0}},
+            "model: num_encoder_layers is 0; an encoder_decoder model needs 1 or more",
+        ),
+        (
+            {"model": {"architecture": "decoder_only"}, "tokenizer": {"joint": True}},
+            "model: num_encoder_layers is 6; a decoder_only model has no encoder: set it to 0",
+        ),
+        (
+            {"model": {"architecture": "decoder_only", "num_encoder_layers": 0}},
+            "model.architecture: decoder_only reads source and target as one stream and needs one vocabulary for both "
+            "sides; set tokenizer.joint: true",
+        ),
+        (
             {"model": {"tie_embeddings": "all"}},
             "model.tie_embeddings: all needs one vocabulary for both sides; set tokenizer.joint: true",
         ),
@@ -130,6 +156,9 @@ def test_kinds_of_sources(source: dict, kind: str):
     [
         {"model": {"tie_embeddings": "all"}, "tokenizer": {"joint": True}},
         {"model": {"d_model": 9, "num_heads": 3, "positions": "learned"}},
+        {"model": {"d_model": 9, "num_heads": 3, "positions": "none"}},
+        {"model": {"architecture": "decoder_only", "num_encoder_layers": 0}, "tokenizer": {"joint": True}},
+        {"model": {"num_experts": 8, "experts_per_token": 2, "num_kv_heads": 1, "attention_window": 1}},
         {"training": {"max_minutes": 60}},
         {"training": {"max_epochs": 1, "schedule": "inverse_sqrt", "lr": 1e-3, "clip_norm": None}},
         {"training": {"max_steps": 10, "schedule": "cosine", "lr": 1e-3, "warmup_steps": 9}},

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.feed_forward import FeedForward
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
+from transformer_mt.model.stack import positions_of
 from transformer_mt.model.transformer import Transformer
 
 D_MODEL, D_FF, NUM_HEADS, VOCAB = 16, 32, 4, 50
@@ -53,10 +55,12 @@ def copy_layer(ours: EncoderLayer | DecoderLayer, theirs) -> None:
         copy_attention(ours.cross_attn, theirs.multihead_attn)
         residuals.append(ours.cross_attn_residual)
     residuals.append(ours.feed_forward_residual)
+    assert isinstance(ours.feed_forward, FeedForward)
     copy_linear(ours.feed_forward.in_proj, theirs.linear1.weight, theirs.linear1.bias)
     copy_linear(ours.feed_forward.out_proj, theirs.linear2.weight, theirs.linear2.bias)
     for i, residual in enumerate(residuals, start=1):
         norm = getattr(theirs, f"norm{i}")
+        assert isinstance(residual.norm, nn.LayerNorm)
         copy_linear(residual.norm, norm.weight, norm.bias)
 
 
@@ -107,7 +111,9 @@ def test_stacks_equal_torch(norm_position: str, activation: str, bias: bool) -> 
     real = tgt != PAD_ID
 
     ours = model.hidden_states(src, tgt)
-    src_vectors, tgt_vectors = model.encoder.embedder(src), model.decoder.embedder(tgt)
+    src_vectors, tgt_vectors = (
+        stack.embedder(ids, positions_of(ids)) for stack, ids in ((model.encoder, src), (model.decoder, tgt))
+    )
     padding = src == PAD_ID  # torch's masks: True = may not attend
     memory = encoder(src_vectors, src_key_padding_mask=padding)
     causal = torch.ones(TGT_LEN, TGT_LEN, dtype=torch.bool).triu(1)
@@ -138,6 +144,7 @@ def compare_layer_gradients(ours, theirs) -> None:
         torch.testing.assert_close(
             our_attention.out_proj.weight.grad, their_attention.out_proj.weight.grad, atol=1e-4, rtol=1e-4
         )
+    assert isinstance(ours.feed_forward, FeedForward)
     for our_linear, their_linear in (
         (ours.feed_forward.in_proj, theirs.linear1),
         (ours.feed_forward.out_proj, theirs.linear2),

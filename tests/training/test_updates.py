@@ -11,6 +11,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.updates import Updater, dropout_seed
 
 CPU = torch.device("cpu")
@@ -113,6 +114,7 @@ def test_a_loss_that_is_not_finite_moves_nothing(corpus: Path) -> None:
     updater = make_updater(config, data)
     updater.update(data.train, [np.arange(8)], 1, "")
     with torch.no_grad():
+        assert isinstance(updater.model, Transformer)
         updater.model.encoder.embedder.embedding.weight[5] = torch.nan
     before = [p.clone() for p in updater.model.parameters()]
     with pytest.raises(UserError, match=r"loss is nan at step 2 \(epoch 1, micro-batch 4; .*train.en / .*line 1\)"):

@@ -12,16 +12,17 @@ from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.interface import TranslationModel
 
 WEIGHTS = "model.safetensors"
 STATE = "state.json"
 AVERAGED_STEPS = "steps.json"
 
 
-def build_model(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Transformer:
+def build_model(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> TranslationModel:
     """A model of the config's shape for these vocabularies, freshly initialised from torch's generator."""
-    return Transformer(config.model, src.vocab_size, tgt.vocab_size)
+    return ARCHITECTURES[config.model.architecture](config.model, src.vocab_size, tgt.vocab_size)
 
 
 def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
@@ -75,7 +76,7 @@ def best_step(run: RunFolder) -> int | None:
     return best if best in steps else None
 
 
-def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, Transformer, Tokenizer, Tokenizer, Path]:
+def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, TranslationModel, Tokenizer, Tokenizer, Path]:
     """Config, model in evaluation mode on the CPU, source and target tokenizer, and the checkpoint taken."""
     config = load_config(str(run.config.resolve())).config
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)

@@ -23,7 +23,7 @@ from transformer_mt.decoding.search import Hypothesis, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.machine.device import autocast, choose_device, choose_precision
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.interface import TranslationModel
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Translated:
 class ModelDecoder:
     """A model and the cache of one batch, as the step function that search asks for."""
 
-    def __init__(self, model: Transformer, src: Tensor) -> None:
+    def __init__(self, model: TranslationModel, src: Tensor) -> None:
         self.model = model
         self.cache: DecoderCache = model.start(src)
 
@@ -68,7 +68,7 @@ class Translator:
     """A trained model, its two tokenizers and its search options."""
 
     def __init__(
-        self, model: Transformer, src: Tokenizer, tgt: Tokenizer, config: RunConfig, precision: str = "fp32"
+        self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, config: RunConfig, precision: str = "fp32"
     ) -> None:
         self.model = model
         self.src_tokenizer = src

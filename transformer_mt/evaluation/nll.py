@@ -9,8 +9,8 @@ import torch
 from transformer_mt.data.batching import plan_in_order
 from transformer_mt.data.preparation import Split
 from transformer_mt.machine.device import autocast
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import batch_loss
-from transformer_mt.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class NllResult:
 
 @torch.inference_mode()
 def split_nll(
-    model: Transformer,
+    model: TranslationModel,
     split: Split,
     max_tokens: int,
     precision: str = "fp32",

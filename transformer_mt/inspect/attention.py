@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.model.attention import MultiHeadAttention, attention_weights
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.interface import TranslationModel
 
 
 @contextmanager
@@ -20,11 +20,9 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     recorded: dict[str, Tensor] = {}
 
     def record(name: str):
-        def hook(module: nn.Module, inputs: tuple[Tensor, Tensor, Tensor | None]) -> None:
+        def hook(module: nn.Module, inputs: tuple) -> None:
             assert isinstance(module, MultiHeadAttention)
-            query, key_value, mask = inputs
-            q, (k, _) = module.project_query(query), module.project_key_value(key_value)
-            recorded[name] = attention_weights(q, k, mask)
+            recorded[name] = module.weights(*inputs)
 
         return hook
 
@@ -41,9 +39,13 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 @torch.inference_mode()
-def cross_attention(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
-    """Of the last decoder layer, averaged over heads. src (1, src_len), tgt_in (1, tgt_len) -> (tgt_len, src_len)."""
+def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Tensor:
+    """Where the target looks in the source, in the last layer, averaged over heads.
+
+    src (1, src_len), tgt_in (1, tgt_len) -> (tgt_len, src_len). In a decoder-only model a row is part of a larger
+    one, whose rest looks at the target so far, and sums to less than 1.
+    """
     with recorded_attention(model) as recorded:
         model.hidden_states(src, tgt_in)
-    last = f"decoder.layers.{len(model.decoder.layers) - 1}.cross_attn"
-    return recorded[last][0].mean(dim=0)
+    (last,) = (name for name, module in model.named_modules() if module is model.source_attention)
+    return recorded[last][0].mean(dim=0)[-tgt_in.size(1) :, : src.size(1)]

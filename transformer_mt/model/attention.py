@@ -1,45 +1,70 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2)."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2), with grouped queries (Ainslie et al. 2023)."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_mt.config.schema import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.dropout import dropout
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores with what may not be attended at -inf: a boolean mask (True = may) hides, a float one is added."""
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(head_dim)), which the fused kernel computes but does not return.
 
-    q (batch, num_heads, query_len, head_dim), k (batch, num_heads, key_len, head_dim), mask boolean and
-    broadcastable to the result, True = may attend -> (batch, num_heads, query_len, key_len); rows sum to 1.
+    q (batch, num_heads, query_len, head_dim), k (batch, num_heads, key_len, head_dim), mask broadcastable to the
+    result, see `masked`; `scale` instead of 1 / sqrt(head_dim)
+    -> (batch, num_heads, query_len, key_len); rows sum to 1.
     """
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return scores.softmax(dim=-1)
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    return masked(q @ k.transpose(-2, -1) * scale, mask).softmax(dim=-1)
+
+
+def unrotated(heads: Tensor) -> Tensor:
+    """What is done to queries and keys where no positions are rotated in: nothing."""
+    return heads
 
 
 class MultiHeadAttention(nn.Module):
     """Heads of size d_model / num_heads side by side, concatenated, then `out_proj`.
 
-    The projections are public so that a caller may keep keys and values (a decoder's cache) or look at the
-    weights (pictures and traces).
+    `num_kv_heads` divides `num_heads`: so many heads have keys and values, each shared by as many neighbouring query
+    heads as that makes. The projections are public so that a caller may keep keys and values (a decoder's cache) or
+    look at the weights (pictures and traces).
     """
 
-    def __init__(self, d_model: int, num_heads: int, dropout: float, bias: bool) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        dropout: float,
+        bias: bool,
+        num_kv_heads: int | None = None,
+        scaled: bool = True,
+    ) -> None:
         super().__init__()
         if d_model % num_heads:
             raise UserError(
                 f"num_heads is {num_heads}, which does not divide d_model {d_model}. Choose a divisor of {d_model}."
             )
         self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads or num_heads
+        self.head_dim = d_model // num_heads
+        self.scale = 1 / math.sqrt(self.head_dim) if scaled else 1.0
         self.dropout = dropout
         self.q_proj = nn.Linear(d_model, d_model, bias)
-        self.k_proj = nn.Linear(d_model, d_model, bias)
-        self.v_proj = nn.Linear(d_model, d_model, bias)
+        self.k_proj = nn.Linear(d_model, self.num_kv_heads * self.head_dim, bias)
+        self.v_proj = nn.Linear(d_model, self.num_kv_heads * self.head_dim, bias)
         self.out_proj = nn.Linear(d_model, d_model, bias)
 
     def project_query(self, x: Tensor) -> Tensor:
@@ -47,22 +72,82 @@ class MultiHeadAttention(nn.Module):
         return self._split_heads(self.q_proj(x))
 
     def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (batch, key_len, d_model) -> keys and values, each (batch, num_heads, key_len, head_dim)."""
+        """x (batch, key_len, d_model) -> keys and values, each (batch, num_kv_heads, key_len, head_dim)."""
         return self._split_heads(self.k_proj(x)), self._split_heads(self.v_proj(x))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`."""
         dropped = self.dropout if self.training else 0.0
+        folded, mask = self._fold_queries(q), self._fold_mask(mask)
         if dropped and q.device.type == "cpu":  # where torch has no fused kernel with dropout and draws slowly
-            heads = dropout(attention_weights(q, k, mask), dropped) @ v
+            heads = dropout(attention_weights(folded, k, mask, self.scale), dropped) @ v
         else:
-            heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropped)
-        return self.out_proj(heads.transpose(1, 2).flatten(2))  # (batch, query_len, num_heads * head_dim)
+            heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)
+        return self.join_heads(heads.reshape(q.shape))
 
-    def forward(self, query: Tensor, key_value: Tensor, mask: Tensor | None = None) -> Tensor:
+    def attend_to_parts(
+        self, q: Tensor, prefix: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor], mask: Tensor
+    ) -> Tensor:
+        """One new position a row, over keys that a sentence's rows share and then keys of its own.
+
+        q (sentences * rows, num_heads, 1, head_dim); prefix: keys and values (sentences, num_kv_heads, prefix_len,
+        head_dim); past: (sentences * rows, num_kv_heads, past_len, head_dim); mask broadcastable to (sentences,
+        num_heads, 1, prefix_len + past_len) -> (sentences, rows, d_model).
+        """
+        sentences, prefix_len = prefix[0].size(0), prefix[0].size(2)
+        q = q.view(sentences, -1, self.num_kv_heads, self.num_heads // self.num_kv_heads, self.head_dim)
+        past_k, past_v = (part.unflatten(0, (sentences, -1)) for part in past)
+        scores = torch.cat(
+            (torch.einsum("srngd,snpd->srngp", q, prefix[0]), torch.einsum("srngd,srntd->srngt", q, past_k)), dim=-1
+        )
+        per_head = (self.num_kv_heads, -1) if mask.size(1) > 1 else (1, 1)
+        mask = mask.squeeze(2).unflatten(1, per_head)[:, None]  # (sentences, 1, num_kv_heads, group, keys)
+        weights = masked(scores * self.scale, mask).softmax(dim=-1)
+        heads = torch.einsum("srngp,snpd->srngd", weights[..., :prefix_len], prefix[1])
+        heads = heads + torch.einsum("srngt,srntd->srngd", weights[..., prefix_len:], past_v)
+        return self.out_proj(heads.flatten(2))
+
+    def weights(
+        self, query: Tensor, key_value: Tensor, mask: Tensor | None, rotate: Callable[[Tensor], Tensor] = unrotated
+    ) -> Tensor:
+        """What `forward` weighs the values by: (batch, num_heads, query_len, key_len)."""
+        q, (k, _) = rotate(self.project_query(query)), self.project_key_value(key_value)
+        k = rotate(k).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        return attention_weights(q, k, mask, self.scale)
+
+    def forward(
+        self,
+        query: Tensor,
+        key_value: Tensor,
+        mask: Tensor | None = None,
+        rotate: Callable[[Tensor], Tensor] = unrotated,
+    ) -> Tensor:
         """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""
         k, v = self.project_key_value(key_value)
-        return self.attend(self.project_query(query), k, v, mask)
+        return self.attend(rotate(self.project_query(query)), rotate(k), v, mask)
+
+    def join_heads(self, heads: Tensor) -> Tensor:
+        """(batch, num_heads, query_len, head_dim) -> (batch, query_len, d_model)."""
+        return self.out_proj(heads.transpose(1, 2).flatten(2))
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (batch, num_heads, length, head_dim)
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (batch, heads, length, head_dim)
+
+    def _fold_queries(self, q: Tensor) -> Tensor:
+        """The query heads that share a key head become one head of longer query_len: no key is copied."""
+        return q.reshape(q.size(0), self.num_kv_heads, -1, self.head_dim)
+
+    def _fold_mask(self, mask: Tensor | None) -> Tensor | None:
+        group = self.num_heads // self.num_kv_heads
+        if mask is None or group == 1 or mask.size(1) == mask.size(2) == 1:
+            return mask
+        if mask.size(1) == 1:
+            return mask.repeat(1, 1, group, 1)
+        return mask.reshape(mask.size(0), self.num_kv_heads, -1, mask.size(-1))
+
+
+def make_attention(config: ModelConfig) -> MultiHeadAttention:
+    """The config's attention, for any of its three places."""
+    return MultiHeadAttention(
+        config.d_model, config.num_heads, config.dropout, config.bias, config.num_kv_heads, config.scale_attention
+    )

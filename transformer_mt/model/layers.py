@@ -5,17 +5,12 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.attention import make_attention
 from transformer_mt.model.cache import LayerCache
+from transformer_mt.model.context import LayerContext
 from transformer_mt.model.dropout import Dropout
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
-LAYER_NORM_EPS = 1e-5
-
-
-def make_norm(config: ModelConfig) -> nn.LayerNorm:
-    """Biased variance, eps inside the root."""
-    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPS, bias=config.bias)
+from transformer_mt.model.experts import make_feed_forward
+from transformer_mt.model.norms import make_norm
 
 
 class Residual(nn.Module):
@@ -47,36 +42,51 @@ RESIDUALS: dict[str, type[PreNormResidual] | type[PostNormResidual]] = {
 }
 
 
-class FeedForward(nn.Module):
-    """Two linear maps with an activation between, position by position (section 3.3)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.in_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
-        self.activation = ACTIVATIONS[config.activation]()
-        self.dropout = Dropout(config.dropout)
-        self.out_proj = nn.Linear(config.d_ff, config.d_model, config.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, d_model) -> the same shape."""
-        return self.out_proj(self.dropout(self.activation(self.in_proj(x))))
-
-
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward: two residual connections."""
+    """Self-attention and feed-forward: two residual connections.
+
+    Under a causal mask it is the layer of a decoder-only model, whose source is a prefix of the same stream:
+    `prefill` and `step` are its cached ways in.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         residual = RESIDUALS[config.norm_position]
-        self.self_attn = MultiHeadAttention(config.d_model, config.num_heads, config.dropout, config.bias)
-        self.feed_forward = FeedForward(config)
+        self.self_attn = make_attention(config)
+        self.feed_forward = make_feed_forward(config)
         self.self_attn_residual = residual(config)
         self.feed_forward_residual = residual(config)
 
-    def forward(self, x: Tensor, src_mask: Tensor) -> Tensor:
-        """x (batch, src_len, d_model), src_mask (batch, 1, 1, src_len) -> the shape of x."""
-        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, src_mask))
-        return self.feed_forward_residual(x, self.feed_forward)
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        """x (batch, length, d_model) -> the same shape."""
+        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
+
+    def prefill(self, x: Tensor, context: LayerContext) -> tuple[Tensor, LayerCache]:
+        """`forward` over the prefixes, and a cache that holds their keys and values once a sentence."""
+        caches = []
+
+        def attend(h: Tensor) -> Tensor:
+            k, v = self.self_attn.project_key_value(h)
+            caches.append(LayerCache(context.rotate(k), v))
+            q = context.rotate(self.self_attn.project_query(h))
+            return self.self_attn.attend(q, caches[0].memory_k, v, context.mask)
+
+        x = self.self_attn_residual(x, attend)
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context)), caches[0]
+
+    def step(self, x: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
+        """One new position for every row, after the prefix: x (sentences, rows_per_sentence, d_model) -> the same."""
+        x = self.self_attn_residual(x, lambda h: self._attend_to_stream(h, cache, context))
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
+
+    def _attend_to_stream(self, h: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
+        assert context.mask is not None, "the prefixes have padding"
+        rows = h.reshape(-1, 1, h.size(-1))
+        k, v = self.self_attn.project_key_value(rows)
+        past = cache.append(context.rotate(k), v)
+        q = context.rotate(self.self_attn.project_query(rows))
+        return self.self_attn.attend_to_parts(q, (cache.memory_k, cache.memory_v), past, context.mask)
 
 
 class DecoderLayer(nn.Module):
@@ -85,33 +95,35 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         residual = RESIDUALS[config.norm_position]
-        self.self_attn = MultiHeadAttention(config.d_model, config.num_heads, config.dropout, config.bias)
-        self.cross_attn = MultiHeadAttention(config.d_model, config.num_heads, config.dropout, config.bias)
-        self.feed_forward = FeedForward(config)
+        self.self_attn = make_attention(config)
+        self.cross_attn = make_attention(config)
+        self.feed_forward = make_feed_forward(config)
         self.self_attn_residual = residual(config)
         self.cross_attn_residual = residual(config)
         self.feed_forward_residual = residual(config)
 
-    def forward(self, x: Tensor, tgt_mask: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext, memory: Tensor, src_mask: Tensor) -> Tensor:
         """x (batch, tgt_len, d_model), memory (batch, src_len, d_model) -> the shape of x."""
-        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, tgt_mask))
+        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
         x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))
-        return self.feed_forward_residual(x, self.feed_forward)
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 
-    def step(self, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, context: LayerContext, src_mask: Tensor) -> Tensor:
         """One new position for every row: `forward` at the last position, keys and values taken from the cache.
 
         x (sentences, rows_per_sentence, d_model) -> the same shape. The rows of a sentence are the queries of one
         cross-attention, so that they share the memory's keys and values.
         """
-        x = self.self_attn_residual(x, lambda h: self._attend_to_past(h, cache))
+        x = self.self_attn_residual(x, lambda h: self._attend_to_past(h, cache, context))
         x = self.cross_attn_residual(x, lambda h: self._attend_to_memory(h, cache, src_mask))
-        return self.feed_forward_residual(x, self.feed_forward)
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 
-    def _attend_to_past(self, h: Tensor, cache: LayerCache) -> Tensor:
+    def _attend_to_past(self, h: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
         rows = h.reshape(-1, 1, h.size(-1))
-        k, v = cache.append(*self.self_attn.project_key_value(rows))
-        return self.self_attn.attend(self.self_attn.project_query(rows), k, v, None).view_as(h)
+        k, v = self.self_attn.project_key_value(rows)
+        past_k, past_v = cache.append(context.rotate(k), v)
+        q = context.rotate(self.self_attn.project_query(rows))
+        return self.self_attn.attend(q, past_k, past_v, context.mask).view_as(h)
 
     def _attend_to_memory(self, h: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
         return self.cross_attn.attend(self.cross_attn.project_query(h), cache.memory_k, cache.memory_v, src_mask)

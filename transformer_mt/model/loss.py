@@ -9,14 +9,21 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.context import Routing
+from transformer_mt.model.experts import mean_load_balancing
+from transformer_mt.model.interface import TranslationModel
 
 
 class LossSums(NamedTuple):
-    """`loss` is smoothed and trained on, `nll` unsmoothed and reported; both are sums of natural logarithms."""
+    """`loss` is smoothed and trained on, `nll` unsmoothed and reported; both are sums of natural logarithms.
+
+    `load_balancing`, where experts were trained, is their loss times the number of tokens, and part of `loss` by its
+    weight.
+    """
 
     loss: Tensor
     nll: Tensor
+    load_balancing: Tensor | None = None
 
 
 class _CrossEntropySums(torch.autograd.Function):
@@ -61,11 +68,19 @@ def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) 
     return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing))
 
 
-def batch_loss(model: Transformer, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, label_smoothing: float) -> LossSums:
+def batch_loss(
+    model: TranslationModel, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, label_smoothing: float
+) -> LossSums:
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
     """
     real = tgt_out != PAD_ID
-    logits = model.output(model.hidden_states(src, tgt_in)[real])
-    return cross_entropy_sums(logits, tgt_out[real], label_smoothing)
+    routing = Routing() if model.training else None
+    logits = model.output(model.hidden_states(src, tgt_in, routing)[real])
+    sums = cross_entropy_sums(logits, tgt_out[real], label_smoothing)
+    if routing is None or not routing.losses:
+        return sums
+    # Times the tokens, so that dividing by those of the whole update gives the mean over micro-batches.
+    load_balancing = mean_load_balancing(routing) * real.sum()
+    return LossSums(sums.loss + model.config.load_balancing_weight * load_balancing, sums.nll, load_balancing.detach())

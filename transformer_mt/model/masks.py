@@ -15,3 +15,13 @@ def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Position i may attend to j <= i. -> (1, 1, length, length)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def window_mask(query_at: Tensor, key_at: Tensor, window: int) -> Tensor:
+    """Positions i and j with abs(i - j) < window. (batch or 1, length) each -> (batch or 1, 1, query_len, key_len)."""
+    return ((query_at[:, None, :, None] - key_at[:, None, None, :]).abs()) < window
+
+
+def itself(length: int, device: torch.device | None = None) -> Tensor:
+    """Position i may attend to i: for padding, which would see nothing else through a window. -> as `causal_mask`."""
+    return torch.eye(length, dtype=torch.bool, device=device)[None, None]

@@ -1,9 +1,39 @@
-"""Where a token stands, added to its embedding."""
+"""Where a token stands: added to its embedding, rotated into queries and keys, or added to the scores.
+
+`at` are positions, (1, length) where they are every row's, else (batch, length).
+"""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.attention import unrotated
+
+NUM_BUCKETS, LARGEST_DISTANCE = 32, 128  # of the relative bias, as in T5
+ROTARY_BASE = 10000.0
+
+
+class Positions(nn.Module):
+    """No positions, and what every kind is: three ways to act, two of which it leaves alone."""
+
+    def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        """Embeddings (batch, length, d_model) with what is added to them."""
+        return x
+
+    def rotation(self, at: Tensor) -> Callable[[Tensor], Tensor]:
+        """What self-attention applies to queries and keys (batch, num_heads, length, head_dim) at these positions."""
+        return unrotated
+
+    def bias(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor | None:
+        """The self-attention mask (see `attention.masked`), with what is added to the scores."""
+        return mask
 
 
 def sinusoidal_table(max_len: int, d_model: int) -> Tensor:
@@ -11,36 +41,109 @@ def sinusoidal_table(max_len: int, d_model: int) -> Tensor:
 
     Vaswani et al. 2017, section 3.5. Worked out in float64: at long positions float32 loses the angle.
     """
-    position = torch.arange(max_len, dtype=torch.float64)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angle = position * torch.exp(even * (-math.log(10000.0) / d_model))
+    angle = _angles(max_len, d_model)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).to(torch.float32)
 
 
-class SinusoidalPositions(nn.Module):
+def _angles(max_len: int, size: int) -> Tensor:
+    """pos / 10000^(2i/size) -> (max_len, size / 2), float64."""
+    position = torch.arange(max_len, dtype=torch.float64)[:, None]
+    even = torch.arange(0, size, 2, dtype=torch.float64)
+    return position * torch.exp(even * (-math.log(ROTARY_BASE) / size))
+
+
+class SinusoidalPositions(Positions):
     """Fixed sines and cosines: no parameters, nothing saved."""
 
     table: Tensor
 
-    def __init__(self, max_len: int, d_model: int) -> None:
-        super().__init__()
-        self.register_buffer("table", sinusoidal_table(max_len, d_model), persistent=False)
+    def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
+        super().__init__(config, max_len, causal)
+        self.register_buffer("table", sinusoidal_table(max_len, config.d_model), persistent=False)
 
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (batch, length, d_model), its first token at position `start` -> the same shape, positions added."""
-        return x + self.table[start : start + x.size(1)]
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return x + self.table[at]
 
 
-class LearnedPositions(nn.Module):
+class LearnedPositions(Positions):
     """One trained vector a position."""
 
-    def __init__(self, max_len: int, d_model: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(max_len, d_model)
+    def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
+        super().__init__(config, max_len, causal)
+        self.embedding = nn.Embedding(max_len, config.d_model)
 
-    def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """x (batch, length, d_model), its first token at position `start` -> the same shape, positions added."""
-        return x + self.embedding.weight[start : start + x.size(1)]
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return x + self.embedding(at)
 
 
-POSITIONS = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
+@dataclass(frozen=True)
+class Rotation:
+    """Turns each pair (i, i + head_dim / 2) of a head by its angle.
+
+    cos and sin (batch or 1, 1, length, head_dim / 2).
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        a, b = heads.float().chunk(2, dim=-1)
+        return torch.cat((a * self.cos - b * self.sin, a * self.sin + b * self.cos), dim=-1).to(heads.dtype)
+
+
+class RotaryPositions(Positions):
+    """Su et al. 2021: queries and keys are turned by angles that grow with the position, so that a score depends on the
+    distance alone.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
+        super().__init__(config, max_len, causal)
+        angles = _angles(max_len, config.d_model // config.num_heads)
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def rotation(self, at: Tensor) -> Rotation:
+        return Rotation(self.cos[at][:, None], self.sin[at][:, None])
+
+
+def relative_buckets(distance: Tensor, causal: bool) -> Tensor:
+    """T5's buckets of key position - query position, any shape (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets of a direction are one distance each, the other half grow with the logarithm up to
+    `LARGEST_DISTANCE`, and what is farther shares the last. Causal: all buckets look back. Else half look each way.
+    """
+    if causal:
+        first, num_buckets, distance = 0, NUM_BUCKETS, -distance.clamp(max=0)
+    else:
+        num_buckets = NUM_BUCKETS // 2
+        first, distance = (distance > 0).long() * num_buckets, distance.abs()
+    exact = num_buckets // 2
+    share = torch.log(distance.clamp(min=1).double() / exact) / math.log(LARGEST_DISTANCE / exact)
+    far = (exact + share * (num_buckets - exact)).long().clamp(max=num_buckets - 1)
+    return first + torch.where(distance < exact, distance, far)
+
+
+class RelativeBias(Positions):
+    """One trained number a head and bucket of distance, added to the scores: T5's. A table per stack."""
+
+    def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
+        super().__init__(config, max_len, causal)
+        self.causal = causal
+        self.embedding = nn.Embedding(NUM_BUCKETS, config.num_heads)
+
+    def bias(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor:
+        buckets = relative_buckets(key_at[:, None, :] - query_at[:, :, None], self.causal)
+        bias = self.embedding(buckets).permute(0, 3, 1, 2)  # (batch or 1, num_heads, query_len, key_len)
+        return bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+
+
+POSITIONS: dict[str, type[Positions]] = {
+    "sinusoidal": SinusoidalPositions,
+    "learned": LearnedPositions,
+    "rotary": RotaryPositions,
+    "relative_bias": RelativeBias,
+    "none": Positions,
+}

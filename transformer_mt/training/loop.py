@@ -100,6 +100,7 @@ class Trainer:
         for name, value in (
             ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
             ("padded_cells", result.padded_cells), ("seconds", seconds),
+            ("load_balancing", result.load_balancing or 0.0),
         ):  # fmt: skip
             window[name] = window.get(name, 0.0) + value
         if state.step % self.config.training.log_every_steps == 0:
@@ -114,6 +115,8 @@ class Trainer:
                 "tokens_per_second": window["num_tokens"] / window["seconds"],
                 "elapsed_seconds": state.elapsed_seconds,
             }
+            if result.load_balancing is not None:
+                metrics["load_balancing"] = window["load_balancing"] / window["num_tokens"]
             self.monitor.train(state.step, metrics)
             window.clear()
 

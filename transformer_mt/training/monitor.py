@@ -44,8 +44,9 @@ class Monitor:
     def train(self, step: int, metrics: dict[str, float]) -> None:
         """Numbers since the last line; see `README.md` for what each is."""
         self._line("train", step, metrics)
-        for name in ("loss", "nll", "lr", "grad_norm", "tokens_per_second", "padding"):
-            self.board.add_scalar(f"train/{name}", metrics[name], step)
+        for name in ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding"):
+            if name in metrics:
+                self.board.add_scalar(f"train/{name}", metrics[name], step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)
 

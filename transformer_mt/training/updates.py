@@ -11,8 +11,8 @@ from transformer_mt.data.batching import Rows
 from transformer_mt.data.preparation import Split
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import autocast
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import batch_loss
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.schedule import make_schedule
 
 SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
@@ -29,13 +29,14 @@ class UpdateResult:
     cells: int
     grad_norm: float
     lr: float
+    load_balancing: float | None
 
 
 class Updater:
     """Model and optimizer, and the step that moves them."""
 
     def __init__(
-        self, model: Transformer, config: TrainingConfig, seed: int, precision: str, device: torch.device
+        self, model: TranslationModel, config: TrainingConfig, seed: int, precision: str, device: torch.device
     ) -> None:
         self.model = model
         self.config = config
@@ -59,7 +60,7 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         tgt_lengths = split.tgt_lengths
         num_tokens = int(sum(tgt_lengths[rows].sum() for rows in micro_batches))
-        sums = torch.zeros(2, device=self.device)
+        sums = torch.zeros(3, device=self.device)
         cells, padded_cells = 0, 0.0
         for index, rows in enumerate(micro_batches):
             torch.manual_seed(dropout_seed(self.seed, step, index))
@@ -68,10 +69,11 @@ class Updater:
             padded_cells += batch.padding_share() * size
             batch = batch.to(self.device)
             with autocast(self.precision, self.device):
-                loss, nll = batch_loss(self.model, batch.src, batch.tgt_in, batch.tgt_out, self.config.label_smoothing)
-            self.scaler.scale(loss / num_tokens).backward()
-            sums += torch.stack((loss.detach(), nll.detach()))
-        total_loss, total_nll = sums.tolist()
+                loss = batch_loss(self.model, batch.src, batch.tgt_in, batch.tgt_out, self.config.label_smoothing)
+            self.scaler.scale(loss.loss / num_tokens).backward()
+            balance = torch.zeros_like(loss.nll) if loss.load_balancing is None else loss.load_balancing
+            sums += torch.stack((loss.loss.detach(), loss.nll.detach(), balance))
+        total_loss, total_nll, total_balance = sums.tolist()
         self._refuse_unless_finite("loss", total_loss, step, place, split, micro_batches)
         self.scaler.unscale_(self.optimizer)
         grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf")).item()
@@ -84,7 +86,8 @@ class Updater:
         self.scaler.update()
         if self.scaler.is_enabled() and self.scaler.get_scale() < SMALLEST_LOSS_SCALE:
             self._refuse_unless_finite("gradient norm", grad_norm, step, place, split, micro_batches)
-        return UpdateResult(total_loss, total_nll, num_tokens, padded_cells, cells, grad_norm, lr)
+        load_balancing = total_balance if self.model.config.num_experts > 1 else None
+        return UpdateResult(total_loss, total_nll, num_tokens, padded_cells, cells, grad_norm, lr, load_balancing)
 
     def _refuse_unless_finite(
         self, what: str, value: float, step: int, place: str, split: Split, micro_batches: list[Rows]

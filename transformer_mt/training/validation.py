@@ -12,7 +12,7 @@ from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import split_nll
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.interface import TranslationModel
 
 NUM_SHOWN = 5
 HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
@@ -49,7 +49,7 @@ class Validator:
         self.num_scored = min(config.validation.num_translated, len(order))
         self.sources, self.references = data.validation.texts(order[: max(self.num_scored, NUM_SHOWN)].tolist())
 
-    def validate(self, model: Transformer, between_batches: Callable[[], None]) -> ValidationResult:
+    def validate(self, model: TranslationModel, between_batches: Callable[[], None]) -> ValidationResult:
         """Leaves the model in evaluation mode. `between_batches` may raise to give the validation up."""
         model.eval()
         nll = split_nll(model, self.data.validation, self.config.training.max_tokens, self.precision, between_batches)
@@ -68,7 +68,7 @@ class Validator:
         shown = zip(self.sources[:NUM_SHOWN], self.references, hypotheses, strict=False)
         return ValidationResult(metrics, [Sample(*texts) for texts in shown])
 
-    def _translate(self, model: Transformer, between_batches: Callable[[], None]) -> list[str]:
+    def _translate(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[str]:
         """Greedily: quick, and enough to see which checkpoint is better."""
         data = self.data
         translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)

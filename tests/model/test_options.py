@@ -1,0 +1,342 @@
+"""Each option against an oracle: a formula written out, a case worked out by hand, torch, or another option."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.context import LayerContext, Routing
+from transformer_mt.model.decoder_only import DecoderOnly
+from transformer_mt.model.experts import MixtureOfExperts, load_balancing_loss
+from transformer_mt.model.feed_forward import GatedFeedForward, make_dense
+from transformer_mt.model.layers import EncoderLayer
+from transformer_mt.model.loss import batch_loss, cross_entropy_sums
+from transformer_mt.model.masks import causal_mask, itself, window_mask
+from transformer_mt.model.norms import make_norm
+from transformer_mt.model.positions import RelativeBias, RotaryPositions, relative_buckets
+from transformer_mt.model.stack import positions_of
+from transformer_mt.model.transformer import Transformer
+
+VOCAB = 40
+
+
+def make_config(**changes: Any) -> ModelConfig:
+    values = {
+        "d_model": 16, "d_ff": 24, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 2, "dropout": 0.0,
+        "max_len": 32,
+    }  # fmt: skip
+    return ModelConfig(**{**values, **changes})
+
+
+def random_ids(*size: int, seed: int = 1) -> Tensor:
+    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))
+
+
+# Norms
+
+
+def test_rmsnorm_divides_by_the_root_of_the_mean_square() -> None:
+    norm = make_norm(make_config(norm="rmsnorm", d_model=4, num_heads=1))
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0, 1.0, 0.5]))
+    # Mean square (1 + 4 + 4 + 16) / 4 = 6.25, its root 2.5.
+    expected = torch.tensor([0.4, 1.6, -0.8, 0.8])
+    torch.testing.assert_close(norm(torch.tensor([1.0, 2.0, -2.0, 4.0])), expected, atol=1e-6, rtol=0)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+def test_layernorm_subtracts_the_mean_and_divides_by_the_biased_deviation() -> None:
+    norm = make_norm(make_config(d_model=4, num_heads=1))
+    # Mean 2.5, variance (2.25 + 0.25 + 0.25 + 2.25) / 4 = 1.25.
+    expected = torch.tensor([-1.5, -0.5, 0.5, 1.5]) / math.sqrt(1.25 + 1e-5)
+    torch.testing.assert_close(norm(torch.tensor([1.0, 2.0, 3.0, 4.0])), expected, atol=1e-6, rtol=0)
+
+
+# Feed-forwards
+
+
+@pytest.mark.parametrize("name", ["swiglu", "geglu"])
+def test_a_gated_feed_forward_is_its_formula(name: str) -> None:
+    torch.manual_seed(0)
+    layer = make_dense(make_config(activation=name))
+    assert isinstance(layer, GatedFeedForward)
+    x = torch.randn(2, 3, 16)
+    gate = x @ layer.gate_proj.weight.T + layer.gate_proj.bias
+    sigma = torch.sigmoid(gate) if name == "swiglu" else 0.5 * (1 + torch.erf(gate / math.sqrt(2)))
+    inner = gate * sigma * (x @ layer.in_proj.weight.T + layer.in_proj.bias)
+    torch.testing.assert_close(layer(x), inner @ layer.out_proj.weight.T + layer.out_proj.bias)
+    assert layer.in_proj.weight.shape == (24, 16)  # the real inner size, no hidden 2/3
+
+
+# Experts
+
+
+def make_experts(**changes: Any) -> MixtureOfExperts:
+    torch.manual_seed(0)
+    return MixtureOfExperts(make_config(**{"num_experts": 4, "experts_per_token": 2, **changes}))
+
+
+def test_a_mixture_is_what_each_token_gets_from_its_experts() -> None:
+    layer = make_experts()
+    x = torch.randn(3, 5, 16)
+    result = layer(x)
+    for row in range(3):
+        for column in range(5):
+            token = x[row, column]
+            scores = [(token @ weight).item() for weight in layer.router.weight]
+            best = sorted(range(4), key=lambda e: -scores[e])[:2]
+            total = sum(math.exp(scores[e]) for e in best)
+            expected = sum(math.exp(scores[e]) / total * layer.experts[e](token) for e in best)
+            torch.testing.assert_close(result[row, column], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_equal_experts_are_one_dense_layer() -> None:
+    layer = make_experts()
+    for expert in layer.experts[1:]:
+        expert.load_state_dict(layer.experts[0].state_dict())
+    x = torch.randn(3, 5, 16)
+    torch.testing.assert_close(layer(x), layer.experts[0](x))
+
+
+def test_one_expert_is_the_dense_layer_itself() -> None:
+    layer = EncoderLayer(make_config(num_experts=1))
+    assert not any(isinstance(module, MixtureOfExperts) for module in layer.modules())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ([[0], [1], [2], [3]], 1.0),  # evenly: 4 * (1/4 * 1/4) * 4
+        ([[0], [0], [0], [0]], 4.0),  # all to one
+        ([[0], [0], [1], [1]], 2.0),  # two of four
+    ],
+)
+def test_the_load_balancing_loss_by_hand(chosen: list[list[int]], expected: float) -> None:
+    choices = torch.tensor(chosen)
+    scores = torch.full((4, 4), -50.0).scatter(1, choices, 50.0)  # a router that is sure
+    assert load_balancing_loss(scores, choices).item() == pytest.approx(expected)
+
+
+def test_padding_has_no_part_in_the_load_balancing() -> None:
+    layer = make_experts()
+    x, real = torch.randn(2, 6, 16), torch.ones(2, 6, dtype=torch.bool)
+    real[1, 2:] = False
+    losses = []
+    for vectors, mask in ((x, real), (x.masked_fill(~real[..., None], 9.0), real), (x[real][None], None)):
+        routing = Routing()
+        layer(vectors, LayerContext(None, lambda heads: heads, mask, routing))
+        losses.append(routing.losses[0].item())
+    assert losses == pytest.approx([losses[0]] * 3)
+
+
+def test_the_load_balancing_loss_is_added_by_its_weight_and_has_a_gradient() -> None:
+    src, tgt = random_ids(3, 7), random_ids(3, 5, seed=2)
+    sums = []
+    for weight in (0.0, 0.5):
+        torch.manual_seed(0)
+        model = Transformer(make_config(num_experts=4, load_balancing_weight=weight), VOCAB, VOCAB).train()
+        loss = batch_loss(model, src, tgt, tgt, 0.1)
+        assert loss.load_balancing is not None
+        router = model.get_parameter("encoder.layers.0.feed_forward.router.weight")
+        (gradient,) = torch.autograd.grad(loss.loss, [router])
+        sums.append((loss.loss.item(), loss.load_balancing.item(), gradient))
+    (plain, balance, before), (with_it, same, after) = sums
+    assert same == pytest.approx(balance)
+    assert 15 <= balance <= 15 * 4  # 15 target tokens, each layer between even and all on one
+    assert with_it == pytest.approx(plain + 0.5 * balance)
+    assert not torch.equal(before, after)
+    model.eval()
+    assert batch_loss(model, src, tgt, tgt, 0.1).load_balancing is None  # evaluation is of the translation alone
+
+
+# Positions
+
+
+def rotate(vectors: Tensor, at: list[int], head_dim: int = 8) -> Tensor:
+    """vectors (length, head_dim) at these positions."""
+    positions = RotaryPositions(make_config(d_model=head_dim, num_heads=1), 300, causal=True)
+    return positions.rotation(torch.tensor([at]))(vectors[None, None])[0, 0]
+
+
+def test_rotary_is_a_product_of_complex_numbers() -> None:
+    vectors, at = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)), [0, 1, 7, 250]
+    for i, position in enumerate(at):
+        pairs = torch.complex(vectors[i, :4], vectors[i, 4:]).to(torch.complex128)
+        angles = torch.tensor([position * 10000 ** (-2 * k / 8) for k in range(4)], dtype=torch.float64)
+        turned = pairs * torch.polar(torch.ones_like(angles), angles)
+        expected = torch.cat((turned.real, turned.imag)).float()
+        torch.testing.assert_close(rotate(vectors, at)[i], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_rotary_score_depends_on_the_distance_alone() -> None:
+    q, k = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(0))
+    scores = [(rotate(q, [i]) @ rotate(k, [i - 5]).T).item() for i in (5, 6, 100, 299)]
+    assert scores == pytest.approx([scores[0]] * 4, abs=1e-4)
+    assert abs((rotate(q, [9]) @ rotate(k, [3]).T).item() - scores[0]) > 1e-3
+
+
+def test_relative_buckets_by_hand() -> None:
+    """T5's formula at the edges. Both ways: 16 each, 8 of them exact, the rest by log(n / 8) / log(16) * 8."""
+    both = {
+        0: 0, -1: 1, -7: 7, -8: 8, -9: 8,  # 8 + floor(log(9/8) / log(16) * 8) = 8 + floor(0.34)
+        -11: 8, -12: 9,  # 8 + floor(1.17): the first distance past 8 * 16^(1/8) = 11.3
+        -16: 10, -32: 12, -64: 14, -90: 14, -91: 15, -127: 15, -128: 15, -1000: 15,
+        1: 17, 7: 23, 8: 24, 12: 25, 128: 31, 1000: 31,
+    }  # fmt: skip
+    distances = torch.tensor(list(both))
+    assert relative_buckets(distances, causal=False).tolist() == list(both.values())
+    # Looking back only: 32 buckets, 16 exact, 16 + log(n / 16) / log(8) * 16.
+    back = {0: 0, 3: 0, -1: 1, -15: 15, -16: 16, -17: 16, -19: 17, -32: 21, -64: 26, -127: 31, -128: 31, -500: 31}
+    assert relative_buckets(torch.tensor(list(back)), causal=True).tolist() == list(back.values())
+
+
+def test_the_relative_bias_is_added_to_the_scores_of_its_head_and_distance() -> None:
+    bias = RelativeBias(make_config(), 32, causal=True)
+    at = torch.arange(5)[None]
+    added = bias.bias(causal_mask(5), at, at)
+    assert added.shape == (1, 4, 5, 5)
+    for head, query, key in ((0, 4, 1), (3, 2, 2), (1, 3, 0)):
+        assert added[0, head, query, key] == bias.embedding.weight[query - key, head]
+    assert added[0, :, 1, 2].tolist() == [-math.inf] * 4
+
+
+def test_positions_none_is_blind_to_order_in_the_encoder() -> None:
+    torch.manual_seed(0)
+    model = Transformer(make_config(positions="none"), VOCAB, VOCAB).eval()
+    src = random_ids(1, 6)
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    memory = model.encode(src)[0][:, order]
+    torch.testing.assert_close(model.encode(src[:, order])[0], memory, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["rotary", "relative_bias"])
+def test_rotary_and_relative_bias_stay_out_of_cross_attention(positions: str) -> None:
+    """What the memory says does not depend on the order in which it is stored."""
+    torch.manual_seed(0)
+    model = Transformer(make_config(positions=positions), VOCAB, VOCAB).eval()
+    memory, src_mask = model.encode(random_ids(1, 6))
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    tgt = random_ids(1, 5, seed=3)
+    expected = model.decode(tgt, memory, src_mask)
+    torch.testing.assert_close(model.decode(tgt, memory[:, order], src_mask), expected, atol=1e-5, rtol=1e-5)
+
+
+# Attention
+
+
+def test_grouped_queries_with_copied_heads_are_multi_head_attention() -> None:
+    torch.manual_seed(0)
+    grouped = MultiHeadAttention(16, 4, 0.0, bias=True, num_kv_heads=2)
+    full = MultiHeadAttention(16, 4, 0.0, bias=True)
+    full.load_state_dict(grouped.state_dict() | {
+        f"{name}_proj.{part}": getattr(grouped.get_submodule(f"{name}_proj"), part).unflatten(0, (2, 4))
+        .repeat_interleave(2, dim=0).flatten(0, 1)
+        for name in "kv" for part in ("weight", "bias")
+    })  # fmt: skip
+    x, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+    mask = torch.rand(2, 1, 5, 7) > 0.3
+    mask[..., 0] = True
+    per_head = torch.randn(2, 4, 5, 7).masked_fill(~mask, -torch.inf)
+    for m in (None, mask, mask[:, :, :1], mask[:1], per_head, per_head[:1]):
+        torch.testing.assert_close(grouped(x, memory, m), full(x, memory, m))
+        torch.testing.assert_close(grouped.weights(x, memory, m), full.weights(x, memory, m))
+
+
+@pytest.mark.parametrize("num_kv_heads", [None, 2, 1])
+def test_the_weights_are_what_the_values_are_weighed_by(num_kv_heads: int | None) -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(16, 4, 0.0, True, num_kv_heads, scaled=False)
+    x = torch.randn(2, 5, 16)
+    bias = torch.randn(1, 4, 5, 5).masked_fill(~causal_mask(5), -torch.inf)
+    turn = RotaryPositions(make_config(), 8, causal=True).rotation(torch.arange(5)[None])
+    v = attention.project_key_value(x)[1].repeat_interleave(4 // attention.num_kv_heads, dim=1)
+    expected = attention.join_heads(attention.weights(x, x, bias, turn) @ v)
+    torch.testing.assert_close(attention(x, x, bias, turn), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_unscaled_scores_are_larger_by_the_root_of_the_head_size() -> None:
+    torch.manual_seed(0)
+    scaled, plain = MultiHeadAttention(16, 4, 0.0, False), MultiHeadAttention(16, 4, 0.0, False, scaled=False)
+    plain.load_state_dict(scaled.state_dict())
+    with torch.no_grad():
+        plain.q_proj.weight.div_(math.sqrt(4))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(plain(x, x), scaled(x, x))
+
+
+def test_a_window_by_hand() -> None:
+    at = torch.arange(5)[None]
+    near = window_mask(at, at, 2)[0, 0].int().tolist()
+    assert near == [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]]
+    assert itself(2)[0, 0].int().tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("architecture", [Transformer, DecoderOnly])
+def test_a_window_as_long_as_the_stream_is_none(architecture: type[Transformer] | type[DecoderOnly]) -> None:
+    stacks = {} if architecture is Transformer else {"architecture": "decoder_only", "num_encoder_layers": 0}
+    outputs = []
+    for window in (None, 12, 4):
+        torch.manual_seed(0)
+        model = architecture(make_config(attention_window=window, **stacks), VOCAB, VOCAB).eval()
+        outputs.append(model(random_ids(2, 7), random_ids(2, 5, seed=2)))
+    torch.testing.assert_close(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[0], outputs[2], atol=1e-3)
+
+
+# Decoder-only
+
+
+def test_a_decoder_only_model_equals_torchs_causal_stack_over_the_joined_stream() -> None:
+    torch.manual_seed(0)
+    config = make_config(architecture="decoder_only", num_encoder_layers=0, positions="learned", activation="gelu")
+    model = DecoderOnly(config, VOCAB, VOCAB).eval()
+    theirs = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 4, 24, 0.0, "gelu", batch_first=True, norm_first=True), 2, nn.LayerNorm(16),
+        enable_nested_tensor=False,
+    )  # fmt: skip
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        for ours, layer in zip(model.decoder.layers, theirs.layers, strict=True):
+            copy_layer(ours, layer)
+        assert theirs.norm is not None
+        model.decoder.norm.load_state_dict(theirs.norm.state_dict())
+    src, tgt = random_ids(2, 7), random_ids(2, 5, seed=2)
+    src[1, 4:] = PAD_ID
+    ours = model.hidden_states(src, tgt)
+    for row, src_len in enumerate((7, 4)):
+        stream = torch.cat((src[row, :src_len], tgt[row]))[None]
+        x = model.decoder.embedder(stream, positions_of(stream))
+        causal = torch.ones(stream.size(1), stream.size(1), dtype=torch.bool).triu(1)
+        torch.testing.assert_close(ours[row], theirs(x, causal)[0, src_len:], atol=1e-5, rtol=1e-5)
+
+
+def copy_layer(ours: nn.Module, theirs: nn.Module) -> None:
+    assert isinstance(ours, EncoderLayer)
+    assert isinstance(theirs, nn.TransformerEncoderLayer)
+    weights, biases = theirs.self_attn.in_proj_weight.chunk(3), theirs.self_attn.in_proj_bias.chunk(3)
+    for name, weight, bias in zip("qkv", weights, biases, strict=True):
+        ours.self_attn.get_submodule(f"{name}_proj").load_state_dict({"weight": weight, "bias": bias})
+    ours.self_attn.out_proj.load_state_dict(theirs.self_attn.out_proj.state_dict())
+    ours.feed_forward.get_submodule("in_proj").load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.get_submodule("out_proj").load_state_dict(theirs.linear2.state_dict())
+    ours.self_attn_residual.norm.load_state_dict(theirs.norm1.state_dict())
+    ours.feed_forward_residual.norm.load_state_dict(theirs.norm2.state_dict())
+
+
+def test_the_loss_of_a_decoder_only_model_is_on_the_target_alone() -> None:
+    torch.manual_seed(0)
+    config = make_config(architecture="decoder_only", num_encoder_layers=0)
+    model = DecoderOnly(config, VOCAB, VOCAB).eval()
+    src, tgt_in, tgt_out = random_ids(2, 7), random_ids(2, 5, seed=2), random_ids(2, 5, seed=3)
+    tgt_out[1, 3:] = tgt_in[1, 3:] = PAD_ID
+    loss = batch_loss(model, src, tgt_in, tgt_out, 0.1)
+    real = tgt_out != PAD_ID
+    expected = cross_entropy_sums(model(src, tgt_in)[real], tgt_out[real], 0.1)
+    torch.testing.assert_close(loss.loss, expected.loss)
+    assert int(real.sum()) == 8

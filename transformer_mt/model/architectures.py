@@ -1,0 +1,9 @@
+"""Which stacks there are, by the config's name for them."""
+
+from transformer_mt.model.decoder_only import DecoderOnly
+from transformer_mt.model.transformer import Transformer
+
+ARCHITECTURES: dict[str, type[Transformer] | type[DecoderOnly]] = {
+    "encoder_decoder": Transformer,
+    "decoder_only": DecoderOnly,
+}

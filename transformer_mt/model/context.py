@@ -1,0 +1,28 @@
+"""What the layers of a stack need beside their input, the same for each of them in one pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass
+class Routing:
+    """Where one pass sent its tokens, collected for the load-balancing loss. Owned by the caller."""
+
+    losses: list[Tensor] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LayerContext:
+    """Of self-attention: `mask`, boolean (True = may attend) or a float added to the scores, broadcastable to (batch,
+    num_heads, query_len, key_len), None where every key may be seen; `rotate`, applied to queries and keys.
+
+    Of experts: `real` (batch, length), False where there is padding, None where there is none; `routing`, where
+    somebody collects what they did.
+    """
+
+    mask: Tensor | None
+    rotate: Callable[[Tensor], Tensor]
+    real: Tensor | None = None
+    routing: Routing | None = None

@@ -1,0 +1,48 @@
+"""The position-wise part of a layer: a feed-forward, plain or gated."""
+
+from torch import Tensor, nn
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.context import LayerContext
+from transformer_mt.model.dropout import Dropout
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between, position by position (Vaswani et al. 2017, section 3.3)."""
+
+    def __init__(self, config: ModelConfig, activation: nn.Module) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
+        self.activation = activation
+        self.dropout = Dropout(config.dropout)
+        self.out_proj = nn.Linear(config.d_ff, config.d_model, config.bias)
+
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+        """(..., d_model) -> the same shape. Needs no context; a mixture of experts, which has its place, does."""
+        return self.out_proj(self.dropout(self.activation(self.in_proj(x))))
+
+
+class GatedFeedForward(FeedForward):
+    """Three linear maps: the activation of one multiplies another (Shazeer 2020). `d_ff` is the inner size."""
+
+    def __init__(self, config: ModelConfig, activation: nn.Module) -> None:
+        super().__init__(config, activation)
+        self.gate_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
+
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+        """(..., d_model) -> the same shape."""
+        return self.out_proj(self.dropout(self.activation(self.gate_proj(x)) * self.in_proj(x)))
+
+
+KINDS: dict[str, tuple[type[FeedForward], type[nn.Module]]] = {
+    "relu": (FeedForward, nn.ReLU),
+    "gelu": (FeedForward, nn.GELU),
+    "swiglu": (GatedFeedForward, nn.SiLU),
+    "geglu": (GatedFeedForward, nn.GELU),
+}
+
+
+def make_dense(config: ModelConfig) -> FeedForward:
+    """The feed-forward of the config's activation: a layer's own, or one of its experts."""
+    kind, activation = KINDS[config.activation]
+    return kind(config, activation())

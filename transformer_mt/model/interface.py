@@ -1,0 +1,68 @@
+"""What training, search and pictures rely on, whichever stacks a model has."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.context import Routing
+
+
+class TranslationModel(nn.Module, ABC):
+    """Sources in, target tokens out, in two ways that agree.
+
+    All at once, for training: `hidden_states(src, tgt_in)`, of which `output` makes logits.
+    One token at a time, for search: `start(src)` gives a cache that the caller owns, and `decode_step(tokens, cache)`
+    the logits of what comes next; `cache.reorder` lets hypotheses multiply, change places and end.
+
+    src (batch, src_len) ends in EOS, tgt_in (batch, tgt_len) begins with BOS; both are padded on the right with PAD,
+    and each side has up to `config.max_len` positions. Outputs at padding mean nothing.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.output: nn.Linear
+
+    @abstractmethod
+    def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
+        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects what experts did."""
+
+    @abstractmethod
+    def start(self, src: Tensor) -> DecoderCache:
+        """src (batch, src_len) -> the cache of a search that has fed nothing yet, one row a sentence."""
+
+    @abstractmethod
+    def next_hidden_states(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+        """tokens (rows,), the newest of each row -> (rows, d_model); the cache grows by one."""
+
+    @property
+    @abstractmethod
+    def source_attention(self) -> MultiHeadAttention:
+        """The last attention through which a target position sees the source: (…, tgt_len) x (src_len, …)."""
+
+    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """src (batch, src_len), tgt_in (batch, tgt_len) -> logits (batch, tgt_len, tgt_vocab_size)."""
+        return self.output(self.hidden_states(src, tgt_in))
+
+    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+        """tokens (rows,), the newest of each row -> logits of the next (rows, tgt_vocab_size); the cache grows."""
+        assert cache.length < self.config.max_len, "the search went past the model's positions"
+        return self.output(self.next_hidden_states(tokens, cache))
+
+    def _initialise(self, tied: nn.Embedding | None) -> None:
+        """Xavier uniform for matrices, normal of standard deviation d_model^-0.5 for embeddings, zero for biases.
+
+        `tied` is the embedding whose weight is the output projection's too.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+        if tied is not None:
+            self.output.weight = tied.weight

@@ -1,0 +1,77 @@
+"""What every stack of layers has: embedding, positions, window, final norm."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.context import LayerContext, Routing
+from transformer_mt.model.dropout import Dropout
+from transformer_mt.model.masks import itself, window_mask
+from transformer_mt.model.norms import make_norm
+from transformer_mt.model.positions import POSITIONS
+
+# Pre-norm leaves the sum of its residuals unnormalised, so each stack ends in one more norm; post-norm does not.
+FINAL_NORMS = {"pre": make_norm, "post": lambda config: nn.Identity()}
+
+
+class Embedder(nn.Module):
+    """Token ids to vectors: embedding * sqrt(d_model) + positions, then dropout."""
+
+    def __init__(self, config: ModelConfig, embedding: nn.Embedding, max_len: int, causal: bool) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.scale = math.sqrt(config.d_model)
+        self.positions = POSITIONS[config.positions](config, max_len, causal)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, ids: Tensor, at: Tensor) -> Tensor:
+        """ids (batch, length) at positions (batch or 1, length) -> (batch, length, d_model)."""
+        return self.dropout(self.positions(self.embedding(ids) * self.scale, at))
+
+
+class Stack(nn.Module):
+    """Embedding, layers and final norm."""
+
+    def __init__(
+        self, config: ModelConfig, embedding: nn.Embedding, layers: nn.ModuleList, max_len: int, causal: bool
+    ) -> None:
+        super().__init__()
+        self.window = config.attention_window
+        self.embedder = Embedder(config, embedding, max_len, causal)
+        self.layers = layers
+        self.norm = FINAL_NORMS[config.norm_position](config)
+
+    def context(
+        self,
+        mask: Tensor | None,
+        query_at: Tensor,
+        key_at: Tensor,
+        real: Tensor | None = None,
+        routing: Routing | None = None,
+    ) -> LayerContext:
+        """What the layers need, from the mask before window and positions have had their say."""
+        positions = self.embedder.positions
+        return LayerContext(
+            positions.bias(self._within_window(mask, query_at, key_at), query_at, key_at),
+            positions.rotation(query_at),
+            real,
+            routing,
+        )
+
+    def _within_window(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor | None:
+        if self.window is None:
+            return mask
+        near = window_mask(query_at, key_at, self.window)
+        if mask is None:
+            return near
+        if query_at.size(1) < key_at.size(1):  # a step, whose query is no padding
+            return mask & near
+        # Padding far from every token would see nothing and turn into nan: it sees itself.
+        return mask & near | itself(query_at.size(1), query_at.device)
+
+
+def positions_of(ids: Tensor, start: int = 0) -> Tensor:
+    """ids (batch, length) -> (1, length): start, start + 1, …"""
+    return torch.arange(start, start + ids.size(1), device=ids.device)[None]
