@@ -171,3 +171,22 @@ def test_what_is_saved_and_loaded_answers_bit_for_bit(architecture: str, options
             other.get_parameter(name).copy_(tensor)
     src, tgt = random_ids(2, 5), random_ids(2, 4)
     assert torch.equal(model(src, tgt), other(src, tgt))
+
+
+@every_option(SINGLE + TOUCHING + EVERYTHING)
+def test_bf16_is_fp32_but_for_rounding(architecture: str, options: dict) -> None:
+    """Whatever its dtype on the way, no option mixes up types, and gradients and cached steps stay near fp32's."""
+    model = make_model(architecture, {**options, "dropout": 0.0})
+    src, tgt = random_ids(2, 9), random_ids(2, 6, seed=2)
+    src[1, 4:] = PAD_ID
+    exact = model(src, tgt)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(src, tgt)
+        cache = model.start(src)
+        stepped = torch.stack([model.decode_step(tgt[:, t], cache) for t in range(6)], dim=1)
+        loss = batch_loss(make_model(architecture, {**options, "dropout": 0.2}).train(), src, tgt, tgt, 0.1).loss
+    scale = exact.abs().max().item()
+    for other in (rounded, stepped):
+        assert (other.float() - exact).abs().mean().item() < 0.02 * scale
+    loss.backward()
+    assert loss.isfinite()
