@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from commands import run_tmt
 from pydantic import BaseModel
@@ -20,7 +21,9 @@ from typer.main import get_command
 from transformer_mt.cli.main import app
 from transformer_mt.config import schema
 from transformer_mt.config.loading import load_config
+from transformer_mt.config.presets import MODELS
 from transformer_mt.config.yaml_text import parse_yaml
+from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.run import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
@@ -230,7 +233,22 @@ def test_every_key_is_documented_with_its_type_and_default(heading: str) -> None
 
 
 def test_there_is_a_table_for_every_section() -> None:
-    assert re.findall(r"^## (.*)$", read(KEYS), re.MULTILINE) == list(SECTION_OF_HEADING)
+    headings = re.findall(r"^## (.*)$", read(KEYS), re.MULTILINE)
+    assert [heading for heading in headings if heading != "Presets"] == list(SECTION_OF_HEADING)
+
+
+def test_every_preset_is_documented_with_its_size() -> None:
+    (table,) = tables(section(KEYS, "Presets"))
+    assert [name.strip("`") for name, *_ in table[1:]] == list(MODELS)
+    for name, _, parameters in table[1:]:
+        found = re.fullmatch(r"([\d.]+) M at (?:a vocabulary of )?([\d,]+)(?: and ([\d,]+) positions)?", parameters)
+        assert found, parameters
+        max_len = {"max_len": int(found[3].replace(",", ""))} if found[3] else {}
+        config = schema.ModelConfig(**{**MODELS[name.strip("`")], **max_len})
+        vocab_size = int(found[2].replace(",", ""))
+        with torch.device("meta"):
+            model = ARCHITECTURES[config.architecture](config, vocab_size, vocab_size)
+        assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 1) == float(found[1]), name
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -269,6 +269,15 @@ def test_unscaled_scores_are_larger_by_the_root_of_the_head_size() -> None:
     torch.testing.assert_close(plain(x, x), scaled(x, x))
 
 
+def test_an_unscaled_model_starts_as_the_scaled_one() -> None:
+    outputs = []
+    for scaled in (True, False):
+        torch.manual_seed(0)
+        model = Transformer(make_config(scale_attention=scaled), VOCAB, VOCAB).eval()
+        outputs.append(model(random_ids(2, 7), random_ids(2, 5, seed=2)))
+    torch.testing.assert_close(*outputs)
+
+
 def test_a_window_by_hand() -> None:
     at = torch.arange(5)[None]
     near = window_mask(at, at, 2)[0, 0].int().tolist()

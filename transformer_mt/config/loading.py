@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from transformer_mt.config.messages import near, problems_of
 from transformer_mt.config.overrides import apply_override
+from transformer_mt.config.presets import with_preset
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.yaml_text import parse_yaml, write_yaml
 from transformer_mt.errors import UserError
@@ -38,8 +39,7 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     path = find_config(file)
     mapping, bases = _read_with_bases(path)
     mapping.setdefault("name", path.stem)
-    for override in overrides:
-        mapping = apply_override(mapping, override)
+    mapping = _override(mapping, overrides)
     origin = [f"extends {base}" for base in bases] + [f"with {' '.join(overrides)}"] * bool(overrides)
     where = f"{path} ({', '.join(origin)})" if origin else str(path)
     return LoadedConfig(parse_run_config(mapping, where), path, _note(file, path))
@@ -137,19 +137,41 @@ def _note(file: str, path: Path) -> str:
 
 def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
     """The keys of a file merged over those of the file that it extends, and so on; and the files it extends."""
-    mapping = _read_map(path)
+    layers = [_read_map(path)]
     chain = [path]
-    base = _pop_base(mapping, path)
+    base = _pop_base(layers[0], path)
     while base is not None:
         chain.append(base)
         if os.path.realpath(base) in map(os.path.realpath, chain[:-1]):
             raise UserError(f"extends goes in a circle: {' -> '.join(map(str, chain))}. Take one extends: out.")
-        below = _read_map(base)
-        below.pop("name", None)
-        next_base = _pop_base(below, base)
-        mapping = _merge(below, mapping)
-        base = next_base
+        layers.append(_read_map(base))
+        layers[-1].pop("name", None)
+        base = _pop_base(layers[-1], base)
+    mapping: dict[str, Any] = {}
+    for layer in reversed(layers):
+        mapping = _merge(_replaced_by_preset(mapping, layer.get("model")), layer)
     return mapping, chain[1:]
+
+
+def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The overrides are one place: a preset among them comes first, wherever it stands in the line."""
+    values = None
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("model", "model.preset"):
+            replaced = _replaced_by_preset(mapping, apply_override({}, override)["model"])
+            if replaced is not mapping:
+                mapping = replaced
+                values = replaced["model"]
+    for override in overrides:
+        mapping = apply_override(mapping, override)
+    # `model={preset: NAME}` sets the section as a whole, the preset's values stay below it.
+    return mapping if values is None else _merge({"model": values}, mapping)
+
+
+def _replaced_by_preset(below: dict[str, Any], model: object) -> dict[str, Any]:
+    """What was inherited, as the preset leaves it that a section `model` names, if it does."""
+    name = model.get("preset") if isinstance(model, dict) else None
+    return with_preset(below, name) if isinstance(name, str) else below
 
 
 def _pop_base(mapping: dict[str, Any], path: Path) -> Path | None:

@@ -12,6 +12,10 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Metric = Literal["nll", "ppl", "bleu", "chrf"]
+Preset = Literal[
+    "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
+    "modern",
+]  # fmt: skip
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
@@ -116,6 +120,9 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
+    preset: Preset | None = Field(
+        default=None, description="A known model: its values replace what was inherited; keys beside it win."
+    )
     architecture: Literal["encoder_decoder", "decoder_only"] = "encoder_decoder"
     d_model: PositiveInt = 512
     d_ff: PositiveInt = 2048

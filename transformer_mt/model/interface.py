@@ -1,7 +1,9 @@
 """What training, search and pictures rely on, whichever stacks a model has."""
 
+import math
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
@@ -64,5 +66,9 @@ class TranslationModel(nn.Module, ABC):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=self.config.d_model**-0.5)
+        for module in self.modules():
+            if isinstance(module, MultiHeadAttention):  # unscaled scores start as large as scaled ones, as T5's do
+                with torch.no_grad():
+                    module.q_proj.weight.div_(module.scale * math.sqrt(module.head_dim))
         if tied is not None:
             self.output.weight = tied.weight

@@ -1,0 +1,100 @@
+"""Every kind of model through the whole program: data, training, checkpoints, search, scoring."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from commands import run_tmt
+from safetensors.torch import load_file
+from toy import toy_mapping, toy_pairs, write_toy_corpus
+
+from transformer_mt import Translator
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.presets import MODELS
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.training.run import start_or_resume
+
+SMALL = ["d_model=16", "d_ff=32", "num_heads=4", "num_decoder_layers=2", "max_len=24"]
+
+
+@pytest.mark.parametrize("preset", MODELS)
+def test_a_preset_trains_resumes_and_translates(preset: str, tmp_path: Path) -> None:
+    write_toy_corpus(tmp_path / "data")
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_mapping(tmp_path / "data")))
+
+    def config(max_steps: int):
+        changes = [f"model.preset={preset}", f"training.max_steps={max_steps}", "training.checkpoint_every_steps=2"]
+        return load_config(str(tmp_path / "toy.yaml"), changes + [f"model.{change}" for change in SMALL]).config
+
+    weights = []
+    for name, ends in (("straight", [6]), ("in_two", [4, 6])):
+        run = RunFolder(tmp_path / name)
+        for end in ends:
+            assert start_or_resume(config(end), run, resume=True).step == end
+        weights.append(load_file(run.step(6) / "model.safetensors"))
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+    metrics = (tmp_path / "straight" / "metrics.jsonl").read_text()
+    assert ('"load_balancing"' in metrics) == (preset == "mixtral")
+    translator = Translator.load(tmp_path / "straight")
+    sources = [src for src, _ in toy_pairs(12, seed=5)]
+    together = translator.translate(sources, beam_size=3)
+    assert len(together) == 12
+    assert [translator.translate([source], beam_size=3)[0] for source in sources] == together
+
+
+LEARNED: dict[str, dict[str, Any]] = {
+    **{preset: {"preset": preset} for preset in MODELS},
+    "post": {"norm_position": "post"},
+    "rmsnorm": {"norm": "rmsnorm"},
+    "gelu": {"activation": "gelu"},
+    "swiglu": {"activation": "swiglu"},
+    "geglu": {"activation": "geglu"},
+    "learned": {"positions": "learned"},
+    "rotary": {"positions": "rotary"},
+    "relative_bias": {"positions": "relative_bias"},
+    "grouped": {"num_kv_heads": 2},
+    "multi-query": {"num_kv_heads": 1},
+    "window": {"attention_window": 3},
+    "unscaled": {"scale_attention": False},
+    "experts": {"num_experts": 4, "experts_per_token": 2},
+    "switch": {"num_experts": 4},
+    "untied": {"tie_embeddings": "none"},
+    "all-tied": {"tie_embeddings": "all"},
+    "no-bias": {"bias": False},
+    "deep-encoder": {"num_encoder_layers": 4, "num_decoder_layers": 1},
+    "grouped-rotary-window": {"positions": "rotary", "num_kv_heads": 1, "attention_window": 6},
+    "grouped-relative-window": {"positions": "relative_bias", "num_kv_heads": 2, "attention_window": 6},
+    "no-positions-in-a-decoder": {"positions": "none", "architecture": "decoder_only", "num_encoder_layers": 0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNED)
+def test_it_learns_a_small_grammar(name: str, tmp_path: Path) -> None:
+    """Numbers in words, the last two changing places: sentences that it has not seen."""
+    options = LEARNED[name]
+    size = {"d_model": 64, "d_ff": 128, "num_heads": 4, "max_len": 24, "dropout": 0.0}
+    if MODELS.get(options.get("preset", ""), options).get("architecture") == "decoder_only":
+        size |= {"num_decoder_layers": 4}
+    else:
+        size |= {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    write_toy_corpus(tmp_path / "data", 3000)
+    mapping = toy_mapping(
+        tmp_path / "data",
+        data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
+        tokenizer={"joint": True},
+        training={
+            "max_tokens": 512, "max_steps": 800, "schedule": "cosine", "lr": 0.003, "warmup_steps": 100,
+            "checkpoint_every_steps": 800, "log_every_steps": 50,
+        },
+        validation={"every_steps": 200, "num_translated": 20, "metric": "bleu"},
+    )  # fmt: skip
+    mapping["model"] = {**size, **options}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    result = run_tmt(tmp_path, "train", "--config", "toy.yaml")
+    assert result.returncode == 0, result.stderr
+    scored = run_tmt(tmp_path, "evaluate", "--split", "test")
+    assert float(scored.stdout.split()[1]) >= 95, result.stdout

@@ -1,0 +1,61 @@
+"""Models of the literature as config values, and nothing more: no preset has code of its own.
+
+All need one vocabulary for both sides, for their ties or for their one stream, so each asks for it.
+"""
+
+from typing import Any
+
+_BASE = {
+    "architecture": "encoder_decoder", "d_model": 512, "d_ff": 2048, "num_heads": 8, "num_kv_heads": None,
+    "num_encoder_layers": 6, "num_decoder_layers": 6, "dropout": 0.1, "norm_position": "post", "norm": "layernorm",
+    "activation": "relu", "positions": "sinusoidal", "attention_window": None, "scale_attention": True,
+    "num_experts": 1, "experts_per_token": 1, "load_balancing_weight": 0.01, "tie_embeddings": "all", "bias": True,
+}  # fmt: skip
+_LLAMA_PARTS = {
+    "norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu", "positions": "rotary", "bias": False,
+    "d_ff": 1376,  # a gated layer has three matrices: 8/3 of d_model, rounded up to a multiple of 32
+}  # fmt: skip
+_DECODER_ONLY = {"architecture": "decoder_only", "num_encoder_layers": 0}
+# Eight layers of this width and two separate tables of 37,000 words weigh what transformer-base does.
+_LLAMA = {**_BASE, **_LLAMA_PARTS, **_DECODER_ONLY, "num_decoder_layers": 8, "tie_embeddings": "none"}
+_MISTRAL = {**_LLAMA, "d_ff": 1792, "num_kv_heads": 2, "attention_window": 512}
+
+MODELS: dict[str, dict[str, Any]] = {
+    # Vaswani et al. 2017, table 3
+    "transformer-base": _BASE,
+    "transformer-big": {**_BASE, "d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+    # Raffel et al. 2020
+    "t5-small": {
+        **_BASE, "norm_position": "pre", "norm": "rmsnorm", "positions": "relative_bias", "scale_attention": False,
+        "bias": False,
+    },
+    # Lewis et al. 2020
+    "bart-base": {
+        **_BASE, "d_model": 768, "d_ff": 3072, "num_heads": 12, "activation": "gelu", "positions": "learned",
+    },
+    # Radford et al. 2019
+    "gpt2-small": {
+        **_BASE, **_DECODER_ONLY, "d_model": 768, "d_ff": 3072, "num_heads": 12, "num_decoder_layers": 12,
+        "norm_position": "pre", "activation": "gelu", "positions": "learned",
+    },
+    "llama": _LLAMA,  # Touvron et al. 2023, at the size of transformer-base
+    "mistral": _MISTRAL,  # Jiang et al. 2023, likewise
+    "mixtral": {**_MISTRAL, "num_experts": 8, "experts_per_token": 2},  # Jiang et al. 2024, the same for a token
+    "modern": {**_BASE, **_LLAMA_PARTS},
+}  # fmt: skip
+
+
+def with_preset(below: dict[str, Any], name: str) -> dict[str, Any]:
+    """`below` with its model replaced by the preset's; `max_len` goes with the data and stays.
+
+    A name that is no preset changes nothing: validation says what there is.
+    """
+    if name not in MODELS:
+        return below
+    model, tokenizer = below.get("model"), below.get("tokenizer")
+    kept = {"max_len": model["max_len"]} if isinstance(model, dict) and "max_len" in model else {}
+    return {
+        **below,
+        "model": {**kept, **MODELS[name]},
+        "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), "joint": True},
+    }
