@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from commands import run_tmt
+from pages import REPOSITORY, blocks, printed_by, prose, read, section, slug, snippets, spans, tables
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
 from toy import toy_mapping, write_toy_corpus
@@ -27,9 +28,10 @@ from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.run import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
-REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES += ["docs/architecture.md", "docs/worked_example.md"]
 README = "README.md"
 KEYS = "docs/configuration.md"
+EQUATIONS = "docs/architecture.md"
 SECTION_OF_HEADING = {
     "Top level": schema.RunConfig,
     "data": schema.DataConfig,
@@ -43,54 +45,6 @@ SECTION_OF_HEADING = {
 }
 SECTIONS = {name: SECTION_OF_HEADING[name] for name in SECTION_OF_HEADING if name in schema.RunConfig.model_fields}
 HUGE = 2**32  # a bound that no page needs to tell
-
-
-# Reading pages
-
-
-def read(page: str) -> str:
-    return (REPOSITORY / page).read_text(encoding="utf-8")
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", read(page), re.DOTALL | re.MULTILINE)
-
-
-def prose(text: str) -> str:
-    """Without the fenced blocks."""
-    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def spans(text: str) -> list[str]:
-    """What stands between single backticks."""
-    return re.findall(r"`([^`\n]+)`", prose(text))
-
-
-def section(page: str, heading: str) -> str:
-    """What stands below a heading of the second level."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", read(page), re.DOTALL | re.MULTILINE)
-    assert found, f"{page} has no heading {heading!r}"
-    return found[1]
-
-
-def tables(text: str) -> list[list[list[str]]]:
-    """The cells of every table, the line under the head left out; a table ends at the first other line."""
-    found: list[list[list[str]]] = []
-    inside = False
-    for line in prose(text).split("\n"):
-        if line.startswith("|"):
-            if not inside:
-                found.append([])
-            if not re.fullmatch(r"[|\- ]+", line):
-                found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        inside = line.startswith("|")
-    return found
-
-
-def slug(heading: str) -> str:
-    """The anchor of a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 # Links
@@ -267,25 +221,63 @@ def test_what_a_resumed_run_may_change_is_listed() -> None:
 # The paper
 
 
-def defined_names(path: Path) -> set[str]:
-    """Functions and classes of a file, methods as `Class.method`."""
-    names = set()
-    for node in ast.parse(path.read_text("utf-8")).body:
+def definitions(path: Path) -> dict[str, str]:
+    """The source of every function, class and constant of a file, of methods as `Class.method`, spaces made equal."""
+    text = path.read_text("utf-8")
+    nodes: dict[str, ast.AST] = {}
+    for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
+            nodes[node.name] = node
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
-    return names
+            nodes |= {f"{node.name}.{part.name}": part for part in node.body if isinstance(part, ast.FunctionDef)}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            nodes |= {target.id: node for target in targets if isinstance(target, ast.Name)}
+    return {name: " ".join((ast.get_source_segment(text, node) or "").split()) for name, node in nodes.items()}
 
 
-def test_what_the_paper_maps_to_exists() -> None:
-    (table,) = tables(section(README, "The paper, file by file"))
-    assert len(table) > 15
-    for _, link, names in table[1:]:
-        path = re.fullmatch(r"\[(.+)\]\((.+)\)", link)
-        assert path, link
-        assert path[2] == f"transformer_mt/{path[1]}"
-        assert not set(spans(names)) - defined_names(REPOSITORY / path[2]), link
+def mapped(page: str) -> list[tuple[Path, list[str], str]]:
+    """File, names in it, and what is said of them, of every row of a table with files and names."""
+    found = []
+    for table in tables(read(page)):
+        if table[0][1:3] == ["file", "names"]:
+            for _, link, names, *rest in table[1:]:
+                path = re.fullmatch(r"\[(.+)\]\((.+)\)", link)
+                assert path, link
+                file = (REPOSITORY / page).parent / path[2]
+                assert file.resolve() == REPOSITORY / "transformer_mt" / path[1]
+                found.append((file, spans(names), " ".join(rest)))
+    return found
+
+
+@pytest.mark.parametrize(("page", "least"), [(README, 8), (EQUATIONS, 60)])
+def test_what_equations_map_to_exists(page: str, least: int) -> None:
+    rows = mapped(page)
+    assert len(rows) > least
+    assert [(path.name, name) for path, names, _ in rows for name in names if name not in definitions(path)] == []
+
+
+def test_every_quoted_line_stands_in_the_function_named_first() -> None:
+    for path, names, said in mapped(EQUATIONS):
+        line = re.match(r"`([^`]+)`: .+\.$", said)
+        assert line, said
+        assert line[1] in definitions(path)[names[0]], f"{path.name}: {names[0]}"
+
+
+def test_every_public_name_of_the_model_is_on_the_page_of_equations() -> None:
+    there = {part for span in spans(read(EQUATIONS)) for part in span.split(".")}
+    files = sorted((REPOSITORY / "transformer_mt/model").glob("*.py"))
+    names = {name for file in files for name in definitions(file) if "." not in name and not name.startswith("_")}
+    assert len(names) > 40
+    assert sorted(names - there) == []
+
+
+def test_python_on_the_page_of_equations_prints_what_it_shows() -> None:
+    names: dict[str, Any] = {}
+    blocks_and_output = snippets(read(EQUATIONS))
+    assert len(blocks_and_output) > 2
+    for code, shown in blocks_and_output:
+        assert printed_by(code, names) == shown
 
 
 # A run

@@ -19,15 +19,22 @@ def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
 
+def attention_scores(q: Tensor, k: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """Q K^T / sqrt(head_dim), -inf where the mask hides a key.
+
+    q (batch, num_heads, query_len, head_dim), k (batch, num_heads, key_len, head_dim), mask broadcastable to the
+    result, see `masked`; `scale` instead of 1 / sqrt(head_dim) -> (batch, num_heads, query_len, key_len).
+    """
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    return masked(q @ k.transpose(-2, -1) * scale, mask)
+
+
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, scale: float | None = None) -> Tensor:
     """softmax(Q K^T / sqrt(head_dim)), which the fused kernel computes but does not return.
 
-    q (batch, num_heads, query_len, head_dim), k (batch, num_heads, key_len, head_dim), mask broadcastable to the
-    result, see `masked`; `scale` instead of 1 / sqrt(head_dim)
-    -> (batch, num_heads, query_len, key_len); rows sum to 1.
+    All as in `attention_scores`; rows sum to 1.
     """
-    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    return masked(q @ k.transpose(-2, -1) * scale, mask).softmax(dim=-1)
+    return attention_scores(q, k, mask, scale).softmax(dim=-1)
 
 
 def unrotated(heads: Tensor) -> Tensor:

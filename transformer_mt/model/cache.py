@@ -12,8 +12,8 @@ from torch import Tensor
 
 @dataclass
 class LayerCache:
-    """One decoder layer: target keys and values (rows, num_heads, length, head_dim), None before the first token;
-    memory keys and values (sentences, num_heads, src_len, head_dim).
+    """One decoder layer: target keys and values (rows, num_kv_heads, length, head_dim), None before the first token;
+    memory keys and values (sentences, num_kv_heads, src_len, head_dim).
     """
 
     memory_k: Tensor
@@ -22,7 +22,7 @@ class LayerCache:
     v: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add one position, (rows, num_heads, 1, head_dim) each, and return all of them so far."""
+        """Add one position, (rows, num_kv_heads, 1, head_dim) each, and return all of them so far."""
         self.k = k if self.k is None else torch.cat((self.k, k), dim=2)
         self.v = v if self.v is None else torch.cat((self.v, v), dim=2)
         return self.k, self.v
