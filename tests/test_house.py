@@ -14,7 +14,7 @@ BELOW = {
     "data": {"config"},
     "model": {"config"},
     "decoding": {"config", "machine", "data", "model"},
-    "inspect": {"config", "data", "model"},
+    "inspect": {"config", "machine", "data", "model", "decoding"},
     "evaluation": {"config", "machine", "data", "model", "decoding"},
     "training": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation"},
     "cli": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation", "training"},

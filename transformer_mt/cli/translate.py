@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from transformer_mt.cli.terminal import typed, utf8_output
 from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
 
@@ -107,8 +108,7 @@ def _report_too_long(number: int, translator: "Translator", too_long: TooLong) -
 @contextmanager
 def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[list[str] | io.RawIOBase]":
     if sentences:
-        # Bytes of the command line that are not UTF-8 come as lone surrogates; they become U+FFFD, as in a file.
-        yield [sentence.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for sentence in sentences]
+        yield [typed(sentence) for sentence in sentences]
     elif path is None:
         if sys.stdin.isatty():
             print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
@@ -127,9 +127,7 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[lis
 @contextmanager
 def _open_output(path: Path | None, input: Path | None) -> Iterator[TextIO]:
     if path is None:
-        reconfigure = getattr(sys.stdout, "reconfigure", None)
-        if reconfigure is not None:  # the same bytes whatever the terminal's locale and platform
-            reconfigure(encoding="utf-8", newline="\n")
+        utf8_output()
         yield sys.stdout
         return
     if input is not None and path.exists() and path.samefile(input):

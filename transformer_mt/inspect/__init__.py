@@ -1,1 +1,1 @@
-"""Looking into a model, which knows nothing of it: attention weights by forward hooks, and pictures of them."""
+"""Looking into a model, which knows nothing of it: attention weights and traces by forward hooks, and pictures."""

@@ -47,5 +47,10 @@ def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
     """
     with recorded_attention(model) as recorded:
         model.hidden_states(src, tgt_in)
+    return looks_at_source(model, recorded, src, tgt_in)
+
+
+def looks_at_source(model: TranslationModel, recorded: dict[str, Tensor], src: Tensor, tgt_in: Tensor) -> Tensor:
+    """`cross_attention` of a pass that `recorded_attention` has seen."""
     (last,) = (name for name, module in model.named_modules() if module is model.source_attention)
     return recorded[last][0].mean(dim=0)[-tgt_in.size(1) :, : src.size(1)]

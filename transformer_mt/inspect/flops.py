@@ -1,0 +1,59 @@
+"""How many floating-point operations a translation takes, worked out from the model's matrices.
+
+The rule: a multiply-add is 2. Matrix products count: every linear map, attention's scores, and its sums of values, for
+each pair of query and key that is computed, those that a mask hides included. Embedding, norms, softmax, biases,
+activations and residual sums do not. A token costs those of its experts that it is given, and the router.
+"""
+
+from collections import Counter
+
+from torch import nn
+
+from transformer_mt.inspect.sizes import stacks_of
+from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.experts import MixtureOfExperts
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.layers import DecoderLayer, EncoderLayer
+
+
+def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[str, int]:
+    """Of one translation by greedy search over the cache, by the parts of `parameters_by_part`.
+
+    src_len counts the source with EOS; tgt_len the steps: the tokens fed, BOS and all of the translation but EOS.
+    The source is computed once, each fed token with the tokens before it.
+    """
+    stacks = stacks_of(model)
+    prefix = 0 if "encoder" in stacks else src_len  # in one stream the decoder reads the source first
+    so_far = tgt_len * (tgt_len + 1) // 2
+    counts: Counter[str] = Counter()
+    for name, stack in stacks.items():
+        num_tokens, pairs = prefix + tgt_len, prefix**2 + prefix * tgt_len + so_far
+        if name == "encoder":
+            num_tokens, pairs = src_len, src_len**2
+        for layer in stack.layers:
+            assert isinstance(layer, EncoderLayer | DecoderLayer)
+            counts[f"{name}.self_attn"] += _attention(layer.self_attn, num_tokens, num_tokens, pairs)
+            if isinstance(layer, DecoderLayer):
+                counts[f"{name}.cross_attn"] += _attention(layer.cross_attn, tgt_len, src_len, tgt_len * src_len)
+            counts[f"{name}.feed_forward"] += num_tokens * _feed_forward(layer.feed_forward)
+    counts["output"] = tgt_len * _linear(model.output)
+    return dict(counts)
+
+
+def _attention(attention: MultiHeadAttention, num_queries: int, num_keys: int, pairs: int) -> int:
+    """Queries and results of `num_queries` positions, keys and values of `num_keys`, a score and a value a pair."""
+    projections = num_queries * (_linear(attention.q_proj) + _linear(attention.out_proj))
+    projections += num_keys * (_linear(attention.k_proj) + _linear(attention.v_proj))
+    return projections + 2 * 2 * pairs * attention.num_heads * attention.head_dim
+
+
+def _feed_forward(module: nn.Module) -> int:
+    """A token's."""
+    if isinstance(module, MixtureOfExperts):
+        return _linear(module.router) + module.experts_per_token * _feed_forward(module.experts[0])
+    return sum(_linear(part) for part in module.modules() if isinstance(part, nn.Linear))
+
+
+def _linear(linear: nn.Linear) -> int:
+    """A token's."""
+    return 2 * linear.weight.numel()
