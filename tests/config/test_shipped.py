@@ -1,4 +1,4 @@
-"""The shipped YAML files are found from a checkout and from an installed package, and a wheel carries them."""
+"""The shipped YAML files are found from a checkout and from an installed package; a wheel carries what is no module."""
 
 import shutil
 import subprocess
@@ -55,7 +55,7 @@ def test_every_package_is_listed_for_the_wheel():
 
 
 @pytest.mark.slow
-def test_a_wheel_carries_the_yaml_files_and_the_types(tmp_path: Path):
+def test_a_wheel_carries_the_yaml_files_the_page_and_the_types(tmp_path: Path):
     pytest.importorskip("setuptools", minversion="77", reason="building without isolation needs it installed")
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -78,5 +78,5 @@ def test_a_wheel_carries_the_yaml_files_and_the_types(tmp_path: Path):
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
     shipped = {f"transformer_mt/configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml")}
     assert shipped <= set(names)
-    assert "transformer_mt/py.typed" in names
+    assert {"transformer_mt/py.typed", "transformer_mt/inspect/attention_page.html"} <= set(names)
     assert not [name for name in names if name.startswith("configs")]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt import __version__
-from transformer_mt.cli import average, config, data, evaluate, trace, train, translate
+from transformer_mt.cli import attention, average, config, data, evaluate, trace, train, translate
 from transformer_mt.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("average")(average.average)
 app.command("trace")(trace.trace)
+app.command("attention")(attention.attention)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 

@@ -5,15 +5,15 @@ import secrets
 from pathlib import Path
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write UTF-8 text beside its final name, sync it to the disk, and put it in place of what was there.
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write bytes, or text as UTF-8, beside the final name, sync them, and put them in place of what was there.
 
     Whoever reads meanwhile, or after a kill or a full disk, finds the old file or the new one.
     """
     temporary = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -2,12 +2,75 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.interface import TranslationModel
+
+MAX_TOKENS = 128  # of a side, EOS or BOS counted: beyond that no picture can be read
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the attentions of an architecture: whose modules it is, and which words are its queries and keys.
+
+    The words of a side are `src` (x EOS), `tgt_in` (BOS y), `tgt_out` (y EOS) or `stream` (x EOS BOS y).
+    """
+
+    name: str
+    title: str
+    caption: str
+    stack: str
+    module: str
+    queries: str
+    keys: str
+
+
+KINDS = {
+    "encoder_decoder": (
+        Kind(
+            "encoder", "Encoder self-attention", "Each row is a source word, each column a source word it looks at.",
+            "encoder", "self_attn", "src", "src",
+        ),
+        Kind(
+            "decoder", "Decoder self-attention",
+            "Each row is a target word as it is read, each column a target word up to it that it looks at.",
+            "decoder", "self_attn", "tgt_in", "tgt_in",
+        ),
+        Kind(
+            "cross", "Cross-attention",
+            "Each row is a target word as it is chosen, each column a source word that is looked at to choose it.",
+            "decoder", "cross_attn", "tgt_out", "src",
+        ),
+    ),
+    "decoder_only": (
+        Kind(
+            "stream", "Self-attention over source and target",
+            "Each row is a word as it is read, each column a word up to it that it looks at. The target is brown.",
+            "decoder", "self_attn", "stream", "stream",
+        ),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One kind of attention on one pair of sentences, every layer and head.
+
+    weights (num_layers, num_heads, num_queries, num_keys), on the CPU, each row a distribution. `num_src`: where both
+    axes hold source and target, the first so many words are the source; else 0.
+    """
+
+    kind: Kind
+    query_words: list[str]
+    key_words: list[str]
+    num_src: int
+    weights: Tensor
 
 
 @contextmanager
@@ -36,6 +99,34 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@torch.inference_mode()
+def pair_attention(
+    model: TranslationModel, src: list[int], tgt: list[int], src_tokenizer: Tokenizer, tgt_tokenizer: Tokenizer
+) -> list[Attention]:
+    """Every attention of a model as it reads one source and predicts one target, both ids without BOS and EOS."""
+    src, tgt_in, tgt_out = [*src, EOS_ID], [BOS_ID, *tgt], [*tgt, EOS_ID]
+    device = next(model.parameters()).device
+    with recorded_attention(model) as recorded:
+        model.hidden_states(torch.tensor([src], device=device), torch.tensor([tgt_in], device=device))
+    words = {
+        "src": src_tokenizer.tokens(src),
+        "tgt_in": tgt_tokenizer.tokens(tgt_in),
+        "tgt_out": tgt_tokenizer.tokens(tgt_out),
+    }
+    words["stream"] = words["src"] + words["tgt_in"]
+    return [
+        Attention(
+            kind, words[kind.queries], words[kind.keys], len(src) if kind.keys == "stream" else 0,
+            torch.cat([
+                weights.float().cpu()
+                for name, weights in recorded.items()
+                if name.startswith(f"{kind.stack}.") and name.endswith(f".{kind.module}")
+            ]),
+        )
+        for kind in KINDS[model.config.architecture]
+    ]  # fmt: skip
 
 
 @torch.inference_mode()

@@ -1,51 +1,173 @@
-"""Attention as a picture: keys across, queries down, words on the axes."""
+"""Attention as a picture: keys across, queries down, words on the axes; one map, or one a head side by side."""
 
 import io
-import logging
+import math
+import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transformer_mt.data.words import JOINER
+from transformer_mt.inspect.fonts import fonts_for, is_drawn
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INCHES_A_WORD = 0.32
-MAX_INCHES = 40.0  # a picture of a hundred words; more are drawn smaller
-LOGGER = logging.getLogger(__name__)
-# Noto has a family for every script; those that the machine has stand behind matplotlib's own font.
-_NOTO = "Noto Sans"
-_OWN_FONT = "DejaVu Sans"
-_GLYPHS = str.maketrans({"￭": "▪", "$": r"\$"})  # the joiner's own sign is in few fonts; $ would begin a formula
+MAX_INCHES = 72.0  # sixteen maps of ninety words; what would be larger is drawn smaller
+SMALL_CELL, LARGE_CELL = 0.2, 0.34  # inches a word, at forty words and at few
+POINTS_A_CELL = 40  # of the words, for a cell of one inch
+TITLE_POINTS = 13
+SLANT = 60  # degrees, of the words across
+SHAPE = 1.6  # width to height that a picture of several maps comes near to
+TARGET_COLOUR = "#b45309"
+JOINER_SIGN = "▪"  # the joiner's own sign is in few fonts
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Sizes in inches. The maps stand `columns` in a row, each `width` x `height` with its words and title."""
+
+    cell: float
+    points: float
+    left: float
+    top: float
+    width: float
+    height: float
+    columns: int
+    header: float
+    figure: tuple[float, float]
 
 
 def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], title: str = "") -> "Figure":
     """weights (num_queries, num_keys), each row a distribution -> a matplotlib figure."""
+    return heat_maps(weights[None], key_words, query_words, [""], title)
+
+
+def heat_maps(
+    weights: Tensor,
+    key_words: Sequence[str],
+    query_words: Sequence[str],
+    map_titles: Sequence[str],
+    title: str = "",
+    num_src: int = 0,
+) -> "Figure":
+    """weights (num_maps, num_queries, num_keys), each row a distribution -> a matplotlib figure.
+
+    num_src: where both axes hold a source and then a target, the number of source words; a line parts the two, and
+    the target's words are coloured.
+    """
     # Not pyplot: it keeps every figure in a global list, and a training draws hundreds.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    width = min(2.2 + INCHES_A_WORD * len(key_words), MAX_INCHES)
-    height = min(1.8 + INCHES_A_WORD * len(query_words), MAX_INCHES)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    across, down = ([_label(word) for word in words] for words in (key_words, query_words))
+    fonts = fonts_for([*across, *down, title])
+    layout = _layout(across, down, len(weights), title, fonts)
+    figure = Figure(figsize=layout.figure)
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    image = axes.imshow(weights.float().cpu().numpy(), vmin=0.0, vmax=1.0, cmap="Blues", aspect="auto")
-    key_labels, query_labels = ([word.translate(_GLYPHS) for word in words] for words in (key_words, query_words))
-    fonts = list(_font_families())
-    axes.set_xticks(range(len(key_words)), key_labels, rotation=60, ha="left", rotation_mode="anchor", family=fonts)
-    axes.xaxis.tick_top()
-    axes.set_yticks(range(len(query_words)), query_labels, family=fonts)
-    axes.tick_params(length=0)
+    norm = PowerNorm(0.5, 0.0, 1.0)  # the root, so that a weight spread over forty words can be seen
+    for number, (one, map_title) in enumerate(zip(weights.float().cpu().numpy(), map_titles, strict=True)):
+        axes = _place(figure, layout, number, len(across), len(down))
+        axes.imshow(one, norm=norm, cmap="Blues", aspect="auto")
+        _write_words(axes, across, down, layout.points, fonts, num_src)
+        if map_title:
+            axes.set_title(map_title, fontsize=1.2 * layout.points, family=fonts)
+    _add_scale(figure, layout, len(down))
     if title:
-        axes.set_title(title, family=fonts)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="attention")
+        x, y = 0.15 / layout.figure[0], 1 - 0.15 / layout.figure[1]
+        figure.text(x, y, title, fontsize=TITLE_POINTS, va="top", family=fonts, parse_math=False)
     return figure
+
+
+def _layout(across: list[str], down: list[str], num_maps: int, title: str, fonts: list[str]) -> _Layout:
+    cell = max(SMALL_CELL, LARGE_CELL - 0.0035 * max(len(across), len(down)))
+    points = POINTS_A_CELL * cell
+    widths = [_inches(word, points, fonts) for word in across]
+    rise, run = math.sin(math.radians(SLANT)), math.cos(math.radians(SLANT))
+    left = max(_inches(word, points, fonts) for word in down) + 0.2
+    top = max(widths) * rise + (0.55 if num_maps > 1 else 0.2)
+    overhang = max(run * width - (len(across) - i - 0.5) * cell for i, width in enumerate(widths))
+    width = left + len(across) * cell + max(0.15, overhang + 0.1)
+    height = top + len(down) * cell + 0.15
+
+    def distance(columns: int) -> float:
+        rows = -(-num_maps // columns)
+        return abs(math.log(columns * width / (rows * height) / SHAPE)) + 0.3 * (rows * columns - num_maps)
+
+    columns = min(range(1, num_maps + 1), key=distance)
+    header = 0.3 + 0.25 * (title.count("\n") + 1) if title else 0.0
+    title_width = max(_inches(line, TITLE_POINTS, fonts) for line in title.split("\n"))
+    wide = max(columns * width + 0.9, title_width + 0.3)
+    high = -(-num_maps // columns) * height + header
+    shrink = min(1.0, MAX_INCHES / max(wide, high))
+    cell, points, left, top, width, height, header = (
+        shrink * size for size in (cell, points, left, top, width, height, header)
+    )
+    return _Layout(cell, points, left, top, width, height, columns, header, (shrink * wide, shrink * high))
+
+
+def _inches(text: str, points: float, fonts: list[str]) -> float:
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.font_manager import FontProperties
+
+    renderer, font = RendererAgg(1, 1, 72), FontProperties(fonts, size=points)
+    with _no_word_of_missing_glyphs():
+        return renderer.get_text_width_height_descent(text, font, ismath=False)[0] / 72
+
+
+def _label(word: str) -> str:
+    """A word as it can be drawn: control characters as a sign, and by number where there is nothing else to see."""
+    if not any(map(is_drawn, word)):
+        return " ".join(f"U+{ord(character):04X}" for character in word)
+    shown = ("\ufffd" if unicodedata.category(character) in ("Cc", "Cs") else character for character in word)
+    return "".join(shown).replace(JOINER, JOINER_SIGN)
+
+
+def _place(figure: "Figure", layout: _Layout, number: int, num_keys: int, num_queries: int) -> "Axes":
+    """The axes of map `number`, its cells square and as large as those of every other."""
+    row, column = divmod(number, layout.columns)
+    wide, high = layout.figure
+    left = column * layout.width + layout.left
+    bottom = high - layout.header - row * layout.height - layout.top - num_queries * layout.cell
+    size = num_keys * layout.cell, num_queries * layout.cell
+    return figure.add_axes((left / wide, bottom / high, size[0] / wide, size[1] / high))
+
+
+def _write_words(
+    axes: "Axes", across: list[str], down: list[str], points: float, fonts: list[str], num_src: int
+) -> None:
+    look: dict[str, Any] = {"family": fonts, "fontsize": points, "parse_math": False}
+    slant = {"rotation": SLANT, "rotation_mode": "anchor", "ha": "left"}
+    axes.set_xticks(range(len(across)), across, **look, **slant)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(down)), down, **look)
+    axes.tick_params(length=0, pad=3)
+    axes.hlines(np.arange(1, len(down)) - 0.5, -0.5, len(across) - 0.5, color="0.85", linewidth=0.4)
+    axes.vlines(np.arange(1, len(across)) - 0.5, -0.5, len(down) - 0.5, color="0.85", linewidth=0.4)
+    if num_src:
+        for line in (axes.axvline, axes.axhline):
+            line(num_src - 0.5, color=TARGET_COLOUR, linewidth=1.2)
+        for label in (*axes.get_xticklabels()[num_src:], *axes.get_yticklabels()[num_src:]):
+            label.set_color(TARGET_COLOUR)
+
+
+def _add_scale(figure: "Figure", layout: _Layout, num_queries: int) -> None:
+    """The colours and what they mean, at the right of the first row of maps."""
+    wide, high = layout.figure
+    tall = min(num_queries * layout.cell, 3.0)
+    left = layout.columns * layout.width + 0.1
+    bottom = high - layout.header - layout.top - tall
+    axes = figure.add_axes((left / wide, bottom / high, 0.12 / wide, tall / high))
+    figure.colorbar(figure.axes[0].images[0], cax=axes, label="attention", ticks=[0, 0.05, 0.2, 0.5, 1])
+    axes.tick_params(labelsize=7)
 
 
 def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
@@ -54,35 +176,22 @@ def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
 
     figure.set_dpi(dpi)
     canvas = FigureCanvasAgg(figure)
-    with _missing_glyphs_named():
+    with _no_word_of_missing_glyphs():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
 
 def to_png(figure: "Figure", dpi: int = 120) -> bytes:
-    """The bytes of a PNG file. Characters that no font here draws become boxes, and a warning says so once."""
+    """The bytes of a PNG file."""
     buffer = io.BytesIO()
-    with _missing_glyphs_named():
+    with _no_word_of_missing_glyphs():
         figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 
 @contextmanager
-def _missing_glyphs_named() -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+def _no_word_of_missing_glyphs() -> Iterator[None]:
+    """`fonts_for` has said it once, and what to do."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
-    if any("missing from font" in str(warning.message) for warning in caught):
-        _warn_of_missing_font()
-
-
-@cache
-def _font_families() -> tuple[str, ...]:
-    from matplotlib import font_manager
-
-    return (_OWN_FONT, *sorted({f.name for f in font_manager.fontManager.ttflist if f.name.startswith(_NOTO)}))
-
-
-@cache
-def _warn_of_missing_font() -> None:
-    LOGGER.warning("Some words of the attention pictures are boxes: no font here draws them. Install Noto's fonts.")

@@ -1,0 +1,119 @@
+"""`tmt attention`: a page and pictures of the sentence that was given, or one sentence on what is wrong."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transformer_mt import Translator
+from transformer_mt.decoding.search import Hypothesis
+from transformer_mt.decoding.sentence_pair import sentence_pair
+from transformer_mt.errors import UserError
+
+SENTENCE = "one two three."
+
+
+def page_data(folder: Path) -> dict:
+    """The JSON inside attention.html."""
+    text = (folder / "attention.html").read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, trained: Path, tmp_path: Path) -> None:
+    result = tmt("attention", SENTENCE, "--output", str(tmp_path / "new" / "out"))
+    assert result.returncode == 0
+    assert result.stderr.startswith("run: runs/toy\n")
+    assert result.stdout.startswith(tmt("translate", "--beam-size", "1", SENTENCE).stdout.join(["target: ", ""]))
+    pictures = {f"{name}_layer_0.png" for name in ("encoder", "decoder", "cross")}
+    assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == {"attention.html", *pictures}
+    assert "attention.html: open it in a browser" in result.stdout
+    encoder, decoder, cross = page_data(tmp_path / "new" / "out")["attentions"]
+    assert encoder["keys"] == ["one", "two", "three", "￭.", "</s>"]
+    assert decoder["keys"] == ["<s>", "uno", "tres", "dos", "￭."]
+    assert cross["queries"] == ["uno", "tres", "dos", "￭.", "</s>"]
+    assert len(cross["weights"][0]) == 4
+
+
+def test_a_given_target_run_and_checkpoint(tmt, tmp_path: Path) -> None:
+    options = ("--run", "runs/toy", "--checkpoint", "step_600", "--device", "cpu", "--output", str(tmp_path))
+    result = tmt("attention", SENTENCE, "--target", "diez nueve", *options)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert result.stdout.startswith("target: diez nueve\n")
+    data = page_data(tmp_path)
+    assert data["model"] == "runs/toy, checkpoint step_600"
+    assert data["attentions"][2]["queries"] == ["diez", "nueve", "</s>"]
+
+
+def test_bytes_and_markup_on_the_command_line(trained: Path, tmp_path: Path) -> None:
+    arguments = [b"attention", b"one </script> <b>\xff", b"--target", b"uno \"dos'", b"--output", bytes(tmp_path)]
+    command = [sys.executable.encode(), b"-m", b"transformer_mt", *arguments]
+    result = subprocess.run(command, cwd=trained, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert page_data(tmp_path)["attentions"][0]["keys"][0] == "one"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["", "--output", "o"], "The sentence is blank. Give at least one word."),
+        ([" \u2028 ", "--output", "o"], "The sentence is blank"),
+        (["one", "--target", " ", "--output", "o"], "--target is blank"),
+        ([" ".join(["one"] * 24), "--output", "o"], "The sentence has 24 tokens, and the model reads 23"),
+        (["one", "--target", "uno " * 24, "--output", "o"], "--target has 24 tokens, and the model reads 23"),
+        (["one", "--output", "toy.yaml"], "toy.yaml is a file, not a folder. Name another with --output."),
+        (["one", "--output", "toy.yaml/below"], "cannot be written: Not a directory. Check --output and the disk."),
+        (["one", "--output", "/proc/none"], "/proc/none/attention.html cannot be written: "),
+        (["one", "--output", "o", "--run", "nowhere"], "nowhere is not the folder of a run"),
+        (["one", "--output", "o", "--runs", "data"], "There is no trained run in"),
+        (["one", "--output", "o", "--checkpoint", "step_7"], "has no checkpoint 'step_7'"),
+        (["one", "--output", "o", "--device", "tpu"], "is not a device"),
+        (["one"], "--output"),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(tmt, trained: Path, arguments: list[str], message: str) -> None:
+    result = tmt("attention", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert not (trained / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "max_tokens", "message"),
+    [
+        (None, 4, "The sentence has 4 tokens, and 3 can be shown. Give a shorter one."),
+        ("uno dos tres cuatro cinco", 5, "--target has 5 tokens, and 4 can be shown. Give a shorter one."),
+    ],
+)
+def test_more_than_a_picture_can_show(trained: Path, target: str | None, max_tokens: int, message: str) -> None:
+    translator = Translator.load(trained / "runs" / "toy", device="cpu")
+    with pytest.raises(UserError, match=re.escape(message)):
+        sentence_pair(translator, SENTENCE, target, max_tokens)
+    src, tgt = sentence_pair(translator, SENTENCE, None, 5)
+    assert translator.src_tokenizer.decode(src) == SENTENCE
+    assert [translator.tgt_tokenizer.decode(tgt)] == translator.translate([SENTENCE], beam_size=1)
+
+
+def test_a_translation_of_more_than_a_picture_can_show(trained: Path) -> None:
+    translator = Translator.load(trained / "runs" / "toy", device="cpu")
+    translator.search = lambda rows, options: [[Hypothesis([5] * 9, 0.0, 0.0)]]
+    with pytest.raises(UserError, match="The model's translation has 9 tokens, and 4 can be shown"):
+        sentence_pair(translator, SENTENCE, None, 5)
+
+
+def test_a_disk_that_takes_no_more(trained: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for it: whatever is there is whole."""
+    pytest.importorskip("resource", reason="no limits on this system")
+    command = f"ulimit -f 24; {sys.executable} -m transformer_mt attention '{SENTENCE}' --output '{tmp_path}'"
+    result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert re.search(r"_layer_0.png cannot be written: File too large. Check --output and the disk.", result.stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
+    assert len(page_data(tmp_path)["attentions"]) == 3

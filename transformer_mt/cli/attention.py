@@ -1,0 +1,47 @@
+"""`tmt attention`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_mt.cli.terminal import typed, utf8_output
+
+
+def attention(
+    sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
+    output: Annotated[Path, typer.Option(help="The folder for attention.html and the pictures.")],
+    target: Annotated[str | None, typer.Option(help="A translation. Default: the model's own, greedy.")] = None,
+    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+) -> None:
+    """Draw where a model looks: every attention, layer and head, as a page and as pictures. Both count from 0."""
+    from tqdm import tqdm
+
+    from transformer_mt.config.run_folder import newest_run, open_run
+    from transformer_mt.decoding.checkpoint import find_checkpoint
+    from transformer_mt.decoding.sentence_pair import sentence_pair
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
+    from transformer_mt.inspect.pictures import num_files, write_pictures
+
+    folder = open_run(run) if run is not None else newest_run(runs)
+    if run is None:
+        print(f"run: {folder.path}", file=sys.stderr)
+    taken = find_checkpoint(folder, checkpoint).name
+    translator = Translator.load(folder.path, taken, device)
+    if translator.note:
+        print(translator.note, file=sys.stderr)
+    src, tgt = sentence_pair(translator, typed(sentence), target and typed(target), MAX_TOKENS)
+    attentions = pair_attention(translator.model, src, tgt, translator.src_tokenizer, translator.tgt_tokenizer)
+    files = write_pictures(output, attentions, f"{folder.path}, checkpoint {taken}")
+    page, first, *_ = list(tqdm(files, desc="Drawing", total=num_files(attentions), unit=" files", disable=None))
+    utf8_output()
+    print(f"target: {translator.tgt_tokenizer.decode(tgt)}")
+    print(f"{page}: open it in a browser, choose layer and head, point at a word")
+    print(f"{first} and so on: {num_files(attentions) - 1} pictures, one for each attention and layer")

@@ -1,0 +1,37 @@
+"""A sentence and its translation as ids, to look into a model with: the model's own translation, or a given one."""
+
+from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+
+
+def sentence_pair(
+    translator: Translator, sentence: str, target: str | None, max_tokens: int
+) -> tuple[list[int], list[int]]:
+    """Ids of both sides without BOS and EOS; where `target` is None, of the greedy translation.
+
+    Raises UserError where a side is blank, or longer, EOS counted, than the model's positions or `max_tokens`.
+    """
+    src = translator.src_tokenizer.encode(sentence)
+    _check("The sentence", src, translator, max_tokens)
+    if target is not None:
+        tgt = translator.tgt_tokenizer.encode(target)
+        _check("--target", tgt, translator, max_tokens)
+        return src, tgt
+    ((hypothesis,),) = translator.search([src], search_options(translator.config.decoding, beam_size=1))
+    if len(hypothesis.tokens) + 1 > max_tokens:
+        raise UserError(
+            f"The model's translation has {len(hypothesis.tokens)} tokens, and {max_tokens - 1} can be shown. "
+            "Give a shorter sentence, or a translation with --target."
+        )
+    return src, hypothesis.tokens
+
+
+def _check(side: str, ids: list[int], translator: Translator, max_tokens: int) -> None:
+    if not ids:
+        raise UserError(f"{side} is blank. Give at least one word.")
+    positions = translator.config.model.max_len
+    if len(ids) + 1 > positions:
+        raise UserError(f"{side} has {len(ids)} tokens, and the model reads {positions - 1}. Give a shorter one.")
+    if len(ids) + 1 > max_tokens:
+        raise UserError(f"{side} has {len(ids)} tokens, and {max_tokens - 1} can be shown. Give a shorter one.")

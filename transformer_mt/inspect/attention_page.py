@@ -1,0 +1,39 @@
+"""One HTML page that holds every attention of a model on one pair of sentences, and needs no network."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from transformer_mt.config.special_ids import SPECIAL_TOKENS
+from transformer_mt.inspect.attention import Attention
+
+TEMPLATE = Path(__file__).with_suffix(".html")
+DIGITS = 4  # of a weight: the page of a sentence of forty words stays at a megabyte or two
+
+
+def attention_page(attentions: Sequence[Attention], model: str) -> str:
+    """The page as text. `model` says above it which model this is.
+
+    Weights are rounded to `DIGITS` digits. Words are data and never markup: they stand in the page as JSON in which
+    no character has a meaning for HTML, and become text only.
+    """
+    data = {
+        "model": model,
+        "special": SPECIAL_TOKENS,
+        "attentions": [
+            {
+                "name": attention.kind.name,
+                "title": attention.kind.title,
+                "caption": attention.kind.caption,
+                "queries": attention.query_words,
+                "keys": attention.key_words,
+                "num_src": attention.num_src,
+                "weights": np.round(attention.weights.double().numpy(), DIGITS).tolist(),
+            }
+            for attention in attentions
+        ],
+    }
+    text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
+    return TEMPLATE.read_text(encoding="utf-8").replace("@DATA@", text)
