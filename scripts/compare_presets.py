@@ -1,16 +1,17 @@
 """Trains every preset at one small size on Multi30k and prints the table of README: quality and speed side by side.
 
-    python scripts/compare_presets.py --data FOLDER [--steps 3000] [--presets llama modern] [--output FILE]
+    python scripts/compare_presets.py --data FOLDER [--steps 3000] [--presets llama modern] [--rounds 3]
 
 FOLDER holds train.en, train.de, val.en and val.de. All models have the width, the heads and the number of layers of the
 first one and one tied table of embeddings; their d_ff is what makes their parameters equal (so transformer-big differs
-from transformer-base in its dropout alone). Same pairs, same batches,
-same steps. A comparison that was interrupted goes on where it stopped. Timings are of this machine at this time: the
-presets are trained one after another, so let nothing else run.
+from transformer-base in its dropout alone). Same pairs, same batches, same steps. A comparison that was interrupted
+goes on where it stopped. Quality comes first, then the speeds, a few short runs of each preset in turn: let nothing
+else run beside those.
 """
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -26,8 +27,8 @@ from transformer_mt.model.architectures import ARCHITECTURES
 VOCAB_SIZE = 8000
 SIZE = {"d_model": 128, "num_heads": 4, "max_len": 256, "tie_embeddings": "all"}
 LAYERS = {
-    "encoder_decoder": {"num_encoder_layers": 4, "num_decoder_layers": 4},
-    "decoder_only": {"num_encoder_layers": 0, "num_decoder_layers": 8},
+    "encoder_decoder": {"num_encoder_layers": 3, "num_decoder_layers": 3},
+    "decoder_only": {"num_encoder_layers": 0, "num_decoder_layers": 6},
 }
 COLUMNS = ("preset", "parameters", "validation nll", "BLEU", "target tokens/s", "sentences/s")
 
@@ -61,26 +62,68 @@ def tmt(*arguments: str) -> None:
         sys.exit(status)
 
 
-def train_and_score(preset: str, d_ff: int, args: argparse.Namespace) -> tuple[str, ...]:
-    """One row of the table."""
-    run = args.runs / f"compare_{preset}_{args.steps}"
+def train(preset: str, d_ff: int, args: argparse.Namespace, name: str, *overrides: str) -> Path:
+    """The run's folder; a run that has its steps is left as it is."""
     model = [f"model.{key}={json.dumps(value)}" for key, value in small_model(preset, d_ff).items()]
     tmt(
-        "train", "--config", "multi30k_en_de.yaml", "--runs", str(args.runs), "--resume", "auto", f"name={run.name}",
+        "train", "--config", "multi30k_en_de.yaml", "--runs", str(args.runs), "--resume", "auto", f"name={name}",
         f"data.root={args.data}", "data.test=[]", f"tokenizer.vocab_size={VOCAB_SIZE}", f"model.preset={preset}",
-        *model, f"training.max_tokens={args.max_tokens}", f"training.max_steps={args.steps}",
-        f"training.warmup_steps={min(500, args.steps // 2)}", f"training.checkpoint_every_steps={args.steps}",
-        f"training.log_every_steps={min(20, args.steps)}", f"validation.every_steps={args.steps}",
+        *model, f"training.max_tokens={args.max_tokens}", f"training.warmup_steps={min(500, args.steps // 2)}",
+        *overrides,
     )  # fmt: skip
+    return args.runs / name
+
+
+def train_in_full(preset: str, d_ff: int, args: argparse.Namespace) -> Path:
+    """The run that is judged: all steps, one validation."""
+    return train(
+        preset, d_ff, args, f"compare_{preset}_{args.steps}", f"training.max_steps={args.steps}",
+        f"training.checkpoint_every_steps={args.steps}", f"validation.every_steps={args.steps}",
+    )  # fmt: skip
+
+
+def training_speed(preset: str, d_ff: int, args: argparse.Namespace) -> float:
+    """Target tokens a second over two windows of 20 steps, after 20 to warm up."""
+    name = f"speed_{preset}"
+    shutil.rmtree(args.runs / name, ignore_errors=True)
+    run = train(
+        preset,
+        d_ff,
+        args,
+        name,
+        "training.max_steps=60",
+        "training.log_every_steps=20",
+        "validation.every_steps=60",
+        "validation.num_translated=0",
+        "validation.metric=nll",
+    )
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    return statistics.mean([line["tokens_per_second"] for line in lines if line["kind"] == "train"][1:])
+
+
+def evaluated(run: Path) -> dict[str, Any]:
+    """Scores and decoding speed of a run's last checkpoint, greedy, on the validation set."""
     tmt("evaluate", "--run", str(run), "--checkpoint", "last", "--split", "validation", "--beam-size", "1")
     (saved,) = (run / "evaluations").glob("*.json")
-    scores = json.loads(saved.read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    speed = statistics.median(line["tokens_per_second"] for line in lines if line["kind"] == "train")
-    return (
-        f"`{preset}`", f"{num_parameters(preset, d_ff) / 1e6:.2f} M", f"{scores['nll']:.2f}", f"{scores['bleu']:.1f}",
-        f"{speed:,.0f}", f"{scores['sentences_per_second']:,.0f}",
-    )  # fmt: skip
+    return json.loads(saved.read_text(encoding="utf-8"))
+
+
+def measured(runs: dict[str, Path], d_ffs: dict[str, int], args: argparse.Namespace) -> list[tuple[str, ...]]:
+    """The rows of the table. Each round goes through all presets, so that a slow minute is not one preset's alone."""
+    training: dict[str, list[float]] = {preset: [] for preset in runs}
+    scores: dict[str, list[dict[str, Any]]] = {preset: [] for preset in runs}
+    for _ in range(args.rounds):
+        for preset, run in runs.items():
+            training[preset].append(training_speed(preset, d_ffs[preset], args))
+            scores[preset].append(evaluated(run))
+    return [
+        (
+            f"`{preset}`", f"{num_parameters(preset, d_ffs[preset]) / 1e6:.2f} M", f"{taken[0]['nll']:.2f}",
+            f"{taken[0]['bleu']:.1f}", f"{statistics.median(training[preset]):,.0f}",
+            f"{statistics.median(score['sentences_per_second'] for score in taken):,.0f}",
+        )
+        for preset, taken in scores.items()
+    ]  # fmt: skip
 
 
 def as_table(rows: list[tuple[str, ...]]) -> str:
@@ -96,15 +139,13 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=1024, help="of a batch")
     parser.add_argument("--presets", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs go")
-    parser.add_argument("--output", type=Path, help="also write the table here")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of speed; 0 trains only, prints no table")
     args = parser.parse_args()
     wanted = num_parameters("transformer-base", 512)
-    rows = [COLUMNS, tuple("---" for _ in COLUMNS)]
-    for preset in args.presets:
-        rows.append(train_and_score(preset, fitting_d_ff(preset, wanted), args))
-        if args.output is not None:
-            args.output.write_text(as_table(rows), encoding="utf-8")
-    print(as_table(rows), end="")
+    d_ffs = {preset: fitting_d_ff(preset, wanted) for preset in args.presets}
+    runs = {preset: train_in_full(preset, d_ffs[preset], args) for preset in args.presets}
+    if args.rounds:
+        print(as_table([COLUMNS, tuple("---" for _ in COLUMNS), *measured(runs, d_ffs, args)]), end="")
 
 
 if __name__ == "__main__":
