@@ -25,7 +25,7 @@ from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.training.run import FREE_TO_CHANGE
+from transformer_mt.training.changes import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
 PAGES += ["docs/architecture.md", "docs/worked_example.md"]
@@ -290,7 +290,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_toy_corpus(folder / "data")
     (folder / "toy.yaml").write_text(yaml.safe_dump({**toy_mapping(folder / "data"), "name": "quickstart"}))
     for arguments in (
-        ("train", "--config", "toy.yaml"),
+        ("train", "--config", "toy.yaml", "training.max_steps=15"),
+        ("train", "--config", "toy.yaml", "--resume", "auto"),  # to 20, which is a change
         ("average", "runs/quickstart", "--last", "2"),
         ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
     ):

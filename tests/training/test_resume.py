@@ -214,7 +214,7 @@ def test_changed_data_is_refused(folder: Path, tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("one", "two", 1))
     result = tmt(tmp_path, "train", "--config", "toy.yaml", "--resume", "auto", "training.max_steps=9")
     assert result.returncode == 2
-    assert "data changed since this run was begun" in result.stdout
+    assert "The data changed since this run was begun" in result.stdout
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Path) -> None:

@@ -22,6 +22,9 @@ def train(
         str | None,
         typer.Option(help="`auto`: go on with the run that the config names, if there is one. Or the folder of a run."),
     ] = None,
+    change_lr: Annotated[
+        bool, typer.Option("--change-lr", help="With --resume: let the settings of the learning rate change.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="The folder that the run's folder lands in.")] = Path("runs"),
 ) -> None:
     """Train a model as a config says; with --resume, go on exactly where a run stopped."""
@@ -42,7 +45,7 @@ def train(
 
     from transformer_mt.training.run import start_or_resume
 
-    outcome = start_or_resume(loaded.config, run, resume is not None)
+    outcome = start_or_resume(loaded.config, run, resume is not None, change_lr)
     with suppress(BrokenPipeError):  # whoever read this may be gone by the same Ctrl-C
         _tell(outcome)
         sys.stdout.flush()

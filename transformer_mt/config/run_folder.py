@@ -34,6 +34,14 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def lock(self) -> Path:
+        return self.path / "train.lock"
+
+    @property
+    def changes(self) -> Path:
+        return self.path / "changes.jsonl"
+
+    @property
     def evaluations(self) -> Path:
         return self.path / "evaluations"
 

@@ -201,6 +201,9 @@ class TrainingConfig(Section):
     log_every_steps: PositiveInt = 20
     checkpoint_every_steps: PositiveInt = 500
     keep_checkpoints: PositiveInt = 5
+    on_save_error: Literal["stop", "continue"] = Field(
+        default="stop", description="What to do when a checkpoint cannot be written. The last one is always needed."
+    )
 
     @model_validator(mode="after")
     def _check_schedule_and_end(self) -> Self:

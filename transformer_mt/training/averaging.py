@@ -25,7 +25,10 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         )
     chosen = steps[-last:]
     for step in chosen:
-        check_manifest(run.step(step))
+        try:
+            check_manifest(run.step(step))
+        except UserError as error:
+            raise UserError(f"{error} `tmt train --resume {run.quoted}` sets it aside and makes it again.") from error
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:

@@ -29,14 +29,17 @@ from transformer_mt.training.state import TrainingState
 OPTIMIZER = "optimizer.safetensors"
 _TEMPORARY = ".tmp-"
 _ASIDE = ".aside-"
+_DAMAGED = "damaged_"
+
+
+class SaveError(UserError):
+    """A checkpoint could not be written; those before it are whole."""
 
 
 def save_checkpoint(
     run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState, keep: int
 ) -> Path:
-    """Write `step_N`, then delete all but the newest `keep` and the best. Raises UserError where it cannot be written;
-    the checkpoints before it are whole then.
-    """
+    """Write `step_N`, then delete all but the newest `keep` and the best. SaveError where it cannot be written."""
 
     def write(folder: Path) -> None:
         save_weights(model, folder / WEIGHTS)
@@ -44,6 +47,12 @@ def save_checkpoint(
         state.write(folder / STATE)
 
     final = run.step(state.step)
+    needed, free = checkpoint_bytes(model), free_bytes(run.checkpoints)
+    if free < needed:
+        raise SaveError(
+            f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
+            f"free. {_GO_ON}"
+        )
     write_folder(final, write)
     steps = run.steps()
     for step in steps[:-keep]:
@@ -53,9 +62,8 @@ def save_checkpoint(
 
 
 def load_checkpoint(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
-    """Fill model and optimizer from the newest checkpoint and return its state. Raises UserError if it is damaged."""
+    """Fill model and optimizer from the newest checkpoint, which `set_damaged_aside` has seen; return its state."""
     folder = run.step(run.steps()[-1])
-    check_manifest(folder)
     with torch.no_grad():
         load_weights(model, folder / WEIGHTS)
     restore_optimizer(model, optimizer, read_tensors(folder / OPTIMIZER))
@@ -100,10 +108,7 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         _sync(final.parent)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"The checkpoint {final} could not be written: {reason}. "
-            "The checkpoints before it are whole; free some space and go on with --resume."
-        ) from error
+        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {_GO_ON}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -120,6 +125,72 @@ def recover(run: RunFolder) -> None:
             os.rename(aside, final)
 
 
+_GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
+
+
+def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
+    """UserError where the disk cannot hold what the run will: the newest `keep`, the best, and one being written."""
+    size, free = checkpoint_bytes(model), free_bytes(run.checkpoints)
+    missing = keep + 2 - len(run.steps())
+    if free < missing * size:
+        raise UserError(
+            f"The run will hold up to {keep + 2} checkpoints of {megabytes(size)}, and where {run.path} lies "
+            f"{megabytes(free)} are free. Free some space, lower training.keep_checkpoints, or choose another place "
+            "with --runs."
+        )
+
+
+def checkpoint_bytes(model: nn.Module) -> int:
+    """What a checkpoint weighs on disk: the weights, Adam's two means of each, and some text."""
+    return 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) + 2**18
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the disk that `path` lies on or will lie on."""
+    place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    return shutil.disk_usage(place).free
+
+
+def megabytes(num_bytes: int) -> str:
+    """For a person to read."""
+    return f"{num_bytes / 1e6:,.0f} MB"
+
+
+def set_damaged_aside(run: RunFolder) -> list[str]:
+    """Leave the newest whole checkpoint as the newest; say what was wrong with those after it and what that costs.
+
+    They are renamed, not deleted. Raises UserError, with everything as it was, where there are checkpoints and none is
+    whole.
+    """
+    steps = sorted(
+        (int(number), path)
+        for path in run.checkpoints.glob(f"{STEP_PREFIX}*")
+        if (number := path.name.removeprefix(STEP_PREFIX)).isdecimal()
+    )
+    damaged: list[tuple[Path, UserError]] = []
+    while steps:
+        try:
+            check_manifest(steps[-1][1])
+            break
+        except UserError as error:
+            damaged.append((steps.pop()[1], error))
+    if not damaged:
+        return []
+    if not steps:
+        raise UserError(
+            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]} "
+            "Train from the start under another name (name=NEW)."
+        )
+    said = []
+    for path, error in damaged:
+        aside = path.with_name(f"{_DAMAGED}{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(path, aside)
+        said.append(f"warning: {error} It is now {aside}.")
+    lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
+    return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
+
+
 def check_manifest(folder: Path) -> None:
     """Compare a checkpoint's files with its manifest; UserError names the first that differs."""
     try:
@@ -127,12 +198,11 @@ def check_manifest(folder: Path) -> None:
         for name, entry in manifest.items():
             path = folder / name
             if path.stat().st_size != entry["num_bytes"] or _digest(path) != entry["blake2b"]:
-                raise UserError(f"{path} was changed or cut short since it was written. {_WAY_BACK.format(folder)}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The checkpoint {folder} is damaged ({error}). {_WAY_BACK.format(folder)}") from error
-
-
-_WAY_BACK = "Delete the folder {} to go on from the checkpoint before it."
+                raise UserError(f"{path} was changed or cut short since it was written.")
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename} is missing.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"The checkpoint {folder} is damaged ({error}).") from error
 
 
 def remove_folder(folder: Path) -> None:

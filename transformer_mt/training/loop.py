@@ -14,7 +14,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
 from transformer_mt.machine.device import choose_precision
-from transformer_mt.training.checkpoints import save_checkpoint
+from transformer_mt.training.checkpoints import SaveError, save_checkpoint
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.state import TrainingState
@@ -60,12 +60,15 @@ class Trainer:
         state = self.state
         while True:
             due = self._validation_is_due(ending=state.reason_to_stop(self.config) is not None)
+            best_before = state.best_step, state.best_metrics
             validated, is_best = self._validate(state.step) if due else (False, False)
             # A validation that a signal cut short is still to be done, so the training is not over.
             reason = state.reason_to_stop(self.config) if validated or not due else None
             stopping = reason is not None or self.request.exit_status is not None
             if is_best or stopping or state.step % self.config.training.checkpoint_every_steps == 0:
-                self._save(again=validated)
+                saved = self._save(again=validated, needed=stopping)
+                if is_best and not saved:
+                    state.best_step, state.best_metrics = best_before
             if stopping:
                 return reason
             self._step()
@@ -171,17 +174,26 @@ class Trainer:
         src_words = data.src_tokenizer.tokens(batch.src[0].tolist())
         return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_out[0].tolist())))
 
-    def _save(self, again: bool) -> None:
-        """Save the state, unless this step is saved as it is. `again`: something was learned about it since."""
-        state = self.state
+    def _save(self, again: bool, needed: bool) -> bool:
+        """Save the state, unless this step is saved as it is. `again`: something was learned about it since.
+
+        Returns whether it is saved. Where it cannot be, goes on if the config says so and it is not `needed`.
+        """
+        state, training = self.state, self.config.training
         if state.step == 0 or (state.step in self.run.steps() and not again):
-            return
+            return True
         state.loss_scale = self.updater.scaler.state_dict() or None
-        self.monitor.sync()
-        save_checkpoint(
-            self.run, self.updater.model, self.updater.optimizer, state, self.config.training.keep_checkpoints
-        )
-        self._tick()
+        try:
+            self.monitor.sync()
+            save_checkpoint(self.run, self.updater.model, self.updater.optimizer, state, training.keep_checkpoints)
+        except (SaveError, OSError) as error:
+            if needed or training.on_save_error == "stop":
+                raise
+            self.monitor.say(f"warning: {error} Training goes on, as training.on_save_error says.")
+            return False
+        finally:
+            self._tick()
+        return True
 
     def _tell_time_left(self) -> None:
         """What is left, as measured over the first steps of this start; where that is long, a way out."""

@@ -1,36 +1,36 @@
 """What a training shows and writes while it runs: TensorBoard, metrics.jsonl, a bar, a line a validation."""
 
-import json
 import math
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from transformer_mt.config.files import replace_file
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.training.metrics_file import MetricsFile
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.validation import ValidationResult
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
 
 
 class Monitor:
     """Opened at the state that the training starts or goes on from; what earlier starts wrote after it is cut off."""
 
     def __init__(self, run: RunFolder, config: RunConfig, state: TrainingState) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter
-
         self.config = config
-        cut_back(run.metrics, state)
-        self.metrics_file = run.metrics.open("a", encoding="utf-8")
+        self.run = run
+        self.metrics_file = MetricsFile(run.metrics, state)
         # TensorBoard's own thread writes; what stops it is raised once more at the next call, where it is handled.
         self.excepthook, threading.excepthook = threading.excepthook, _say_nothing_of_os_errors
-        self.board = SummaryWriter(str(run.path), purge_step=state.step + 1)
+        self.board: SummaryWriter | None = self._open_board(state.step + 1)
         self.bar = tqdm(
             total=config.training.max_steps,
             initial=state.step,
@@ -39,14 +39,13 @@ class Monitor:
             smoothing=0.1,
         )
         if state.step == 0:
-            self.board.add_text("config", f"```yaml\n{dump_config(config)}```")
+            self._draw(lambda board: board.add_text("config", f"```yaml\n{dump_config(config)}```"))
 
     def train(self, step: int, metrics: dict[str, float]) -> None:
         """Numbers since the last line; see `README.md` for what each is."""
         self._line("train", step, metrics)
-        for name in ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding"):
-            if name in metrics:
-                self.board.add_scalar(f"train/{name}", metrics[name], step)
+        names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding")
+        self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)
 
@@ -60,15 +59,15 @@ class Monitor:
     def validation(self, step: int, epoch: int, result: ValidationResult, elapsed_seconds: float, best: bool) -> None:
         """One line on the console, curves, and the sample translations as text."""
         self._line("validation", step, {**result.metrics, "epoch": epoch, "elapsed_seconds": elapsed_seconds})
-        for name, value in result.metrics.items():
-            self.board.add_scalar(f"validation/{name}", value, step)
+        self._curves("validation", result.metrics, step)
         for i, sample in enumerate(result.samples, start=1):
             rows = (("source", sample.src), ("reference", sample.reference), ("translation", sample.hypothesis))
-            self.board.add_text(f"sample {i}", "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows), step)
+            sample = "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows)
+            self._draw(lambda board, i=i, sample=sample: board.add_text(f"sample {i}", sample, step))
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in result.metrics.items())
         minutes = elapsed_seconds / 60
         self.say(f"step {step:,} (epoch {epoch + 1}, {minutes:.1f} min): {numbers}{'  *' if best else ''}")
-        self.board.flush()
+        self._draw(lambda board: board.flush())
 
     def expect(self, num_steps: int) -> None:
         """Tell the bar how many steps the epochs come to, unless the steps are limited more closely."""
@@ -76,7 +75,7 @@ class Monitor:
 
     def picture(self, name: str, pixels: Any, step: int) -> None:
         """An image (height, width, 3)."""
-        self.board.add_image(name, pixels, step, dataformats="HWC")
+        self._draw(lambda board: board.add_image(name, pixels, step, dataformats="HWC"))
 
     def hparams(self, metrics: dict[str, float]) -> None:
         """The settings and the final scores, for TensorBoard's table of runs."""
@@ -89,9 +88,9 @@ class Monitor:
             if isinstance(value, bool | int | float | str)
         }
         curves = {f"validation/{name}": value for name, value in metrics.items() if math.isfinite(value)}
-        writer = self.board._get_file_writer()  # `add_hparams` would put them in a run of their own
         for summary in hparams(settings, curves):
-            writer.add_summary(summary)
+            # `add_hparams` would put them in a run of their own
+            self._draw(lambda board, summary=summary: board._get_file_writer().add_summary(summary))
 
     def say(self, text: str) -> None:
         """A line on standard output, around the bar."""
@@ -103,9 +102,10 @@ class Monitor:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def sync(self) -> None:
-        """Put what was written so far on the disk: called before a checkpoint that relies on it."""
-        self.metrics_file.flush()
-        os.fsync(self.metrics_file.fileno())
+        """Put what was written so far on the disk: called before a checkpoint that relies on it. Raises OSError."""
+        self.metrics_file.sync()
+        if self.board is None:
+            self.board = self._open_board(None)
         self.board.flush()
 
     def close(self) -> None:
@@ -113,29 +113,48 @@ class Monitor:
         self.bar.close()
         for file in (self.board, self.metrics_file):
             with suppress(OSError):
-                file.close()
+                if file is not None:
+                    file.close()
         threading.excepthook = self.excepthook
 
     def _line(self, kind: str, step: int, metrics: dict[str, float]) -> None:
-        numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self.metrics_file.write(json.dumps({"kind": kind, "step": step, **numbers}) + "\n")
-        self.metrics_file.flush()
-
-
-def cut_back(path: Path, state: TrainingState) -> None:
-    """Drop the lines of metrics.jsonl that the state does not know of, and a last line that was not finished."""
-    newest = {"train": state.step, "validation": state.last_validation_step}
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
         try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if entry["step"] <= newest[entry["kind"]]:
-            kept.append(line + "\n")
-    replace_file(path, "".join(kept))
+            self.metrics_file.add(kind, step, metrics)
+        except OSError as error:
+            self._bear(error)
+
+    def _curves(self, kind: str, values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            self._draw(lambda board, name=name, value=value: board.add_scalar(f"{kind}/{name}", value, step))
+
+    def _draw(self, draw: Callable[["SummaryWriter"], None]) -> None:
+        """Something for TensorBoard, unless it has failed since the last checkpoint."""
+        if self.board is None:
+            return
+        try:
+            draw(self.board)
+        except OSError as error:
+            self._bear(error)
+            board, self.board = self.board, None  # what failed once raises the same error for ever
+            with suppress(OSError):
+                board.close()
+
+    def _bear(self, error: OSError) -> None:
+        """Stop or go on, as the config says of checkpoints."""
+        if self.config.training.on_save_error == "stop":
+            raise error
+        if not self.is_troubled:
+            self.is_troubled = True
+            self.say(
+                f"warning: {self.run.path} cannot be written: {error.strerror or error}. Training goes on; its metrics "
+                "wait for room, and TensorBoard misses some."
+            )
+
+    def _open_board(self, purge_step: int | None) -> "SummaryWriter":
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.is_troubled = False
+        return SummaryWriter(str(self.run.path), purge_step=purge_step)
 
 
 def _say_nothing_of_os_errors(failure: threading.ExceptHookArgs) -> None:

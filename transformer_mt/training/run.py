@@ -15,17 +15,14 @@ from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device, choose_precision
 from transformer_mt.machine.memory import keep_freed_memory
-from transformer_mt.training.checkpoints import load_checkpoint, recover
+from transformer_mt.training.changes import Changes, Splits, allowed_changes, record_changes, refuse_other_data
+from transformer_mt.training.checkpoints import load_checkpoint, recover, refuse_without_room, set_damaged_aside
 from transformer_mt.training.interrupt import stop_on_signals
+from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater
-
-# What a resumed run may change: how long, how often to look, what to keep, how to search.
-FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
-                  "training.checkpoint_every_steps", "training.keep_checkpoints", "training.device", "validation.",
-                  "decoding.", "data.root", "data.cache_dir", "data.test", "name")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,28 +35,35 @@ class Outcome:
     exit_status: int
 
 
-def start_or_resume(config: RunConfig, run: RunFolder, resume: bool) -> Outcome:
-    """Train the config in the folder `run`, going on from its newest checkpoint if `resume` and there is one.
+def start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool = False) -> Outcome:
+    """Train the config in the folder `run`, going on from its newest whole checkpoint if `resume` and there is one.
 
-    Raises UserError for a run that exists without `resume`, for a config that differs from the run's in what must not
-    change, and for whatever is wrong with the data.
+    Raises UserError for a run that exists without `resume`, or is being trained by another process; for a config that
+    differs from the run's in what must not change (with `change_lr` the learning rate may); for whatever is wrong with
+    the data.
     """
+    _refuse_unless_writable(run)
+    with sole_trainer(run):
+        return _start_or_resume(config, run, resume, change_lr)
+
+
+def _start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool) -> Outcome:
     if not resume and run.exists():
         raise UserError(
             f"{run.path} exists already. Go on with it by adding `--resume auto`, "
             f"or train beside it with another name, for example name={config.name}_2."
         )
-    _refuse_unless_writable(run)
     recover(run)
     if run.checkpoints.exists() and not run.config.exists():
         raise UserError(
             f"{run.config} is gone, though there are checkpoints beside it. Put it back (`tmt config show FILE` prints "
             "what it held), or train under another name."
         )
+    if resume:
+        print("".join(f"{line}\n" for line in set_damaged_aside(run)), end="")
     going_on = resume and bool(run.steps())
-    if going_on:
-        refuse_changes(load_config(str(run.config.resolve())).config, config)
-    return _train(config, run, going_on)
+    changes = allowed_changes(load_config(str(run.config.resolve())).config, config, change_lr) if going_on else {}
+    return _train(config, run, going_on, changes)
 
 
 def _refuse_unless_writable(run: RunFolder) -> None:
@@ -70,25 +74,7 @@ def _refuse_unless_writable(run: RunFolder) -> None:
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 
-def refuse_changes(before: RunConfig, now: RunConfig) -> None:
-    """UserError naming every setting that differs and must not."""
-    old, new = _flat(before.model_dump()), _flat(now.model_dump())
-    # The end of the training is free to change, unless the learning rate is worked out from it.
-    bound = ("training.max_steps",) if now.training.schedule == "cosine" else ()
-    changed = [
-        f"{key}: was {old.get(key)!r}, is {new.get(key)!r}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and (key in bound or not key.startswith(FREE_TO_CHANGE))
-    ]
-    if changed:
-        raise UserError(
-            "The run was begun with another config, and going on would not be the same training:\n  "
-            + "\n  ".join(changed)
-            + "\nRestore these values, or train from the start under another name (name=NEW)."
-        )
-
-
-def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
+def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) -> Outcome:
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         return Outcome(run, state.step, reason, 0)
@@ -101,7 +87,9 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool) -> Outcome:
             updater.scaler.load_state_dict(state.loss_scale)
         print(f"going on from step {state.step:,}")
     _compare_with_now(state, updater, data)
+    refuse_without_room(run, updater.model, config.training.keep_checkpoints)
     _write_beginnings(config, run, None if going_on else data)
+    record_changes(changes, run, state.step)
     monitor = Monitor(run, config, state)
     try:
         # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
@@ -140,7 +128,10 @@ def _make_updater(config: RunConfig, data: PreparedData, precision_before: str |
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData) -> None:
     """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
-    fingerprint = f"{data.train.corpus.fingerprint} {data.validation.corpus.fingerprint}"
+    splits: Splits = {
+        split.name: {"fingerprint": split.corpus.fingerprint, "num_pairs": split.corpus.num_read}
+        for split in (data.train, data.validation)
+    }
     now = {
         "device": str(updater.device),
         "precision": updater.precision,
@@ -148,17 +139,13 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData
         "torch_version": str(torch.__version__),
     }
     if state.step > 0:
-        if state.data_fingerprint != fingerprint:
-            raise UserError(
-                "The training or validation data changed since this run was begun, and going on would not be the same "
-                "training. Restore the files, or train from the start under another name (name=NEW)."
-            )
+        refuse_other_data(state.data, splits)
         for name, value in now.items():
             if getattr(state, name) != value:
                 print(
                     f"note: {name} was {getattr(state, name)} and is {value}: the numbers may differ in the last digits"
                 )
-    state.data_fingerprint = fingerprint
+    state.data = splits
     for name, value in now.items():
         setattr(state, name, value)
 
@@ -177,10 +164,3 @@ def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData | No
         raise UserError(
             f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
         ) from error
-
-
-def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in mapping.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

@@ -29,7 +29,7 @@ class TrainingState:
     device: str = ""
     num_threads: int = 0
     torch_version: str = ""
-    data_fingerprint: str = ""
+    data: dict[str, dict[str, str | int]] = field(default_factory=dict)  # a split's fingerprint and number of pairs
     loss_scale: dict[str, float] | None = None
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
 

@@ -1,0 +1,355 @@
+"""What a run folder survives: damage, a full disk, another process, other settings."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from toy import toy_config, toy_mapping, write_toy_corpus
+
+from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+from transformer_mt.training import checkpoints, loop
+from transformer_mt.training.checkpoints import SaveError, set_damaged_aside
+from transformer_mt.training.lock import sole_trainer
+from transformer_mt.training.metrics_file import MetricsFile
+from transformer_mt.training.run import Outcome, start_or_resume
+from transformer_mt.training.state import TrainingState
+
+TRAINING = {"max_steps": 12, "checkpoint_every_steps": 3, "keep_checkpoints": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_toy_corpus(tmp_path_factory.mktemp("saving"))
+
+
+@pytest.fixture(scope="module")
+def straight(data: Path, tmp_path_factory) -> RunFolder:
+    """A run that nothing happened to."""
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "straight")
+    assert train(data, run).exit_status == 0
+    return run
+
+
+@pytest.fixture
+def run(straight: RunFolder, tmp_path: Path) -> RunFolder:
+    """The same run in a folder of the test's own."""
+    shutil.copytree(straight.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
+
+
+def config_of(data: Path, **training: object) -> RunConfig:
+    return toy_config(data, training={**TRAINING, **training}, model={"dropout": 0.2})
+
+
+def train(data: Path, run: RunFolder, resume: bool = False, change_lr: bool = False, **training: object) -> Outcome:
+    return start_or_resume(config_of(data, **training), run, resume, change_lr)
+
+
+def weights(run: RunFolder, step: int = 12) -> bytes:
+    return (run.step(step) / "model.safetensors").read_bytes()
+
+
+def metrics(run: RunFolder) -> list[dict]:
+    lines = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
+    return [{k: v for k, v in line.items() if k not in ("tokens_per_second", "elapsed_seconds")} for line in lines]
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"])
+def test_a_damaged_checkpoint_costs_its_steps_and_no_more(
+    data: Path, straight: RunFolder, run: RunFolder, damage, name: str, capsys
+) -> None:
+    damage(run.step(12) / name)
+    damage(run.step(9) / "model.safetensors")
+    assert train(data, run, resume=True).exit_status == 0
+    said = capsys.readouterr().out
+    assert str(run.step(12)) in said
+    assert str(run.step(9) / "model.safetensors") in said
+    assert f"going on from the newest whole checkpoint, {run.step(7)}: 5 steps are computed again" in said
+    assert (run.checkpoints / "damaged_step_12").is_dir()
+    assert (run.checkpoints / "damaged_step_9").is_dir()
+    assert weights(run) == weights(straight)
+    assert metrics(run) == metrics(straight)
+    assert run.steps() == straight.steps()
+
+
+def test_where_no_checkpoint_is_whole_nothing_is_touched(data: Path, run: RunFolder) -> None:
+    steps = run.steps()
+    for step in steps:
+        cut_short(run.step(step) / "optimizer.safetensors")
+    before = sorted(path.name for path in run.checkpoints.iterdir())
+    with pytest.raises(UserError, match=f"None of the {len(steps)} checkpoints of .* is whole.* another name"):
+        train(data, run, resume=True)
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == before
+
+
+def test_whole_checkpoints_stay_where_they_are(run: RunFolder) -> None:
+    steps = run.steps()
+    assert set_damaged_aside(run) == []
+    assert run.steps() == steps
+
+
+def test_a_second_trainer_is_refused(data: Path, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    told = rf"{run.path} is being trained by process {os.getpid()} on "
+    with sole_trainer(run):
+        with pytest.raises(UserError, match=told):
+            train(data, run)
+        with pytest.raises(UserError, match=told):
+            train(data, run, resume=True)
+    assert train(data, run, max_steps=1).exit_status == 0
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    code = (
+        "import sys, time; from pathlib import Path; from transformer_mt.config.run_folder import RunFolder\n"
+        "from transformer_mt.training.lock import sole_trainer\n"
+        "with sole_trainer(RunFolder(Path(sys.argv[1]))): print('inside', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "inside\n"
+    with pytest.raises(UserError, match=f"process {process.pid} on"), sole_trainer(run):
+        pass
+    process.kill()
+    process.communicate()
+    with sole_trainer(run):
+        pass
+
+
+def test_room_is_looked_at_before_the_first_step(data: Path, tmp_path: Path, monkeypatch) -> None:
+    run = RunFolder(tmp_path / "run")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 * 2**18))
+    with pytest.raises(UserError, match=r"hold up to 5 checkpoints of 0 MB, and where .* lies 1 MB are free"):
+        train(data, run)
+    assert not run.exists()
+    assert train(data, run, keep_checkpoints=1).exit_status == 0
+
+
+def test_what_a_checkpoint_weighs_is_known(data: Path, straight: RunFolder) -> None:
+    from transformer_mt.decoding.checkpoint import load_run
+
+    real = sum(path.stat().st_size for path in straight.step(12).iterdir())
+    expected = checkpoints.checkpoint_bytes(load_run(straight, "last")[1])
+    assert real <= expected <= real + 2**18
+
+
+def test_without_room_a_save_is_not_begun(data: Path, straight: RunFolder, tmp_path: Path, monkeypatch) -> None:
+    run = RunFolder(tmp_path / "run")
+    free = iter([10**9, 10**9, 0])  # at the start, at step 3, at step 6
+    monkeypatch.setattr(checkpoints, "free_bytes", lambda path: next(free))
+    with pytest.raises(SaveError, match=r"no room for the checkpoint .*step_6: it needs 0 MB, and 0 MB are free\. The"):
+        train(data, run)
+    assert run.steps() == [3]
+    monkeypatch.undo()
+    assert train(data, run, resume=True).exit_status == 0
+    assert weights(run) == weights(straight)
+
+
+def test_a_training_goes_on_without_a_checkpoint_where_asked(
+    data: Path, straight: RunFolder, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    run = RunFolder(tmp_path / "run")
+
+    def save(run, model, optimizer, state, keep) -> Path:
+        if state.step in (6, 7):
+            raise SaveError("The disk is full.")
+        return checkpoints.save_checkpoint(run, model, optimizer, state, keep)
+
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    assert train(data, run, on_save_error="continue").exit_status == 0
+    said = capsys.readouterr().out
+    assert said.count("warning: The disk is full. Training goes on, as training.on_save_error says.") == 2
+    assert weights(run) == weights(straight)
+    assert metrics(run) == metrics(straight)
+    assert run.steps() == [3, 9, 12], "step 7 was the best of its validation, and could not be saved"
+    assert json.loads((run.step(9) / "state.json").read_text())["best_step"] is None
+
+
+def test_the_last_checkpoint_is_always_needed(data: Path, tmp_path: Path, monkeypatch) -> None:
+    def save(*_: object) -> None:
+        raise SaveError("The disk is full.")
+
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    with pytest.raises(SaveError):
+        train(data, RunFolder(tmp_path / "run"), on_save_error="continue")
+
+
+class FullFile:
+    """A file on a disk that takes half of what is written and then no more, until there is room."""
+
+    def __init__(self, path: Path) -> None:
+        self.real = path.open("ab", buffering=0)
+        self.has_room = False
+        self.num_calls = 0
+
+    def write(self, content: bytes) -> int:
+        self.num_calls += 1
+        if self.has_room:
+            return self.real.write(content)
+        if self.num_calls % 2:
+            return self.real.write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fileno(self) -> int:
+        return self.real.fileno()
+
+
+def test_metrics_wait_for_room_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    file = MetricsFile(path, TrainingState())
+    file.add("train", 1, {"nll": 1.0})
+    before = path.read_bytes()
+    full = FullFile(path)
+    file.file = full  # type: ignore[assignment]  # stands in for a raw file
+    for step in (2, 3):
+        with pytest.raises(OSError, match="No space left"):
+            file.add("train", step, {"nll": 1.0})
+        assert path.read_bytes() == before, "no half line"
+    with pytest.raises(OSError, match="No space left"):
+        file.sync()
+    full.has_room = True
+    file.add("train", 4, {"nll": float("nan")})
+    assert [json.loads(line)["step"] for line in path.read_text().split("\n")[:-1]] == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 600 kB, where one can be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(place)], capture_output=True)
+    if made.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(path: Path) -> None:
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1000))
+
+
+def test_a_disk_that_is_full_for_a_while(
+    data: Path, straight: RunFolder, small_disk: Path, monkeypatch, capsys
+) -> None:
+    """Checkpoints of steps 6 to 9 meet ENOSPC, and so do metrics and curves; then there is room again."""
+    run, filler = RunFolder(small_disk / "run"), small_disk / "filler"
+
+    def save(run, model, optimizer, state, keep) -> Path:
+        saved = checkpoints.save_checkpoint(run, model, optimizer, state, keep)
+        if state.step == 3:
+            fill(filler)
+        return saved
+
+    update = loop.Updater.update
+
+    def updated(self, split, micro_batches, step, place):
+        if step == 11:
+            filler.unlink()
+        return update(self, split, micro_batches, step, place)
+
+    monkeypatch.setattr(checkpoints, "checkpoint_bytes", lambda model: 0)  # let it try
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    monkeypatch.setattr(loop.Updater, "update", updated)
+    assert train(data, run, on_save_error="continue", keep_checkpoints=1, log_every_steps=1).exit_status == 0
+    said = capsys.readouterr().out
+    assert said.count("its metrics wait for room") == 1
+    assert said.count("Training goes on, as training.on_save_error says.") == 3  # steps 6, 7 (a validation) and 9
+    assert run.steps() == [12]
+    assert weights(run) == weights(straight)
+    assert [line["step"] for line in metrics(run) if line["kind"] == "train"] == list(range(1, 13))
+    assert not list(run.checkpoints.glob(".*")), "no rubbish stays"
+
+
+def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: RunFolder, capsys) -> None:
+    with pytest.raises(UserError, match=r"training\.factor: was 1\.0, is 0\.5\n.*--change-lr lets") as refused:
+        train(data, run, resume=True, factor=0.5, max_steps=15)
+    assert "max_steps" not in str(refused.value), "what may change is no reason"
+    assert not run.changes.exists()
+    assert train(data, run, resume=True, change_lr=True, factor=0.5, max_steps=15).exit_status == 0
+    assert "changed: training.factor was 1.0, is 0.5" in capsys.readouterr().out
+    recorded = [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]]
+    assert recorded == [
+        {"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}},
+    ]
+    assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"
+    rates = {line["step"]: line["lr"] for line in metrics(run) if line["kind"] == "train"}
+    assert rates[15] == pytest.approx(0.5 * 16**-0.5 * 15**-0.5)
+    with pytest.raises(UserError, match=r"model\.d_ff: was 32, is 64"):
+        start_or_resume(
+            parse_run_config(toy_mapping(data, training=TRAINING, model={"dropout": 0.2, "d_ff": 64}), "toy"),
+            run, True, True,
+        )  # fmt: skip
+
+
+def test_changed_data_is_named_with_its_counts(data: Path, run: RunFolder, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    for name, line in (("train.en", "one two.\n"), ("train.es", "dos uno.\n")):
+        with (tmp_path / "data" / name).open("a") as file:
+            file.write(line)
+    with pytest.raises(UserError, match=r"train: was 120 pairs \(fingerprint \w+\), is 121 \(\w+\)\n") as refused:
+        train(tmp_path / "data", run, resume=True, max_steps=15)
+    assert "validation" not in str(refused.value)
+
+
+def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, straight: RunFolder, tmp_path: Path) -> None:
+    """The first one waits for the step, which here never ends; the second does not."""
+    run = RunFolder(tmp_path / "run")
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from test_saving import train; from transformer_mt.config.run_folder import RunFolder\n"
+        "from transformer_mt.training import loop\n"
+        "update = loop.Updater.update\n"
+        "def slow(self, split, micro_batches, step, place):\n"
+        "    while step == 5: time.sleep(0.01)\n"
+        "    return update(self, split, micro_batches, step, place)\n"
+        "loop.Updater.update = slow\n"
+        "train(Path(sys.argv[2]), RunFolder(Path(sys.argv[3])))\n"
+    )
+    tests = Path(__file__).parent
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tests), str(data), str(run.path)], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{tests.parent}{os.pathsep}{tests.parent.parent}"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    while not run.steps():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.5)  # into step 5
+    process.send_signal(signal.SIGINT)
+    while "Finishing the step" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert run.steps() == [3]
+    assert train(data, run, resume=True).exit_status == 0
+    assert weights(run) == weights(straight)
+    assert metrics(run) == metrics(straight)

@@ -1,0 +1,73 @@
+"""What may differ between the starts of one run, and what must not."""
+
+import json
+
+from transformer_mt.config.files import replace_file
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+
+# How long, how often to look, what to keep, how to search.
+FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
+                  "training.checkpoint_every_steps", "training.keep_checkpoints", "training.on_save_error",
+                  "training.device", "validation.", "decoding.", "data.root", "data.cache_dir", "data.test",
+                  "name")  # fmt: skip
+# With a flag: the learning rate.
+RATE = ("training.schedule", "training.lr", "training.factor", "training.warmup_steps")
+
+Changes = dict[str, tuple[object, object]]  # what a setting was, and is
+Splits = dict[str, dict[str, str | int]]  # fingerprint and number of pairs, by the split's name
+
+
+def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
+    """The settings that differ; UserError naming every one that must not."""
+    old, new = _flat(before.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    changes = {
+        key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)
+    }
+    # The end of the training is free to change, unless the learning rate is worked out from it.
+    rate = RATE + ("training.max_steps",) * ("cosine" in (before.training.schedule, now.training.schedule))
+    refused = [key for key in changes if key in rate or not key.startswith(FREE_TO_CHANGE)]
+    if change_lr:
+        refused = [key for key in refused if key not in rate]
+    if refused:
+        lines = "\n  ".join(f"{key}: was {changes[key][0]!r}, is {changes[key][1]!r}" for key in refused)
+        by_flag = " --change-lr lets the learning rate change." if set(refused) & set(rate) else ""
+        raise UserError(
+            f"The run was begun with another config, and going on would not be the same training:\n  {lines}\n"
+            f"Restore these values, or train from the start under another name (name=NEW).{by_flag}"
+        )
+    return changes
+
+
+def refuse_other_data(before: Splits, now: Splits) -> None:
+    """UserError naming the splits that are not those of the run so far."""
+    changed = [
+        f"{name}: was {before[name]['num_pairs']:,} pairs (fingerprint {before[name]['fingerprint']}), is "
+        f"{split['num_pairs']:,} ({split['fingerprint']})"
+        for name, split in now.items()
+        if before[name] != split
+    ]
+    if changed:
+        lines = "\n  ".join(changed)
+        raise UserError(
+            f"The data changed since this run was begun, and going on would not be the same training:\n  {lines}\n"
+            "Restore the files, or train from the start under another name (name=NEW)."
+        )
+
+
+def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
+    """Keep, a line a start, what was changed from which step on; say it."""
+    if not changes:
+        return
+    for key, (before, now) in changes.items():
+        print(f"changed: {key} was {before!r}, is {now!r}")
+    earlier = run.changes.read_text(encoding="utf-8") if run.changes.exists() else ""
+    replace_file(run.changes, f"{earlier}{json.dumps({'step': step, 'changes': changes})}\n")
+
+
+def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,46 @@
+"""One process to a run folder."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from filelock import FileLock, Timeout
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.errors import UserError
+
+
+@contextmanager
+def sole_trainer(run: RunFolder) -> Iterator[None]:
+    """While inside, no other process gets in here with the same folder, which is made if need be.
+
+    The lock is the system's and goes with the process, however that ends; the file stays and means nothing. Raises
+    UserError where another process has it.
+    """
+    lock = FileLock(run.lock)
+    try:
+        run.path.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise UserError(
+            f"{run.path} is being trained by {_holder(run)}. Wait for it or stop it, or train under another name "
+            "(name=NEW)."
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
+        ) from error
+    try:
+        with suppress(OSError):  # on a full disk nobody learns who we are, and that is all
+            run.lock.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(run: RunFolder) -> str:
+    try:
+        return run.lock.read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"

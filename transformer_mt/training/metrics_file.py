@@ -1,0 +1,60 @@
+"""metrics.jsonl: a JSON object a line, each step once, whole lines only."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from transformer_mt.config.files import replace_file
+from transformer_mt.training.state import TrainingState
+
+
+class MetricsFile:
+    """Opened at the state that the training starts or goes on from; what earlier starts wrote after it is cut off."""
+
+    def __init__(self, path: Path, state: TrainingState) -> None:
+        cut_back(path, state)
+        self.file = path.open("ab", buffering=0)
+        self.size = self.file.seek(0, os.SEEK_END)
+        self.waiting = b""
+
+    def add(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+        """A line. Raises OSError where the disk takes no more; the line then waits for the next."""
+        numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self.waiting += (json.dumps({"kind": kind, "step": step, **numbers}) + "\n").encode()
+        self._write()
+
+    def sync(self) -> None:
+        """Put every line on the disk. Raises OSError where that cannot be."""
+        self._write()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        """Lines that still wait are lost; no checkpoint relies on them."""
+        self.file.close()
+
+    def _write(self) -> None:
+        written = 0
+        try:
+            while written < len(self.waiting):
+                written += self.file.write(self.waiting[written:])
+        except OSError:
+            os.truncate(self.file.fileno(), self.size)  # no half line
+            raise
+        self.size, self.waiting = self.size + written, b""
+
+
+def cut_back(path: Path, state: TrainingState) -> None:
+    """Drop the lines of metrics.jsonl that the state does not know of, and a last line that was not finished."""
+    newest = {"train": state.step, "validation": state.last_validation_step}
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry["step"] <= newest[entry["kind"]]:
+            kept.append(line + "\n")
+    replace_file(path, "".join(kept))
