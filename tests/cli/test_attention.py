@@ -58,6 +58,17 @@ def test_bytes_and_markup_on_the_command_line(trained: Path, tmp_path: Path) -> 
     assert page_data(tmp_path)["attentions"][0]["keys"][0] == "one"
 
 
+def test_no_control_character_reaches_the_terminal(tmt, tmp_path: Path) -> None:
+    """The subword kind hands back the very bytes of a target; `tmt attention` shows them to a person."""
+    options = ("name=bytes", "tokenizer.kind=bpe", "tokenizer.vocab_size=400", "training.max_steps=101")
+    assert tmt("train", "--config", "toy.yaml", *options, "--runs", str(tmp_path)).returncode == 0
+    arguments = ("one \x1b[31m", "--target", "uno \x1b[31m\x07\x9b dos", "--run", str(tmp_path / "bytes"))
+    result = tmt("attention", *arguments, "--output", str(tmp_path / "out"))
+    assert result.returncode == 0
+    assert result.stdout.startswith("target: uno \ufffd[31m\ufffd\ufffd dos\n")
+    assert not set("\x1b\x07\x9b") & set(result.stdout + result.stderr)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -191,6 +191,17 @@ def test_pointing_at_a_word_shows_what_it_looks_at(tmp_path: Path) -> None:
     assert says.startswith(f"{queries[2]} looks at {keys[most]} {cross.weights[1, 2, 2, most]:.2f}")
 
 
+def test_a_word_does_not_look_at_what_is_hidden_from_it(tmp_path: Path) -> None:
+    attentions, _ = attend("one two three", "uno dos tres")
+    (tmp_path / "page.html").write_text(attention_page(attentions, "a model"), encoding="utf-8")
+    script = """
+        byId("attention").value = 1; choose();
+        look(0);
+        return byId("says").textContent;
+    """
+    assert in_browser(tmp_path / "page.html", script) == "<s> looks at <s> 1.00"
+
+
 def test_every_attention_layer_and_head_can_be_chosen(tmp_path: Path) -> None:
     attentions, _ = attend("one two three", "uno dos")
     (tmp_path / "page.html").write_text(attention_page(attentions, "a model"), encoding="utf-8")

@@ -117,6 +117,10 @@ def test_arabic_letters_join() -> None:
         ("猫", "Chinese, Japanese and Korean: Noto Sans CJK (Debian: fonts-noto-cjk)"),
         ("ね", "Chinese, Japanese and Korean: Noto Sans CJK (Debian: fonts-noto-cjk)"),
         ("한", "Chinese, Japanese and Korean: Noto Sans CJK (Debian: fonts-noto-cjk)"),
+        ("\u300c", "Chinese, Japanese and Korean: Noto Sans CJK (Debian: fonts-noto-cjk)"),
+        ("\u061f", "U+061F ARABIC QUESTION MARK: Noto's fonts"),
+        ("\U0001f1e9", "U+1F1E9 REGIONAL INDICATOR SYMBOL LETTER D: Noto's fonts"),
+        ("\U0001f6ab", "U+1F6AB NO ENTRY SIGN: Noto's fonts"),
         ("\U0001f996", "U+1F996 T-REX: Noto's fonts"),
     ],
 )

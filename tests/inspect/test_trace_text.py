@@ -1,8 +1,10 @@
 """The page of a trace: nothing wider than the terminal, and what it says is what the trace holds."""
 
 import re
+from dataclasses import replace
 
 import pytest
+import torch
 from translators import MODELS_BY_NAME, SMALL, make_translator
 
 from transformer_mt.errors import UserError
@@ -45,6 +47,27 @@ def test_numbers_on_the_page_are_those_of_the_trace() -> None:
     assert attention.weights is not None
     for row, expected in zip(heads, attention.weights[:, 2].tolist(), strict=True):
         assert [float(word) for word in row[2:]] == pytest.approx(expected, abs=6e-3)
+
+
+@pytest.mark.parametrize("size", [99.9996, 123.456, 4567.8, 123456.7, 9.99e9])
+def test_numbers_stand_apart_however_large(size: float) -> None:
+    found = trace(make_translator(SMALL), SENTENCE)
+    large = torch.tensor([size, -size, -size]).expand(5, 3)
+    stack = replace(found.stacks[0], sum=large)
+    lines = list(trace_lines(replace(found, stacks=[stack, *found.stacks[1:]]), View()))
+    line = next(line for line in lines if line.startswith("  = sum")).removeprefix("  = sum")
+    assert [float(word) for word in line.split()[:3]] == pytest.approx([size, -size, -size], rel=0.05)
+    assert max(map(width_of, lines)) <= 100
+
+
+@pytest.mark.parametrize(("norm", "name", "other"), [("rmsnorm", "RMS", "layer"), ("layernorm", "layer", "RMS")])
+def test_a_norm_is_called_by_its_name(norm: str, name: str, other: str) -> None:
+    for position, shown in (("pre", ("before", "final")), ("post", ("after",))):
+        found = trace(make_translator({**SMALL, "norm": norm, "norm_position": position}), SENTENCE)
+        page = "\n".join(trace_lines(found, View()))
+        for label in shown:
+            assert (f"  {name} norm {label}" if label != "final" else f"final {name} norm  ") in page
+        assert f"{other} norm" not in page
 
 
 def test_one_layer_and_one_head() -> None:
@@ -111,6 +134,7 @@ def test_text_is_cut_and_padded_by_cells() -> None:
     assert width_of("e\u0301") == 1
     assert fit("\x1b[31m", 5) == "\ufffd[31m"
     assert printable("a\tb") == "a\ufffdb"
+    assert printable("a\u202eb\u2066c\u200dd") == "a\ufffdb\ufffdc\u200dd", "one that turns the line around"
     assert [list(block) for block in column_blocks(5, 4, 12)] == [[0, 1], [2, 3], [4]]
     assert list(wrapped("one two three", 7)) == ["one two", "three"]
     assert list(wrapped("東" * 5, 4)) == ["東東", "東東", "東"]

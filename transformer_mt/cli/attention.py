@@ -29,6 +29,7 @@ def attention(
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
     from transformer_mt.inspect.pictures import num_files, write_pictures
+    from transformer_mt.inspect.text_table import printable
 
     folder = open_run(run) if run is not None else newest_run(runs)
     if run is None:
@@ -42,6 +43,6 @@ def attention(
     files = write_pictures(output, attentions, f"{folder.path}, checkpoint {taken}")
     page, first, *_ = list(tqdm(files, desc="Drawing", total=num_files(attentions), unit=" files", disable=None))
     utf8_output()
-    print(f"target: {translator.tgt_tokenizer.decode(tgt)}")
+    print(f"target: {printable(translator.tgt_tokenizer.decode(tgt))}")
     print(f"{page}: open it in a browser, choose layer and head, point at a word")
     print(f"{first} and so on: {num_files(attentions) - 1} pictures, one for each attention and layer")

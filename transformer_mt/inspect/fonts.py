@@ -9,8 +9,10 @@ from pathlib import Path
 
 LOGGER = logging.getLogger(__name__)
 OWN_FONT = "DejaVu Sans"  # comes with matplotlib: Latin, Greek, Cyrillic and more
+CJK_PUNCTUATION = range(0x3000, 0x3040)
 CJK_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
-# The unicode name of a character begins with its script: ARABIC LETTER ALEF, OLD PERSIAN SIGN A, THAI CHARACTER KO KAI.
+# The unicode name of a letter, a mark or a digit begins with its script: ARABIC LETTER ALEF, OLD PERSIAN SIGN A, THAI
+# CHARACTER KO KAI. That of a symbol need not: NO ENTRY SIGN, REGIONAL INDICATOR SYMBOL LETTER D.
 SCRIPT = re.compile(
     r"(.+?) (?:SMALL |CAPITAL |SUBJOINED |INDEPENDENT |DEPENDENT )*"
     r"(?:LETTER|SYLLABLE|CHARACTER|VOWEL|CONSONANT|SIGN|DIGIT|NUMBER|MARK|FATHA|KASRA|DAMMA|SHADDA|SUKUN)\b"
@@ -30,9 +32,9 @@ def fonts_for(words: Iterable[str]) -> list[str]:
 def noto_advice(character: str) -> str:
     """What to install so that this character and its script can be drawn."""
     name = unicodedata.name(character, "")
-    if name.startswith(CJK_NAMES):
+    if name.startswith(CJK_NAMES) or ord(character) in CJK_PUNCTUATION:
         return "Chinese, Japanese and Korean: Noto Sans CJK (Debian: fonts-noto-cjk)"
-    if found := SCRIPT.match(name):
+    if unicodedata.category(character).startswith(("L", "M", "N")) and (found := SCRIPT.match(name)):
         script = found[1].title()
         return f"{script}: Noto Sans {script} (Debian: fonts-noto-core)"
     return f"U+{ord(character):04X} {name or 'unnamed'}: Noto's fonts (Debian: fonts-noto-core or fonts-symbola)"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 ELLIPSIS = "…"
 GAP = 2  # spaces between columns
+TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of what follows
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ def width_of(text: str) -> int:
 
 
 def printable(text: str) -> str:
-    """Without control characters, which a terminal would obey."""
-    return "".join("\ufffd" if unicodedata.category(c) == "Cc" else c for c in text)
+    """Without control characters, those of direction included, which a terminal would obey."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" or c in TURNING else c for c in text)
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:

@@ -103,13 +103,14 @@ class StepTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """All of it. `logits` (tgt_len, vocab_size) are those of the whole pass; `positions` is the config's kind;
-    `parameters`, `shared_parameters` and `flops` go by part, `residuals` by stack and layer.
+    """All of it. `logits` (tgt_len, vocab_size) are those of the whole pass; `positions` and `norm` are the config's
+    kinds; `parameters`, `shared_parameters` and `flops` go by part, `residuals` by stack and layer.
     """
 
     sentence: str
     translation: str
     positions: str
+    norm: str
     src_tokens: list[str]
     stacks: list[StackTrace]
     logits: Tensor
@@ -141,6 +142,7 @@ def trace(translator: Translator, sentence: str) -> Trace:
         sentence=sentence,
         translation=translator.tgt_tokenizer.decode(found),
         positions=model.config.positions,
+        norm=model.config.norm,
         src_tokens=translator.src_tokenizer.tokens(src[0].tolist()),
         stacks=stacks,
         logits=logits,

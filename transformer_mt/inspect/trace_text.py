@@ -18,6 +18,7 @@ UNADDED = {
     "relative_bias": "relative_bias: nothing is added to the embedding; self-attention adds the distance to its scores",
     "none": "none: the model is not told where a token stands",
 }
+NORMS = {"layernorm": "layer norm", "rmsnorm": "RMS norm"}
 SUBLAYERS = {"self_attn": "self-attention", "cross_attn": "cross-attention", "feed_forward": "feed-forward"}
 
 
@@ -70,6 +71,7 @@ class _Page:
         self.trace = trace
         self.view = view
         self.paint = Paint(view.colour)
+        self.norm = NORMS[trace.norm]
         self.num_values = (view.width - LABEL - CELL - GAP) // CELL
 
     def opening(self) -> Iterator[str]:
@@ -120,11 +122,11 @@ class _Page:
         yield self.paint.heading(SUBLAYERS[sublayer.name]) + self.paint.dim(f"  {shapes}")
         total = self._values("  = sum", sublayer.sum[token])
         if sublayer.norm_position == "pre":
-            yield self._values("  layer norm before", sublayer.normed[token])
+            yield self._values(f"  {self.norm} before", sublayer.normed[token])
         yield self._values("  + what it adds", sublayer.added[token])
         yield total
         if sublayer.norm_position == "post":
-            yield self._values("  layer norm after", sublayer.normed[token])
+            yield self._values(f"  {self.norm} after", sublayer.normed[token])
         if sublayer.experts is not None:
             chosen, shares = sublayer.experts.chosen[token].tolist(), sublayer.experts.weights[token].tolist()
             given = ", ".join(f"{expert} ({share:.2f})" for expert, share in zip(chosen, shares, strict=True))
@@ -158,7 +160,7 @@ class _Page:
         if stack.name == "encoder":
             yield from self._heading("memory: what the decoder sees of the source", _shape(stack.output))
             norm = (
-                "after the encoder's final layer norm"
+                f"after the encoder's final {self.norm}"
                 if stack.final_norm
                 else "the last layer's output, no further norm"
             )
@@ -169,7 +171,7 @@ class _Page:
         token = self._token(stack)
         yield from self._heading("what comes out", _shape(stack.output))
         yield self._values_head(f"token {token} {stack.tokens[token]}")
-        yield self._values("final layer norm" if stack.final_norm else "last layer's output", stack.output[token])
+        yield self._values(f"final {self.norm}" if stack.final_norm else "last layer's output", stack.output[token])
         yield self.paint.dim(f"logits of the target positions: {_shape(self.trace.logits)}")
 
     def steps(self) -> Iterator[str]:
@@ -258,8 +260,9 @@ class _Page:
 
 
 def _number(value: float) -> str:
-    """In CELL cells."""
-    return f"{value:{CELL}.3f}" if abs(value) < 1000 else f"{value:{CELL}.1e}"
+    """In CELL cells, the first of them blank: with as many digits as there is room for."""
+    short = f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
+    return next(text for text in (f"{value:.3f}", f"{value:.1f}", short) if len(text) < CELL).rjust(CELL)
 
 
 def _shape(tensor: Tensor) -> str:
