@@ -223,6 +223,7 @@ def test_every_pattern_of_the_schema_has_words():
         ("", ["base"], []),
         ("base", [], []),
         ("x" * 100_000, ["base"], []),
+        ("gpt2", ["gpt2-small", "bart-base"], ["gpt2-small"]),
         ("layers", ["num_encoder_layers", "num_decoder_layers", "d_ff"], ["num_encoder_layers", "num_decoder_layers"]),
     ],
 )

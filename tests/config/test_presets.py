@@ -86,3 +86,20 @@ def test_a_name_that_is_none_is_refused_with_the_choices(folder: Path) -> None:
 def test_what_it_asks_for_may_not_be_taken_back(folder: Path) -> None:
     with pytest.raises(UserError, match=r"set tokenizer\.joint: true"):
         load_config("below.yaml", ["model.preset=llama", "tokenizer.joint=false"])
+
+
+def test_a_section_set_as_a_whole_beside_it_keeps_what_the_preset_asks_for(folder: Path) -> None:
+    config = load_config("below.yaml", ["model.preset=llama", "tokenizer={kind: unigram}"]).config
+    assert (config.tokenizer.kind, config.tokenizer.joint) == ("unigram", True)
+
+
+def test_blanks_in_the_override_make_no_difference(folder: Path) -> None:
+    assert load_config("below.yaml", ["model . preset=llama"]).config.model.architecture == "decoder_only"
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "null", "[bpe]"])
+def test_it_hides_no_mistake_in_the_section_tokenizer(folder: Path, tokenizer: str) -> None:
+    below = (folder / "below.yaml").read_text()
+    (folder / "below.yaml").write_text(below.replace("{kind: bpe, joint: false}", tokenizer))
+    with pytest.raises(UserError, match=r"tokenizer: .* a map of keys is needed"):
+        load_config("below.yaml", ["model.preset=llama"])

@@ -24,6 +24,7 @@ MODELS_BY_NAME: dict[str, dict[str, Any]] = {
         for norm_position in ("pre", "post")
         for stream in ({}, ONE_STREAM)
     },
+    "experts alone": {**SMALL, "num_experts": 4},
     "experts after": {**SMALL, "norm_position": "post", "num_experts": 4, "experts_per_token": 3},
     "short window, one stream": {**SMALL, **ONE_STREAM, "attention_window": 3, "num_kv_heads": 1},
 }  # fmt: skip

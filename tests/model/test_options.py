@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
@@ -93,6 +94,19 @@ def test_a_mixture_is_what_each_token_gets_from_its_experts() -> None:
             total = sum(math.exp(scores[e]) for e in best)
             expected = sum(math.exp(scores[e]) / total * layer.experts[e](token) for e in best)
             torch.testing.assert_close(result[row, column], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_single_expert_is_weighted_by_its_share_among_all() -> None:
+    """Fedus et al. 2021, equation 2. By its share in itself, 1, it would leave the router without a gradient."""
+    layer = make_experts(experts_per_token=1)
+    token = torch.randn(16)
+    scores = [(token @ weight).item() for weight in layer.router.weight]
+    best = max(range(4), key=lambda e: scores[e])
+    share = math.exp(scores[best]) / sum(math.exp(score) for score in scores)
+    result = layer(token[None])
+    torch.testing.assert_close(result[0], share * layer.experts[best](token), atol=1e-5, rtol=1e-5)
+    (gradient,) = torch.autograd.grad(result.square().sum(), [layer.router.weight])
+    assert gradient.any()
 
 
 def test_equal_experts_are_one_dense_layer() -> None:
@@ -203,6 +217,28 @@ def test_the_relative_bias_is_added_to_the_scores_of_its_head_and_distance() -> 
     for head, query, key in ((0, 4, 1), (3, 2, 2), (1, 3, 0)):
         assert added[0, head, query, key] == bias.embedding.weight[query - key, head]
     assert added[0, :, 1, 2].tolist() == [-math.inf] * 4
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_relative_bias_lies_as_gpus_take_it(causal: bool, masked: bool) -> None:
+    """CUDA's kernel refuses a bias whose keys are not side by side; MPS has no float64."""
+
+    class Dtypes(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            assert not (isinstance(result, Tensor) and result.dtype == torch.float64), func
+            return result
+
+    bias = RelativeBias(make_config(), 400, causal)
+    at = torch.arange(300)[None]
+    with Dtypes():
+        added = bias.bias(causal_mask(300) if masked else None, at, at)
+        assert added is not None
+    assert added.stride(-1) == 1
+    seen = added.masked_fill(~causal_mask(300), 0.0)
+    expected = bias.embedding(relative_buckets(at[0] - at[0][:, None], causal)).permute(2, 0, 1)[None]
+    assert torch.equal(seen, expected.masked_fill(~causal_mask(300), 0.0))
 
 
 def test_positions_none_is_blind_to_order_in_the_encoder() -> None:

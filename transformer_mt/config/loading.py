@@ -157,15 +157,16 @@ def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
     """The overrides are one place: a preset among them comes first, wherever it stands in the line."""
     values = None
     for override in overrides:
-        if override.partition("=")[0].strip() in ("model", "model.preset"):
+        keys = [key.strip() for key in override.partition("=")[0].split(".")]
+        if keys in (["model"], ["model", "preset"]):
             replaced = _replaced_by_preset(mapping, apply_override({}, override)["model"])
             if replaced is not mapping:
                 mapping = replaced
                 values = replaced["model"]
     for override in overrides:
         mapping = apply_override(mapping, override)
-    # `model={preset: NAME}` sets the section as a whole, the preset's values stay below it.
-    return mapping if values is None else _merge({"model": values}, mapping)
+    # `model={preset: NAME}` and `tokenizer={…}` set a section as a whole, the preset's values stay below it.
+    return mapping if values is None else _merge({"model": values, "tokenizer": {"joint": True}}, mapping)
 
 
 def _replaced_by_preset(below: dict[str, Any], model: object) -> dict[str, Any]:

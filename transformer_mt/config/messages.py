@@ -79,7 +79,8 @@ def near(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> list[str]
     words = set(word.split("_")) - {""}
 
     def score(candidate: str) -> float:
-        letters = SequenceMatcher(None, word[:100], candidate.lower()).ratio()
+        candidate = candidate.lower().replace("-", "_")
+        letters = SequenceMatcher(None, word[:100], candidate).ratio()
         return max(letters, 0.7 if words and words <= set(candidate.split("_")) else 0.0)
 
     scores = {candidate: score(candidate) for candidate in candidates}

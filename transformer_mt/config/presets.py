@@ -48,14 +48,14 @@ MODELS: dict[str, dict[str, Any]] = {
 def with_preset(below: dict[str, Any], name: str) -> dict[str, Any]:
     """`below` with its model replaced by the preset's; `max_len` goes with the data and stays.
 
-    A name that is no preset changes nothing: validation says what there is.
+    A name that is no preset changes nothing, nor does a `tokenizer` that is no map: validation says what is wrong.
     """
     if name not in MODELS:
         return below
-    model, tokenizer = below.get("model"), below.get("tokenizer")
+    model, tokenizer = below.get("model"), below.get("tokenizer", {})
     kept = {"max_len": model["max_len"]} if isinstance(model, dict) and "max_len" in model else {}
     return {
         **below,
         "model": {**kept, **MODELS[name]},
-        "tokenizer": {**(tokenizer if isinstance(tokenizer, dict) else {}), "joint": True},
+        "tokenizer": {**tokenizer, "joint": True} if isinstance(tokenizer, dict) else tokenizer,
     }

@@ -22,7 +22,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.inspect.sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
-from transformer_mt.model.experts import MixtureOfExperts
+from transformer_mt.model.experts import MixtureOfExperts, choose_experts
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.stack import Stack
 
@@ -232,8 +232,7 @@ def _sublayer(
     experts = None
     if isinstance(module, MixtureOfExperts):
         scores = calls[f"{path}.{name}.router"].output.float()
-        top, chosen = scores.topk(module.experts_per_token, dim=-1)
-        experts = ExpertsTrace(chosen.cpu(), top.softmax(dim=-1).cpu())
+        experts = ExpertsTrace(*(part.cpu() for part in choose_experts(scores, module.experts_per_token)))
     return SublayerTrace(
         name=name,
         norm_position="pre" if pre else "post",

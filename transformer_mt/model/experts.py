@@ -11,7 +11,7 @@ from transformer_mt.model.feed_forward import FeedForward, make_dense
 class MixtureOfExperts(nn.Module):
     """`num_experts` feed-forwards, of which a router gives each token `experts_per_token`. No token is dropped.
 
-    A token's result is the sum of its experts' results, weighted by the softmax over the scores of those chosen.
+    A token's result is the sum of its experts' results, weighted as `choose_experts` says.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -24,8 +24,8 @@ class MixtureOfExperts(nn.Module):
         """(..., d_model) -> the same shape. Where the context collects routing, adds this layer's."""
         tokens = x.flatten(0, -2)
         scores = self.router(tokens).float()  # (tokens, num_experts)
-        top, chosen = scores.topk(self.experts_per_token, dim=-1)  # (tokens, experts_per_token)
-        weights = top.softmax(dim=-1).to(x.dtype)
+        chosen, weights = choose_experts(scores, self.experts_per_token)
+        weights = weights.to(x.dtype)
         result = torch.zeros_like(tokens)
         for index, expert in enumerate(self.experts):
             token, place = (chosen == index).nonzero(as_tuple=True)
@@ -34,6 +34,18 @@ class MixtureOfExperts(nn.Module):
             real = torch.ones_like(tokens[:, 0], dtype=torch.bool) if context.real is None else context.real.flatten()
             context.routing.losses.append(load_balancing_loss(scores[real], chosen[real]))
         return result.view_as(x)
+
+
+def choose_experts(scores: Tensor, experts_per_token: int) -> tuple[Tensor, Tensor]:
+    """The experts with the highest scores, and their weights: the softmax over the scores of those chosen.
+
+    A single one is weighted by its share among all (Fedus et al. 2021, equation 2): over itself alone that would be 1
+    whatever its score, and the router would learn nothing from the translation.
+
+    scores (tokens, num_experts) -> (tokens, experts_per_token) both, best first.
+    """
+    top, chosen = scores.topk(experts_per_token, dim=-1)
+    return chosen, top.softmax(dim=-1) if experts_per_token > 1 else scores.softmax(dim=-1).gather(-1, chosen)
 
 
 def load_balancing_loss(scores: Tensor, chosen: Tensor) -> Tensor:

@@ -129,15 +129,21 @@ def relative_buckets(distance: Tensor, causal: bool) -> Tensor:
 class RelativeBias(Positions):
     """One trained number a head and bucket of distance, added to the scores: T5's. A table per stack."""
 
+    buckets: Tensor
+
     def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
         super().__init__(config, max_len, causal)
-        self.causal = causal
+        # Looked up and not worked out in every pass: logarithms in float64 cost time, and Apple's GPUs have none.
+        distances = torch.arange(-LARGEST_DISTANCE, LARGEST_DISTANCE + 1)
+        self.register_buffer("buckets", relative_buckets(distances, causal), persistent=False)
         self.embedding = nn.Embedding(NUM_BUCKETS, config.num_heads)
 
     def bias(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor:
-        buckets = relative_buckets(key_at[:, None, :] - query_at[:, :, None], self.causal)
+        distance = (key_at[:, None, :] - query_at[:, :, None]).clamp(-LARGEST_DISTANCE, LARGEST_DISTANCE)
+        buckets = self.buckets[distance + LARGEST_DISTANCE]
         bias = self.embedding(buckets).permute(0, 3, 1, 2)  # (batch or 1, num_heads, query_len, key_len)
-        return bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+        # CUDA's kernel takes no bias whose keys are not side by side in memory; masked_fill's copy has them so.
+        return bias.contiguous() if mask is None else bias.masked_fill(~mask, -torch.inf)
 
 
 POSITIONS: dict[str, type[Positions]] = {
