@@ -12,7 +12,8 @@ from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.updates import Updater, dropout_seed
+from transformer_mt.training.micro_batch import dropout_seed
+from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt import __version__
-from transformer_mt.cli import attention, average, config, data, evaluate, trace, train, translate
+from transformer_mt.cli import attention, average, config, data, debug, evaluate, trace, train, translate
 from transformer_mt.errors import UserError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("trace")(trace.trace)
 app.command("attention")(attention.attention)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
+app.add_typer(debug.app, name="debug")
 
 
 def _print_version(wanted: bool) -> None:

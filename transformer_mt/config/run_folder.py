@@ -45,6 +45,11 @@ class RunFolder:
     def evaluations(self) -> Path:
         return self.path / "evaluations"
 
+    @property
+    def debug(self) -> Path:
+        """Updates that were not finite."""
+        return self.path / "debug"
+
     def step(self, step: int) -> Path:
         """The checkpoint of one step."""
         return self.checkpoints / f"{STEP_PREFIX}{step}"

@@ -15,8 +15,10 @@ from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
 from transformer_mt.machine.device import choose_precision
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
+from transformer_mt.training.diagnosis import diagnose
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater, UpdateResult
 from transformer_mt.training.validation import Sample, Validator, is_better
@@ -53,11 +55,14 @@ class Trainer:
         if config.training.max_epochs is not None:
             monitor.expect(config.training.max_epochs * -(-len(self.plan) // config.training.grad_accum))
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
+        self._said_split = False
         self._clock = time.perf_counter()
 
     def train(self) -> str | None:
         """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
         state = self.state
+        if state.reason_to_stop(self.config) is None:
+            self._probe_memory()
         while True:
             due = self._validation_is_due(ending=state.reason_to_stop(self.config) is not None)
             best_before = state.best_step, state.best_metrics
@@ -73,13 +78,38 @@ class Trainer:
                 return reason
             self._step()
 
+    def _probe_memory(self) -> None:
+        """Whether the largest micro-batch fits, now rather than hours from now."""
+        if (largest := self.updater.probe(self.data.train, self.plan)) is not None:
+            self._say_split(f"memory: the largest micro-batch ({self._shape(largest)}) does not fit")
+        self._tick()  # no part of the speed of the first steps
+
+    def _say_split(self, what: str) -> None:
+        """Once a start: that micro-batches are split, and how to do without."""
+        if not self._said_split:
+            self._said_split = True
+            self.monitor.say(
+                f"{what}, so it is split, and so is what is as large: the same gradient, every pair, less speed. "
+                f"Lower training.max_tokens ({self.config.training.max_tokens:,}) to avoid it."
+            )
+
+    def _shape(self, rows: Rows) -> str:
+        split = self.data.train
+        src_len, tgt_len = (int(lengths[rows].max()) for lengths in (split.src_lengths, split.tgt_lengths))
+        return f"{len(rows):,} sentences x {src_len:,} source and {tgt_len:,} target positions"
+
     def _step(self) -> None:
         """One update, and the state moved on by it."""
         state = self.state
         micro_batches = self.plan[state.micro_batch : state.micro_batch + self.config.training.grad_accum]
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
-        result = self.updater.update(self.data.train, micro_batches, state.step + 1, place)
+        try:
+            result = self.updater.update(self.data.train, micro_batches, state.step + 1, place)
+        except NotFiniteError as error:
+            raise diagnose(error, self.updater, self.run) from error
         state.step += 1
+        if result.num_split:
+            self._say_split(f"memory: a micro-batch of step {state.step:,} does not fit")
         state.micro_batch += len(micro_batches)
         if state.micro_batch >= len(self.plan):
             state.epoch, state.micro_batch = state.epoch + 1, 0
@@ -103,7 +133,8 @@ class Trainer:
         for name, value in (
             ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
             ("padded_cells", result.padded_cells), ("seconds", seconds),
-            ("load_balancing", result.load_balancing or 0.0),
+            ("load_balancing", result.load_balancing or 0.0), ("split_micro_batches", result.num_split),
+            ("skipped_steps", result.skipped),
         ):  # fmt: skip
             window[name] = window.get(name, 0.0) + value
         if state.step % self.config.training.log_every_steps == 0:
@@ -120,6 +151,10 @@ class Trainer:
             }
             if result.load_balancing is not None:
                 metrics["load_balancing"] = window["load_balancing"] / window["num_tokens"]
+            if self.updater.precision == "fp16":
+                metrics["skipped_steps"] = int(window["skipped_steps"])
+            if window["split_micro_batches"]:
+                metrics["split_micro_batches"] = int(window["split_micro_batches"])
             self.monitor.train(state.step, metrics)
             window.clear()
 

@@ -14,7 +14,7 @@ from transformer_mt.data.preparation import PreparedData, prepare_data, report_l
 from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device, choose_precision
-from transformer_mt.machine.memory import keep_freed_memory
+from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.training.changes import Changes, Splits, allowed_changes, record_changes, refuse_other_data
 from transformer_mt.training.checkpoints import load_checkpoint, recover, refuse_without_room, set_damaged_aside
 from transformer_mt.training.interrupt import stop_on_signals
@@ -102,6 +102,14 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) 
         raise UserError(
             f"{error.filename or run.path} could not be written: {error.strerror or error}. "
             f"The checkpoints so far are whole; free some space and go on with `tmt train --resume {run.quoted}`."
+        ) from error
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(  # an update splits what does not fit; this was a validation, or the first step's moments
+            f"The memory of {updater.device} ran out beside an update, in step {state.step + 1:,} or the validation "
+            "before it. The checkpoints so far are whole. Lower training.max_tokens or decoding.batch_size, train a "
+            "smaller model, or use another training.device."
         ) from error
     finally:
         monitor.close()

@@ -1,0 +1,41 @@
+"""`tmt debug`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_mt.cli.terminal import output_is_coloured, output_width, utf8_output
+
+app = typer.Typer(help="Look into what went wrong.", no_args_is_help=True)
+
+
+@app.callback()
+def _verbs() -> None:
+    pass
+
+
+@app.command("batch")
+def batch(
+    file: Annotated[Path, typer.Argument(help="What a training left: runs/NAME/debug/step_N.safetensors.")],
+    run: Annotated[Path | None, typer.Option(help="The folder of the run. Default: the one that FILE is in.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Weights of best, last, average or step_N. Default: those beside FILE.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the update's.")] = None,
+) -> None:
+    """Replay an update whose loss or gradient was not finite: where, module by module, and with what gradients."""
+    from transformer_mt.config.run_folder import open_run
+
+    folder = open_run(run if run is not None else file.absolute().parent.parent, to_train=True)
+    from transformer_mt.training.replay_file import replay_file
+    from transformer_mt.training.replay_text import replay_lines
+
+    replayed = replay_file(file, folder, device, precision, checkpoint)
+    for note in replayed.notes:
+        print(note, file=sys.stderr)
+    utf8_output()
+    for line in replay_lines(replayed, output_width(), output_is_coloured()):
+        print(line)

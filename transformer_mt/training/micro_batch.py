@@ -1,0 +1,40 @@
+"""Forward and backward pass of one micro-batch: the part of an update that a replay does again."""
+
+import numpy as np
+import torch
+
+from transformer_mt.data.batching import Batch
+from transformer_mt.machine.device import autocast
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.loss import LossSums, batch_loss
+
+
+def add_gradient(
+    model: TranslationModel,
+    batch: Batch,
+    seed: int,
+    precision: str,
+    label_smoothing: float,
+    num_tokens: int,
+    scaler: torch.GradScaler,
+) -> LossSums:
+    """Add the gradient of this batch's share in a loss over `num_tokens` tokens; its sums, detached.
+
+    `seed` is that of its dropout (see `dropout_seed`). The gradient is the scaler's, to be unscaled by the caller.
+    """
+    torch.manual_seed(seed)
+    device = next(model.parameters()).device
+    batch = batch.to(device)
+    with autocast(precision, device):
+        loss = batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing)
+    scaler.scale(loss.loss / num_tokens).backward()
+    return LossSums(loss.loss.detach(), loss.nll.detach(), loss.load_balancing)
+
+
+def dropout_seed(seed: int, step: int, index: int, part: int = 1) -> int:
+    """The seed of torch's generators for micro-batch `index` of update `step`, whoever computes it.
+
+    `part` is 1 for the whole of it, and the number of a `Part` otherwise.
+    """
+    place = (seed, step, index) if part == 1 else (seed, step, index, part)
+    return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0])

@@ -1,0 +1,40 @@
+"""A loss or a gradient that is not finite."""
+
+from transformer_mt.data.preparation import Split
+from transformer_mt.errors import UserError
+from transformer_mt.training.parts import Part
+
+
+class NotFiniteError(UserError):
+    """Raised by an update before it changes anything, with all that it takes to do it again.
+
+    `what` (loss or gradient norm) is `value`; `num_tokens` are those of the update, `parts` all of it in the order in
+    which they were computed, `loss_scale` that of fp16, else 1.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        value: float,
+        step: int,
+        place: str,
+        split: Split,
+        parts: list[Part],
+        num_tokens: int,
+        loss_scale: float,
+    ) -> None:
+        self.step = step
+        self.place = place
+        self.split = split
+        self.parts = parts
+        self.num_tokens = num_tokens
+        self.loss_scale = loss_scale
+        first = split.corpus.where(int(split.rows[parts[0].rows[0]]))
+        self.reason = f"The {what} is {value} at step {step:,} ({place}; its first pair is {first})"
+        super().__init__(
+            f"{self.reason}, so the training stops; nothing was changed by this step and the checkpoints are "
+            f"as they were. {ADVICE}"
+        )
+
+
+ADVICE = "Lower the learning rate (training.factor or training.lr), or lengthen training.warmup_steps."
