@@ -1,7 +1,6 @@
 """A run that was stopped goes on as if it had not been: order, random numbers, weights, metrics, bit for bit."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+import trainings
 import yaml
 from toy import toy_mapping, write_toy_corpus
+from trainings import metrics, start, tmt, wait_for
 
-CLOCK = ("tokens_per_second", "elapsed_seconds")
 # Dropout, accumulation, checkpoints that do not fall on lines of metrics or validations, and epochs that end between.
 SECTIONS = {
     "model": {"dropout": 0.2},
@@ -35,48 +35,8 @@ def write_config(folder: Path, name: str, **more: dict) -> None:
     (folder / name).write_text(yaml.safe_dump(toy_mapping(folder / "data", **sections)))
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "transformer_mt", *arguments],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-
-
-def tmt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = start(folder, *arguments)
-    output, _ = process.communicate(timeout=300)
-    print(output)
-    return subprocess.CompletedProcess(arguments, process.returncode, output)
-
-
-def wait_for(path: Path) -> None:
-    for _ in range(6000):
-        if path.exists():
-            return
-        time.sleep(0.01)
-    pytest.fail(f"{path} did not appear")
-
-
-def metrics(run: Path) -> list[dict]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
-    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
-
-
 def assert_same_run(folder: Path, name: str) -> None:
-    straight, other = folder / "runs" / "straight", folder / "runs" / name
-    assert metrics(straight) == metrics(other)
-    assert sorted(p.name for p in (straight / "checkpoints").iterdir()) == sorted(
-        p.name for p in (other / "checkpoints").iterdir()
-    )
-    for file in ("model.safetensors", "optimizer.safetensors"):
-        one, two = (run / "checkpoints" / "step_40" / file for run in (straight, other))
-        assert one.read_bytes() == two.read_bytes(), file
-    states = [json.loads((run / "checkpoints" / "step_40" / "state.json").read_text()) for run in (straight, other)]
-    for state in states:
-        del state["elapsed_seconds"]
-        state["window"].pop("seconds", None)
-    assert states[0] == states[1]
+    trainings.assert_same_run(folder / "runs" / "straight", folder / "runs" / name, 40)
 
 
 def test_the_same_seed_twice_is_the_same_run(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt import __version__
-from transformer_mt.cli import attention, average, config, data, debug, evaluate, trace, train, translate
+from transformer_mt.cli import attention, average, config, data, debug, evaluate, trace, train, translate, verify
 from transformer_mt.errors import UserError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("average")(average.average)
 app.command("trace")(trace.trace)
 app.command("attention")(attention.attention)
+app.command("verify-resume")(verify.verify_resume)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(debug.app, name="debug")

@@ -198,6 +198,7 @@ class TrainingConfig(Section):
     adam_eps: Annotated[float, Field(gt=0)] = 1e-9
     precision: Precision = "auto"
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    deterministic: bool = Field(default=False, description="On a GPU: the same numbers every time, more slowly.")
     log_every_steps: PositiveInt = 20
     checkpoint_every_steps: PositiveInt = 500
     keep_checkpoints: PositiveInt = 5

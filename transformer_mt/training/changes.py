@@ -62,8 +62,8 @@ def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
         return
     for key, (before, now) in changes.items():
         print(f"changed: {key} was {before!r}, is {now!r}")
-    earlier = run.changes.read_text(encoding="utf-8") if run.changes.exists() else ""
-    replace_file(run.changes, f"{earlier}{json.dumps({'step': step, 'changes': changes})}\n")
+    earlier = run.changes.read_bytes() if run.changes.exists() else b""
+    replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
 
 
 def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:

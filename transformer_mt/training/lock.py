@@ -41,6 +41,6 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
 
 def _holder(run: RunFolder) -> str:
     try:
-        return run.lock.read_text(encoding="utf-8") or "another process"
+        return run.lock.read_text(encoding="utf-8", errors="replace") or "another process"
     except OSError:
         return "another process"

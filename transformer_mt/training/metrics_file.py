@@ -45,16 +45,18 @@ class MetricsFile:
 
 
 def cut_back(path: Path, state: TrainingState) -> None:
-    """Drop the lines of metrics.jsonl that the state does not know of, and a last line that was not finished."""
+    """Drop the lines of metrics.jsonl that the state does not know of, a last line that was not finished, and whatever
+    else is none of ours.
+    """
     newest = {"train": state.step, "validation": state.last_validation_step}
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             entry = json.loads(line)
-        except ValueError:
+            if entry["step"] <= newest[entry["kind"]]:
+                kept.append(line + "\n")
+        except (ValueError, LookupError, TypeError):
             continue
-        if entry["step"] <= newest[entry["kind"]]:
-            kept.append(line + "\n")
     replace_file(path, "".join(kept))

@@ -13,6 +13,7 @@ from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.preparation import PreparedData, prepare_data, report_lines
 from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import UserError
+from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import choose_device, choose_precision
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.training.changes import Changes, Splits, allowed_changes, record_changes, refuse_other_data
@@ -120,6 +121,8 @@ def _make_updater(config: RunConfig, data: PreparedData, precision_before: str |
     """A fresh model on the device and in the precision of the config, or in that of the run so far; says which."""
     device, why_device = choose_device(config.training.device)
     place = torch.device(device)
+    if config.training.deterministic:  # before anything is computed there
+        print(f"deterministic: {be_deterministic(place)}")
     if place.type == "cpu":
         keep_freed_memory()
     if precision_before is not None:

@@ -1,0 +1,62 @@
+"""Trainings as processes that tests start, kill, resume and compare."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CLOCK = ("tokens_per_second", "elapsed_seconds")
+
+
+def start(folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "transformer_mt")) -> subprocess.Popen[str]:
+    """`tmt` in `folder`, running; what it prints is read by `communicate`."""
+    return subprocess.Popen(
+        [sys.executable, *program, *arguments],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def tmt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`tmt` in `folder` to its end, both outputs as one."""
+    process = start(folder, *arguments)
+    output, _ = process.communicate(timeout=300)
+    print(output)
+    return subprocess.CompletedProcess(arguments, process.returncode, output)
+
+
+def wait_for(path: Path) -> None:
+    """Until there is such a file or folder, a minute at most."""
+    for _ in range(6000):
+        if path.exists():
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{path} did not appear")
+
+
+def metrics(run: Path) -> list[dict]:
+    """The lines of metrics.jsonl without what the clock says."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
+
+
+def assert_same_run(straight: Path, other: Path, last: int) -> None:
+    """Metrics, checkpoints there are, and at step `last` weights, optimizer and state: the same, the clock apart."""
+    assert metrics(straight) == metrics(other)
+    assert sorted(p.name for p in (straight / "checkpoints").iterdir()) == sorted(
+        p.name for p in (other / "checkpoints").iterdir()
+    )
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        one, two = (run / "checkpoints" / f"step_{last}" / file for run in (straight, other))
+        assert one.read_bytes() == two.read_bytes(), file
+    states = [
+        json.loads((run / "checkpoints" / f"step_{last}" / "state.json").read_text()) for run in (straight, other)
+    ]
+    for state in states:
+        del state["elapsed_seconds"]
+        state["window"].pop("seconds", None)
+    assert states[0] == states[1]
