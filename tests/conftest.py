@@ -1,6 +1,7 @@
 """What all tests share: the real text beside the repository, and a cache folder that is not the user's."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,3 +29,25 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+_CASES: dict[str, int] = {}
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Counts the cases of a property test, which hypothesis tells in words."""
+    told = re.findall(r"(\d+) passing", getattr(item, "hypothesis_statistics", ""))
+    if told:
+        item.user_properties.append(("num_cases", sum(map(int, told))))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Of the tests of all workers."""
+    for name, value in report.user_properties:
+        if name == "num_cases" and isinstance(value, int):
+            _CASES[report.nodeid] = value
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _CASES:
+        terminalreporter.write_line(f"property tests: {sum(_CASES.values()):,} cases in {len(_CASES)} tests")

@@ -28,9 +28,10 @@ from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.changes import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
-PAGES += ["docs/architecture.md", "docs/worked_example.md"]
+PAGES += ["docs/architecture.md", "docs/worked_example.md", "docs/reliability.md"]
 README = "README.md"
 KEYS = "docs/configuration.md"
+PROMISES = "docs/reliability.md"
 EQUATIONS = "docs/architecture.md"
 SECTION_OF_HEADING = {
     "Top level": schema.RunConfig,
@@ -278,6 +279,21 @@ def test_python_on_the_page_of_equations_prints_what_it_shows() -> None:
     assert len(blocks_and_output) > 2
     for code, shown in blocks_and_output:
         assert printed_by(code, names) == shown
+
+
+# Promises
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    rows = [row for table in tables(read(PROMISES)) if table[0] == ["promise", "test"] for row in table[1:]]
+    named = [(promise, name) for promise, tests in rows for name in spans(tests) or [""]]
+    assert len(named) > 30
+    missing = []
+    for promise, name in named:
+        file, _, function = name.partition("::")
+        if not (REPOSITORY / file).is_file() or function not in definitions(REPOSITORY / file):
+            missing.append((promise, name))
+    assert missing == []
 
 
 # A run

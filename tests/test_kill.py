@@ -224,7 +224,7 @@ def write_text(content: str) -> Callable[[Path], None]:
 
 
 def content(folder: Path) -> str:
-    check_manifest(folder)
+    check_manifest(folder, ["one.txt", "two.txt"])
     one, two = ((folder / name).read_text() for name in ("one.txt", "two.txt"))
     assert one == two
     return one

@@ -215,7 +215,7 @@ def cut_and_lie(entry: Path) -> None:
     with pa.OSFile(str(entry / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     meta = json.loads((entry / "meta.json").read_text(encoding="utf-8"))
-    meta["num_bytes"] = (entry / "data.arrow").stat().st_size
+    meta["files"]["data.arrow"]["num_bytes"] = (entry / "data.arrow").stat().st_size
     (entry / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
 
 

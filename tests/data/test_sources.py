@@ -1,8 +1,6 @@
 """Every kind of source gives back exactly the pairs that were written, and says what is wrong where it cannot."""
 
-import csv
 import gzip
-import io
 import json
 import os
 import socket
@@ -18,24 +16,26 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from writers import (
+    ANY,
+    LINE,
+    PAIRS,
+    WRITERS,
+    make_config,
+    make_source,
+    write_csv,
+    write_jsonl,
+    write_parquet,
+    write_text,
+    write_tsv,
+)
 
-from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
+from transformer_mt.config.schema import ColumnsConfig, SourceConfig
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.sources import RawPair, describe, read_pairs, source_files
 from transformer_mt.errors import UserError
 
-PAIRS = [("The cat", "El gato"), ("NA", "null"), ("None", "nan"), ("a\x85b\x0bc", "d\u2028e\x0cf"), ("\x00", "¿?")]
 COLUMNS = ColumnsConfig(src="one", tgt="two")
-
-
-def make_config(root: Path, **settings: Any) -> DataConfig:
-    anything = [SourceConfig(builtin="en-es", split="train")]
-    return DataConfig(root=str(root), train=anything, validation=anything, **settings)
-
-
-def make_source(kind: str, name: str, **settings: Any) -> SourceConfig:
-    names = {"src": name, "tgt": name} if kind == "text" else {kind: name}
-    return SourceConfig.model_validate({**names, **settings})
 
 
 def read(root: Path, source: SourceConfig, **settings: Any) -> list[tuple[str, str]]:
@@ -53,50 +53,6 @@ def fails(root: Path, source: SourceConfig, **settings: Any) -> str:
     assert "Traceback" not in message
     assert message.count(". ") >= 1 or ": " in message  # what is wrong, and what to do
     return message
-
-
-def joined(side: int, pairs: list[tuple[str, str]], end: str = "\n") -> bytes:
-    return "".join(pair[side] + end for pair in pairs).encode()
-
-
-def write_text(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
-    (root / "a.en").write_bytes(joined(0, pairs))
-    (root / "a.es").write_bytes(joined(1, pairs))
-    return SourceConfig(src="a.en", tgt="a.es")
-
-
-def write_tsv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
-    (root / "a.tsv").write_bytes("".join(f"{src}\t{tgt}\n" for src, tgt in pairs).encode())
-    return SourceConfig(tsv="a.tsv")
-
-
-def write_csv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
-    out = io.StringIO(newline="")
-    csv.writer(out).writerows([("src", "tgt"), *pairs])
-    (root / "a.csv").write_bytes(out.getvalue().encode())
-    return SourceConfig(csv="a.csv")
-
-
-def write_jsonl(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
-    rows = [json.dumps({"src": src, "tgt": tgt}, ensure_ascii=n % 2 == 0) for n, (src, tgt) in enumerate(pairs)]
-    (root / "a.jsonl").write_bytes("".join(row + "\n" for row in rows).encode())
-    return SourceConfig(jsonl="a.jsonl")
-
-
-def write_parquet(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
-    columns = {"src": [src for src, _ in pairs], "tgt": [tgt for _, tgt in pairs]}
-    schema = pa.schema([("src", pa.string()), ("tgt", pa.string())])
-    pq.write_table(pa.table(columns, schema), root / "a.parquet", row_group_size=3)
-    return SourceConfig(parquet="a.parquet")
-
-
-WRITERS = [write_text, write_tsv, write_csv, write_jsonl, write_parquet]
-SPECIAL = st.sampled_from(
-    ["NA", "null", "None", "nan", "", " ", "\r", "a\rb", "\x85", "\x0b", "\u2028", "\x00", '"', "'"]
-)
-ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | SPECIAL
-# In files whose lines are pairs a text holds no line end, and a mark at the start of a file is not text.
-LINE = ANY.map(lambda text: text.replace("\n", "").replace("\t", "").replace("\ufeff", "").rstrip("\r"))
 
 
 @pytest.mark.parametrize("write", WRITERS)

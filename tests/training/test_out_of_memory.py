@@ -7,6 +7,7 @@ same update in one piece.
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -316,3 +317,30 @@ def test_memory_that_runs_out_later_is_said_then(
     said = capsys.readouterr().out
     assert said.count("does not fit") == 1
     assert "step 3" in said or "step 4" in said
+
+
+def test_a_resumed_run_splits_what_the_run_has_split(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, whose draws depend on the parts. There is room again after step 3, and still the run splits."""
+    memories: list[Memory] = []
+    update = Updater.update
+
+    def widening(self: Updater, split, micro_batches, step, place):
+        memories[-1].limit = 5 if step <= 3 else 10**6
+        return update(self, split, micro_batches, step, place)
+
+    def build(limit: int, *arguments):
+        model = build_model(*arguments)
+        memories.append(Memory(model, limit))
+        return model
+
+    monkeypatch.setattr(Updater, "update", widening)
+    legs = {"straight": [(6, 5)], "resumed": [(3, 5), (6, 10**6)]}
+    for name, ends in legs.items():
+        for end, limit in ends:
+            monkeypatch.setattr(run_module, "build_model", partial(build, limit))
+            config = toy_config(corpus, model={"dropout": 0.2}, training={"max_steps": end})
+            start_or_resume(config, RunFolder(tmp_path / name), resume=True)
+    straight, resumed = (RunFolder(tmp_path / name).step(6) / "model.safetensors" for name in legs)
+    assert straight.read_bytes() == resumed.read_bytes()

@@ -146,7 +146,7 @@ def test_room_is_looked_at_before_the_first_step(data: Path, tmp_path: Path, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 * 2**18))
     with pytest.raises(UserError, match=r"hold up to 5 checkpoints of 0 MB, and where .* lies 1 MB are free"):
         train(data, run)
-    assert not run.exists()
+    assert not run.path.exists(), "what is refused leaves nothing"
     assert train(data, run, keep_checkpoints=1).exit_status == 0
 
 
@@ -316,6 +316,23 @@ def test_changed_data_is_named_with_its_counts(data: Path, run: RunFolder, tmp_p
     with pytest.raises(UserError, match=r"train: was 120 pairs \(fingerprint \w+\), is 121 \(\w+\)\n") as refused:
         train(tmp_path / "data", run, resume=True, max_steps=15)
     assert "validation" not in str(refused.value)
+
+
+def test_a_kill_between_the_last_save_and_its_tidying_leaves_nothing_too_many(data: Path, run: RunFolder) -> None:
+    steps = run.steps()
+    shutil.copytree(run.step(steps[0]), run.step(1))
+    assert train(data, run, resume=True).exit_status == 0
+    assert run.steps() == steps
+
+
+def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_path: Path, monkeypatch) -> None:
+    answers = iter(["bf16", "fp32"])
+    monkeypatch.setattr(loop, "choose_precision", lambda *_: SimpleNamespace(value=next(answers)))
+    run = RunFolder(tmp_path / "run")
+    for end in (3, 6):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
+        start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
+        assert json.loads((run.step(end) / "state.json").read_text())["validation_precision"] == "bf16"
 
 
 def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, straight: RunFolder, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,6 +210,8 @@ def _read_map(path: Path) -> dict[str, Any]:
 
 def _read_text(path: Path) -> str:
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise UserError(f"{path} is a pipe or a device, which may never end. Write it to a file first.")
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:

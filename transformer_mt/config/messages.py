@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from transformer_mt.config.schema import RunConfig
 
 MAX_PROBLEMS = 30
+MAX_LENGTH = 1000  # of a problem; a key may be a megabyte long
 
 # What other toolkits call it. A name is used only where the section has the key it stands for.
 SYNONYMS = {
@@ -64,6 +65,7 @@ def problems_of(error: ValidationError) -> list[str]:
         # A value that may be of either of two types fails once for each: what its own type says is worth reading.
         telling = [details for details in group if not _WRONG_TYPE.fullmatch(details["type"])]
         lines += [_sentence(details) for details in telling or group[:1]]
+    lines = [line if len(line) <= MAX_LENGTH else f"{line[:200]} ... {line[200 - MAX_LENGTH :]}" for line in lines]
     if len(lines) > MAX_PROBLEMS:
         lines[MAX_PROBLEMS:] = [f"... and {len(lines) - MAX_PROBLEMS} more"]
     return lines

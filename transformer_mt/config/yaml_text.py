@@ -39,6 +39,7 @@ _IMPLICIT = [
     ("merge", re.compile(r"<<\Z"), "<"),
 ]
 _MAX_DIGITS = 100
+_MAX_PROBLEM = 200
 _LINE_BREAKS = re.compile("[\n\r\x85\u2028\u2029]")
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -224,6 +225,8 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
     if problem.startswith(("but", "expected")) and error.context:
         problem = f"{error.context}, {problem}"
     way_out = next((way_out for said, way_out in _WAYS_OUT.items() if said in problem), None)
+    if len(problem) > _MAX_PROBLEM:  # a text of a megabyte where a number should be
+        problem = f"{problem[: _MAX_PROBLEM // 2]} ... {problem[-_MAX_PROBLEM // 2 :]}"
     return f"{problem}; {way_out}" if way_out else problem
 
 

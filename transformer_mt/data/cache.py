@@ -1,7 +1,9 @@
-"""Arrow tables on disk, each made once and afterwards only mapped into memory.
+"""Tables and tokenizers on disk, each made once and afterwards only read.
 
 An entry is a folder named by a key of everything that its content depends on. It is written beside its final name and
 renamed when whole, so a kill leaves nothing that could be taken for an entry. Two processes may make one at once.
+Beside its files lie their hashes, one for each 64 MiB; every start compares them, so that a byte that changed on the
+disk is not trained on. The hash is a fast one: it sees accidents, not forgery.
 """
 
 import errno
@@ -15,7 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import xxhash
 
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
@@ -26,11 +30,14 @@ if TYPE_CHECKING:
 TABLE = "data.arrow"
 META = "meta.json"
 TEMPORARY = ".tmp-"
+SHARD_BYTES = 2**26
+BLOCK_BYTES = 2**20
 STALE_SECONDS = 24 * 3600
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 LOGGER = logging.getLogger(__name__)
 
 Counts = dict[str, int]
+Content = TypeVar("Content")
 
 
 def cache_folder(data: DataConfig) -> Path:
@@ -50,38 +57,64 @@ def cache_folder(data: DataConfig) -> Path:
         raise UserError(f"The cache folder has no place: {error} Set data.cache_dir to a folder.") from None
 
 
-def cached_table(entry: Path, write: Callable[[Path], Counts]) -> tuple["Dataset", Counts]:
-    """The table of the folder `entry`, mapped into memory, and what `write` returned when it was made.
+def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], Content]) -> tuple[Content, Counts]:
+    """What `read` makes of the folder `entry`, and what `write` returned when it was made.
 
-    Where there is no entry, `write` is given the path at which to write an Arrow stream; it returns counts to be
-    kept, `num_rows` among them. A damaged entry is made again, with a warning.
+    Where there is no entry, `write` is given the folder in which to write files; it returns counts to be kept. A
+    damaged entry is made again, with a warning.
     """
     for _ in range(3):  # a second round follows a first writing, a third a race with another process
         with cache_errors(entry):
-            found = _load(entry)
+            found = _load(entry, read)
             if found is not None:
                 return found
             _store(entry, write)
     raise UserError(f"The cache entry {entry} cannot be read back. Delete this folder and try again.")
 
 
-def _load(entry: Path) -> tuple["Dataset", Counts] | None:
-    """The entry, or None where there is none; a damaged one is removed."""
+def cached_table(entry: Path, write: Callable[[Path], Counts]) -> tuple["Dataset", Counts]:
+    """The table of the folder `entry`, mapped into memory, and what `write` returned when it was made.
+
+    `write` is given the path at which to write an Arrow stream.
+    """
+
+    def read(folder: Path) -> "Dataset":
+        from datasets import Dataset
+
+        return Dataset.from_file(str(folder / TABLE))
+
+    return cached(entry, lambda folder: write(folder / TABLE), read)
+
+
+def shard_hashes(path: Path) -> Iterator[str]:
+    """A hash of each `SHARD_BYTES` of a file, in order; of an empty file none."""
+    block = memoryview(bytearray(BLOCK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        digest, num_bytes = xxhash.xxh3_128(), 0
+        while read := file.readinto(block[: min(BLOCK_BYTES, SHARD_BYTES - num_bytes)]):
+            digest.update(block[:read])
+            num_bytes += read
+            if num_bytes == SHARD_BYTES:
+                yield digest.hexdigest()
+                digest, num_bytes = xxhash.xxh3_128(), 0
+        if num_bytes:
+            yield digest.hexdigest()
+
+
+def _load(entry: Path, read: Callable[[Path], Content]) -> tuple[Content, Counts] | None:
+    """The entry, or None where there is none; one that is damaged, or has no hashes yet, is removed."""
     import pyarrow as pa
-    from datasets import Dataset
 
     if not os.path.lexists(entry):
         return None
-    table = entry / TABLE
     try:
         meta = json.loads((entry / META).read_bytes())
-        if table.stat().st_size != meta["num_bytes"]:
-            raise ValueError(f"{table.stat().st_size} bytes instead of {meta['num_bytes']}")
-        dataset = Dataset.from_file(str(table))
-        if len(dataset) != meta["counts"]["num_rows"]:
-            raise ValueError(f"{len(dataset)} rows instead of {meta['counts']['num_rows']}")
-        return dataset, meta["counts"]
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        if isinstance(meta, dict) and meta.keys() == {"num_bytes", "counts"}:
+            LOGGER.info("The cache entry %s is of an earlier version, without hashes, and is made again.", entry)
+        else:
+            _check(entry, meta)
+            return read(entry), meta["counts"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError, pa.ArrowException) as error:
         LOGGER.warning("The cache entry %s is damaged (%s) and is made again.", entry, error)
     try:
         _remove(entry)
@@ -92,6 +125,24 @@ def _load(entry: Path) -> tuple["Dataset", Counts] | None:
             f"The cache entry {entry} is damaged and cannot be removed: {error.strerror or error}. Delete this folder."
         ) from error
     return None
+
+
+def _check(entry: Path, meta: dict[str, Any]) -> None:
+    """ValueError for the first thing that is not as it was written."""
+    if meta.pop("hash") != _hash_of(meta):
+        raise ValueError(f"{META} was changed")
+    for name, written in meta["files"].items():
+        num_bytes = (entry / name).stat().st_size
+        if num_bytes != written["num_bytes"]:
+            raise ValueError(f"{name} has {num_bytes} bytes instead of {written['num_bytes']}")
+        for shard, (now, before) in enumerate(zip(shard_hashes(entry / name), written["shards"], strict=True)):
+            if now != before:
+                first = shard * SHARD_BYTES
+                raise ValueError(f"{name} was changed between the bytes {first:,} and {first + SHARD_BYTES:,}")
+
+
+def _hash_of(meta: dict[str, Any]) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(meta, sort_keys=True).encode())
 
 
 def _remove(entry: Path) -> None:
@@ -107,11 +158,15 @@ def _remove(entry: Path) -> None:
 def _store(entry: Path, write: Callable[[Path], Counts]) -> None:
     temporary = make_temporary_folder(entry)
     try:
-        counts = write(temporary / TABLE)
-        meta = {"num_bytes": (temporary / TABLE).stat().st_size, "counts": counts}
-        (temporary / META).write_text(json.dumps(meta), encoding="utf-8")
-        for name in (TABLE, META):
-            with (temporary / name).open("rb+") as file:
+        counts = write(temporary)
+        files = {
+            path.name: {"num_bytes": path.stat().st_size, "shards": list(shard_hashes(path))}
+            for path in sorted(temporary.iterdir())
+        }
+        meta = {"counts": counts, "files": files}
+        (temporary / META).write_text(json.dumps({**meta, "hash": _hash_of(meta)}), encoding="utf-8")
+        for path in temporary.iterdir():
+            with path.open("rb+") as file:
                 os.fsync(file.fileno())
         try:
             os.rename(temporary, entry)

@@ -8,6 +8,7 @@ from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.errors import UserError
 
 NESTED = "translation"  # the column in which hub data sets keep {"en": ..., "es": ...}
+MAX_NAMES, MAX_LENGTH = 30, 60  # of what a message shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,18 @@ def choose_columns(
                         raise UserError(f"{place}: two columns are named {name}. Rename one of them.")
                 return Columns(src, tgt, level is nested)
     wanted = ", nor ".join(" and ".join(dict.fromkeys(choice)) for choice in choices)
-    inside = f", and {NESTED} holds {', '.join(nested)}" if nested else ""
+    inside = f", and {NESTED} holds {_listed(nested)}" if nested else ""
     raise UserError(
-        f"{place}: no columns {wanted}; the columns that exist are {', '.join(map(str, names)) or 'none'}{inside}. "
+        f"{place}: no columns {wanted}; the columns that exist are {_listed(names) or 'none'}{inside}. "
         "Name the two that hold the text, for example columns: {src: english, tgt: spanish}."
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The names for a message, which stays short whatever file was taken for a table."""
+    shown = [name if len(name) <= MAX_LENGTH else f"{name[:MAX_LENGTH]}..." for name in map(str, names[:MAX_NAMES])]
+    more = [f"{len(names) - MAX_NAMES:,} more"] if len(names) > MAX_NAMES else []
+    return ", ".join([*shown, *more])
 
 
 def as_text(value: object, column: str, place: str) -> str:

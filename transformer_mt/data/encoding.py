@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +11,21 @@ import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 
+from transformer_mt.config.manifest import check_manifest, write_manifest
+from transformer_mt.config.run_folder import MANIFEST
 from transformer_mt.config.schema import DataConfig, TokenizerConfig
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.data.cache import Counts, cache_folder, cached_table, make_temporary_folder
+from transformer_mt.data.cache import Counts, cache_folder, cached, cached_table
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
-from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT_VERSION = 1  # raise it whenever the same text and settings would give other ids
 CHUNK_PAIRS = 10_000
+SRC = "src.json"
+TGT = "tgt.json"
 
 
 class IdColumn:
@@ -84,33 +85,35 @@ class CorpusPairs:
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, or those that an earlier call trained on the same."""
     key = _key([FORMAT_VERSION, hf.__version__, corpus.fingerprint, config.model_dump()])
-    entry = cache_folder(data) / "tokenizers" / key
-    if not (entry / "tgt.json").exists():
-        src, tgt = train_tokenizers(CorpusPairs(corpus), config)
-        try:
-            _store_tokenizers(entry, src, tgt)
-        except OSError as error:
-            raise UserError(
-                f"The cache folder {entry.parent} cannot be written: {error.strerror or error}. "
-                "Set data.cache_dir to a folder that can."
-            ) from error
-    try:
-        return load_tokenizers(entry, config)
-    except UserError as error:
-        raise UserError(f"The cache entry {entry} is damaged. Delete this folder and try again.") from error
+
+    def write(folder: Path) -> Counts:
+        save_tokenizers(folder, *train_tokenizers(CorpusPairs(corpus), config))
+        return {}
+
+    def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+        return load_tokenizers(folder, config)
+
+    return cached(cache_folder(data) / "tokenizers" / key, write, read)[0]
 
 
 def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:
-    """Write `src.json` and `tgt.json`, the same twice where the vocabulary is joint."""
+    """Write `src.json` and `tgt.json`, the same twice where the vocabulary is joint, and then their manifest."""
     folder.mkdir(parents=True, exist_ok=True)
-    src.save(folder / "src.json")
-    tgt.save(folder / "tgt.json")
+    src.save(folder / SRC)
+    tgt.save(folder / TGT)
+    write_manifest(folder, [SRC, TGT])
 
 
 def load_tokenizers(folder: Path, config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
-    """What `save_tokenizers` wrote; one and the same object where the vocabulary is joint."""
-    src = load_tokenizer(folder / "src.json", config)
-    return src, src if config.joint else load_tokenizer(folder / "tgt.json", config)
+    """What `save_tokenizers` wrote; one and the same object where the vocabulary is joint.
+
+    Raises UserError where a file is missing or is not what was written. Runs of earlier versions have no manifest;
+    of theirs only what cannot be read is seen.
+    """
+    if (folder / MANIFEST).exists():
+        check_manifest(folder, [SRC, TGT], "Put back a copy of it, or train again.")
+    src = load_tokenizer(folder / SRC, config)
+    return src, src if config.joint else load_tokenizer(folder / TGT, config)
 
 
 def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConfig) -> EncodedCorpus:
@@ -142,19 +145,6 @@ def _write_ids(path: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> Co
             writer.write_batch(pa.record_batch(columns, schema=schema))
             bar.update(len(chunk[0]))
     return counts
-
-
-def _store_tokenizers(entry: Path, src: Tokenizer, tgt: Tokenizer) -> None:
-    temporary = make_temporary_folder(entry)
-    try:
-        save_tokenizers(temporary, src, tgt)
-        try:
-            os.rename(temporary, entry)
-        except OSError:
-            if not entry.exists():  # else another process has made the same entry meanwhile
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _key(parts: list) -> str:

@@ -1,6 +1,7 @@
 """Sentence pairs out of Parquet files and `datasets` data sets, batch by batch."""
 
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 BATCH_ROWS = 1000
+PATTERN = re.compile(r"[*?\[]|::|\$[\w{]")  # in the path of a folder, which `datasets` does not read as it stands
 
 
 def parquet_pairs(path: Path, choices: Sequence[tuple[str, str]]) -> Iterator[RawPair]:
     """The pairs of a Parquet file: flat columns, or one struct column `translation`."""
     with open_bytes(path) as raw:
         try:
-            file = pq.ParquetFile(raw)
+            file = pq.ParquetFile(raw, page_checksum_verification=True)  # where the writer left checksums
             chosen = _choose(file.schema_arrow, choices, str(path))
             needed = [NESTED] if chosen.nested else list(dict.fromkeys(chosen[:2]))
             batches = file.iter_batches(batch_size=BATCH_ROWS, columns=needed)
@@ -98,6 +100,11 @@ def _values(column: Any, first: int, place: str) -> list[Any]:
 def _local_folder(source: SourceConfig, data: DataConfig) -> Path | None:
     folder = source_path(str(source.hub), data)
     if folder.is_dir():
+        if pattern := PATTERN.search(str(folder.absolute())):
+            raise UserError(
+                f"{folder.absolute()}: the library `datasets` takes {pattern[0]!r} in it for a pattern. Rename the "
+                "folder, or name the files in it as csv, jsonl or parquet."
+            )
         return folder
     if str(source.hub).startswith(("/", ".", "~")):
         raise UserError(f"There is no folder {folder.absolute()}. Check hub; relative paths start at data.root.")
@@ -156,7 +163,7 @@ def _quiet() -> Iterator[None]:
 
     logger = logging.getLogger("datasets")
     level, bars = logger.level, datasets.are_progress_bars_disabled()
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)  # what fails is told by _hub_errors, once
     datasets.disable_progress_bars()
     try:
         yield

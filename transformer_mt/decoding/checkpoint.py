@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from transformer_mt.config.loading import load_config
+from transformer_mt.config.manifest import check_manifest
 from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers
@@ -52,6 +53,7 @@ def stale_average(run: RunFolder, checkpoint: Path) -> str:
     """A note where this checkpoint is an average that the training has since left behind; else nothing."""
     if checkpoint != run.average:
         return ""
+    check_manifest(run.average, [AVERAGED_STEPS], f"Make it again with `tmt average {run.quoted}`.")
     try:
         steps = json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))
         if steps[-1] == run.steps()[-1]:
@@ -69,6 +71,7 @@ def best_step(run: RunFolder) -> int | None:
     if not steps:
         return None
     path = run.step(steps[-1]) / STATE
+    check_manifest(path.parent, [STATE], "Choose a checkpoint with --checkpoint step_N.")
     try:
         best = json.loads(path.read_text(encoding="utf-8"))["best_step"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -77,10 +80,14 @@ def best_step(run: RunFolder) -> int | None:
 
 
 def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, TranslationModel, Tokenizer, Tokenizer, Path]:
-    """Config, model in evaluation mode on the CPU, source and target tokenizer, and the checkpoint taken."""
+    """Config, model in evaluation mode on the CPU, source and target tokenizer, and the checkpoint taken.
+
+    Raises UserError where tokenizers or weights are not those that were written.
+    """
     config = load_config(str(run.config.resolve())).config
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     checkpoint = find_checkpoint(run, choice)
+    check_manifest(checkpoint, [WEIGHTS])
     model = build_model(config, src, tgt)
     with torch.no_grad():
         load_weights(model, checkpoint / WEIGHTS)

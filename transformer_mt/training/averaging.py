@@ -5,11 +5,12 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from transformer_mt.config.manifest import check_manifest
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, WEIGHTS
 from transformer_mt.decoding.weights import average_weights
 from transformer_mt.errors import UserError
-from transformer_mt.training.checkpoints import check_manifest, write_folder
+from transformer_mt.training.checkpoints import write_folder
 
 
 def average_checkpoints(run: RunFolder, last: int) -> list[int]:
@@ -25,10 +26,9 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         )
     chosen = steps[-last:]
     for step in chosen:
-        try:
-            check_manifest(run.step(step))
-        except UserError as error:
-            raise UserError(f"{error} `tmt train --resume {run.quoted}` sets it aside and makes it again.") from error
+        check_manifest(
+            run.step(step), (WEIGHTS,), f"`tmt train --resume {run.quoted}` sets it aside and makes it again."
+        )
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:

@@ -5,7 +5,6 @@
 The newest checkpoint is `last`; its state names the `best` step, whose folder is kept too. There is no pickle.
 """
 
-import hashlib
 import json
 import os
 import secrets
@@ -20,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from transformer_mt.config.manifest import check_manifest, digest
 from transformer_mt.config.run_folder import MANIFEST, STEP_PREFIX, RunFolder
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
 from transformer_mt.decoding.weights import load_weights, read_tensors, save_weights
@@ -54,11 +54,15 @@ def save_checkpoint(
             f"free. {_GO_ON}"
         )
     write_folder(final, write)
-    steps = run.steps()
-    for step in steps[:-keep]:
-        if step != state.best_step:
-            remove_folder(run.step(step))
+    remove_superfluous(run, state.best_step, keep)
     return final
+
+
+def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None:
+    """Delete all checkpoints but the newest `keep` and the best."""
+    for step in run.steps()[:-keep]:
+        if step != best_step:
+            remove_folder(run.step(step))
 
 
 def load_checkpoint(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
@@ -97,7 +101,7 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         temporary.mkdir()
         write(temporary)
         files = sorted(temporary.iterdir())
-        manifest = {path.name: {"num_bytes": path.stat().st_size, "blake2b": _digest(path)} for path in files}
+        manifest = {path.name: {"num_bytes": path.stat().st_size, "blake2b": digest(path)} for path in files}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         for path in [*files, temporary / MANIFEST, temporary]:
             _sync(path)
@@ -170,7 +174,7 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
     damaged: list[tuple[Path, UserError]] = []
     while steps:
         try:
-            check_manifest(steps[-1][1])
+            check_manifest(steps[-1][1], (WEIGHTS, OPTIMIZER, STATE), way_out="")
             break
         except UserError as error:
             damaged.append((steps.pop()[1], error))
@@ -178,7 +182,7 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
         return []
     if not steps:
         raise UserError(
-            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]} "
+            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]}"
             "Train from the start under another name (name=NEW)."
         )
     said = []
@@ -186,23 +190,9 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
         aside = path.with_name(f"{_DAMAGED}{path.name}")
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(path, aside)
-        said.append(f"warning: {error} It is now {aside}.")
+        said.append(f"warning: {error}It is now {aside}.")
     lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
     return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
-
-
-def check_manifest(folder: Path) -> None:
-    """Compare a checkpoint's files with its manifest; UserError names the first that differs."""
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        for name, entry in manifest.items():
-            path = folder / name
-            if path.stat().st_size != entry["num_bytes"] or _digest(path) != entry["blake2b"]:
-                raise UserError(f"{path} was changed or cut short since it was written.")
-    except FileNotFoundError as error:
-        raise UserError(f"{error.filename} is missing.") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"The checkpoint {folder} is damaged ({error}).") from error
 
 
 def remove_folder(folder: Path) -> None:
@@ -210,11 +200,6 @@ def remove_folder(folder: Path) -> None:
     rubbish = folder.with_name(f"{_TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
     os.rename(folder, rubbish)
     shutil.rmtree(rubbish, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def _sync(path: Path) -> None:

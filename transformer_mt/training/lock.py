@@ -13,12 +13,13 @@ from transformer_mt.errors import UserError
 
 @contextmanager
 def sole_trainer(run: RunFolder) -> Iterator[None]:
-    """While inside, no other process gets in here with the same folder, which is made if need be.
+    """While inside, no other process gets in here with the same folder, which is made if need be, and not left empty.
 
     The lock is the system's and goes with the process, however that ends; the file stays and means nothing. Raises
     UserError where another process has it.
     """
     lock = FileLock(run.lock)
+    new = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
@@ -37,6 +38,11 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
         yield
     finally:
         lock.release()
+        if new and [path.name for path in run.path.iterdir()] == [run.lock.name]:  # refused before anything was written
+            with suppress(OSError):
+                run.lock.unlink()
+                for folder in new:
+                    folder.rmdir()
 
 
 def _holder(run: RunFolder) -> str:

@@ -48,8 +48,7 @@ class Trainer:
         self.state = state
         self.monitor = monitor
         self.request = request
-        precision = choose_precision(config.decoding.precision, updater.device, config.model.d_model).value
-        self.validator = Validator(config, data, precision)
+        self.validator = Validator(config, data, self._validation_precision())
         self.plan = self._plan()
         self.last_metrics: dict[str, float] = {}
         if config.training.max_epochs is not None:
@@ -57,6 +56,16 @@ class Trainer:
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
         self._clock = time.perf_counter()
+
+    def _validation_precision(self) -> str:
+        """Measured once a run where it is auto: twice could be two answers."""
+        state, wanted = self.state, self.config.decoding.precision
+        if wanted != "auto":
+            return wanted
+        if not state.validation_precision:
+            chosen = choose_precision(wanted, self.updater.device, self.config.model.d_model)
+            state.validation_precision = chosen.value
+        return state.validation_precision
 
     def train(self) -> str | None:
         """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
@@ -218,6 +227,8 @@ class Trainer:
         if state.step == 0 or (state.step in self.run.steps() and not again):
             return True
         state.loss_scale = self.updater.scaler.state_dict() or None
+        limit = self.updater.limit.smallest_failed
+        state.memory_limit = int(limit) if math.isfinite(limit) else None
         try:
             self.monitor.sync()
             save_checkpoint(self.run, self.updater.model, self.updater.optimizer, state, training.keep_checkpoints)

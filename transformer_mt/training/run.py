@@ -17,7 +17,13 @@ from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import choose_device, choose_precision
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.training.changes import Changes, Splits, allowed_changes, record_changes, refuse_other_data
-from transformer_mt.training.checkpoints import load_checkpoint, recover, refuse_without_room, set_damaged_aside
+from transformer_mt.training.checkpoints import (
+    load_checkpoint,
+    recover,
+    refuse_without_room,
+    remove_superfluous,
+    set_damaged_aside,
+)
 from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
@@ -78,6 +84,8 @@ def _refuse_unless_writable(run: RunFolder) -> None:
 def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) -> Outcome:
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
+        # A kill may have come between the last save and this.
+        remove_superfluous(run, state.best_step, config.training.keep_checkpoints)
         return Outcome(run, state.step, reason, 0)
     data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
     print("\n".join(report_lines(data)))
@@ -86,6 +94,8 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) 
         load_checkpoint(run, updater.model, updater.optimizer)
         if state.loss_scale is not None:
             updater.scaler.load_state_dict(state.loss_scale)
+        if state.memory_limit is not None and state.device == str(updater.device):
+            updater.limit.smallest_failed = state.memory_limit
         print(f"going on from step {state.step:,}")
     _compare_with_now(state, updater, data)
     refuse_without_room(run, updater.model, config.training.keep_checkpoints)

@@ -31,6 +31,8 @@ class TrainingState:
     torch_version: str = ""
     data: dict[str, dict[str, str | int]] = field(default_factory=dict)  # a split's fingerprint and number of pairs
     loss_scale: dict[str, float] | None = None
+    memory_limit: int | None = None  # MemoryLimit.smallest_failed: which micro-batches are computed in parts
+    validation_precision: str = ""  # where decoding.precision is auto, what it was found to be
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
 
     def reason_to_stop(self, config: RunConfig) -> str | None:

@@ -1,0 +1,160 @@
+"""Any byte of a run's tokenizers or checkpoints cut or changed: an error that names the file, or the same answer."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from attempts import attempt
+from damage import DAMAGES, Damage, restore, snapshot
+from hypothesis import given, settings
+from toy import toy_config, write_toy_corpus
+
+from transformer_mt.config.run_folder import MANIFEST, RunFolder
+from transformer_mt.data.encoding import load_tokenizers
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.decoding.weights import unique_weights
+from transformer_mt.errors import UserError
+from transformer_mt.training.averaging import average_checkpoints
+from transformer_mt.training.checkpoints import load_checkpoint, set_damaged_aside
+from transformer_mt.training.run import start_or_resume
+
+LINES = ["one two three.", "ten nine.", "¿zzz?"]
+TOKENIZERS = ["tokenizers/src.json", "tokenizers/tgt.json"]
+SAVED = ["model.safetensors", "optimizer.safetensors", "state.json"]
+Answer = dict[str, object]
+
+
+class Trained:
+    """A run of three steps with a checkpoint of each and their average; what each use of it gives, and its files."""
+
+    def __init__(self, folder: Path) -> None:
+        write_toy_corpus(folder / "data", 40)
+        self.config = toy_config(
+            folder / "data",
+            data={"cache_dir": str(folder / "cache")},
+            training={"max_steps": 3, "checkpoint_every_steps": 1, "keep_checkpoints": 3},
+            validation={"every_steps": 2},
+        )
+        self.run = RunFolder(folder / "run with a space")
+        start_or_resume(self.config, self.run, resume=False)
+        average_checkpoints(self.run, 2)
+        self.files = {p: c for part in ("tokenizers", "checkpoints") for p, c in snapshot(self.run.path / part).items()}
+        best = json.loads((self.run.step(3) / "state.json").read_text())["best_step"]
+        # Each use, and the files on which its answer depends.
+        self.uses: dict[str, tuple[Callable[[], Answer], set[Path]]] = {
+            "best": (
+                lambda: self.translate(None),
+                self.paths(*TOKENIZERS, "checkpoints/step_3/state.json", f"checkpoints/step_{best}/model.safetensors"),
+            ),
+            "step_1": (
+                lambda: self.translate("step_1"),
+                self.paths(*TOKENIZERS, "checkpoints/step_1/model.safetensors"),
+            ),
+            "average": (
+                lambda: self.translate("average"),
+                self.paths(*TOKENIZERS, "checkpoints/average/model.safetensors", "checkpoints/average/steps.json"),
+            ),
+            "resume": (self.resume, self.paths(*TOKENIZERS, *(f"checkpoints/step_3/{name}" for name in SAVED))),
+            "averaging": (
+                self.average,
+                self.paths(*(f"checkpoints/step_{step}/model.safetensors" for step in (2, 3))),
+            ),
+        }
+        self.answers = {name: use() for name, (use, _) in self.uses.items()}
+
+    def paths(self, *names: str) -> set[Path]:
+        found = {self.run.path / name for name in names}
+        assert found <= self.files.keys()
+        return found
+
+    def translate(self, checkpoint: str | None) -> Answer:
+        """Texts and their log-probabilities, which every weight has a part in."""
+        translator = Translator.load(self.run.path, checkpoint)
+        found = translator.translate_lines(LINES)
+        return {line.source: [(h.text, h.tokens, h.log_prob) for h in line.hypotheses] for line in found}
+
+    def resume(self) -> Answer:
+        copy = self.copy()
+        if said := set_damaged_aside(copy):  # a resume goes on from an older one then; here that is a refusal
+            raise UserError(" ".join(said))
+        model = build_model(self.config, *load_tokenizers(copy.tokenizers, self.config.tokenizer))
+        optimizer = torch.optim.Adam(model.parameters())
+        state = load_checkpoint(copy, model, optimizer)
+        weights = {name: tensor.tolist() for name, tensor in unique_weights(model).items()}
+        moments = [{key: value.tolist() for key, value in entry.items()} for entry in optimizer.state.values()]
+        return {**weights, "moments": moments, "state": asdict(state)}
+
+    def average(self) -> Answer:
+        copy = self.copy()
+        steps = average_checkpoints(copy, 2)
+        return {"steps": steps, "weights": (copy.average / "model.safetensors").read_bytes()}
+
+    def copy(self) -> RunFolder:
+        """For uses that write, so that the run stays as it is."""
+        copy = RunFolder(self.run.path.with_name("copy"))
+        shutil.rmtree(copy.path, ignore_errors=True)
+        shutil.copytree(self.run.path, copy.path)
+        return copy
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return Trained(tmp_path_factory.mktemp("damaged"))
+
+
+def check_damage(trained: Trained, damage: Damage) -> None:
+    path = list(trained.files)[damage.file % len(trained.files)]
+    path.write_bytes(damage.of(trained.files[path]))
+    try:
+        for name, (use, needed) in trained.uses.items():
+            place = (
+                path if name not in ("averaging", "resume") else Path(str(path).replace(trained.run.path.name, "copy"))
+            )
+            answer, refusal = attempt(use)
+            if refusal is None:
+                assert answer == trained.answers[name], name
+                assert path not in needed, f"{name} did not see what happened to {path}"
+            else:
+                # A manifest that names another file or hash can only say that the two do not agree.
+                assert str(place.parent if path.name == MANIFEST else place) in refusal, name
+                assert refusal.count(". ") >= 1, "what is wrong, and what to do"
+                assert path in needed or path.name == MANIFEST, f"{name} has no need of {path}"
+    finally:
+        restore(trained.files)
+
+
+@settings(max_examples=40, deadline=None)
+@given(DAMAGES)
+def test_any_damage_to_a_run_is_named_or_changes_nothing(trained: Trained, damage: Damage) -> None:
+    check_damage(trained, damage)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(DAMAGES)
+def test_any_damage_to_a_run_many_times(trained: Trained, damage: Damage) -> None:
+    check_damage(trained, damage)
+
+
+@pytest.mark.parametrize("name", [*TOKENIZERS, "checkpoints/step_3/model.safetensors", "checkpoints/step_3/state.json"])
+def test_a_missing_file_is_named(trained: Trained, name: str) -> None:
+    path = trained.run.path / name
+    path.unlink()
+    try:
+        with pytest.raises(UserError, match=f"{path.name} is missing"):
+            trained.resume()
+    finally:
+        restore(trained.files)
+
+
+def test_tokenizers_of_a_run_without_a_manifest_load_as_before(trained: Trained) -> None:
+    (trained.run.tokenizers / MANIFEST).unlink()
+    try:
+        assert trained.translate("step_1") == trained.answers["step_1"]
+    finally:
+        restore(trained.files)
