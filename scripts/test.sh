@@ -6,4 +6,5 @@ set -euo pipefail
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/pyright
-.venv/bin/python -m pytest "$@"
+# Two workers with a thread each: what is slow is to start tmt again and again, which uses one core at a time.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
