@@ -71,6 +71,11 @@ LEARNED: dict[str, dict[str, Any]] = {
 }
 
 
+# Pairs and steps. Without positions a decoder must count by its causal mask: of 3,000 pairs it learns some by heart
+# (BLEU 68 after 800 steps, 87 to 96 after 4,000), of 20,000 the rule.
+ENOUGH, MORE = (3000, 800), {"no-positions-in-a-decoder": (20_000, 3000)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_it_learns_a_small_grammar(name: str, tmp_path: Path) -> None:
@@ -81,14 +86,15 @@ def test_it_learns_a_small_grammar(name: str, tmp_path: Path) -> None:
         size |= {"num_decoder_layers": 4}
     else:
         size |= {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    write_toy_corpus(tmp_path / "data", 3000)
+    num_pairs, num_steps = MORE.get(name, ENOUGH)
+    write_toy_corpus(tmp_path / "data", num_pairs)
     mapping = toy_mapping(
         tmp_path / "data",
         data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
         tokenizer={"joint": True},
         training={
-            "max_tokens": 512, "max_steps": 800, "schedule": "cosine", "lr": 0.003, "warmup_steps": 100,
-            "checkpoint_every_steps": 800, "log_every_steps": 50,
+            "max_tokens": 512, "max_steps": num_steps, "schedule": "cosine", "lr": 0.003, "warmup_steps": 100,
+            "checkpoint_every_steps": num_steps, "log_every_steps": 50,
         },
         validation={"every_steps": 200, "num_translated": 20, "metric": "bleu"},
     )  # fmt: skip
