@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The command line prints the message without a traceback and exits with status 2.
     """
+
+
+class ToldElsewhereError(UserError):
+    """Ends a process of several after another one has said, or says, what is wrong: it is not said twice."""

@@ -20,8 +20,10 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.decoding.weights import unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.training.averaging import average_checkpoints
-from transformer_mt.training.checkpoints import load_checkpoint, set_damaged_aside
+from transformer_mt.training.checkpoints import read_checkpoint, set_damaged_aside
 from transformer_mt.training.run import start_or_resume
+from transformer_mt.training.state import TrainingState
+from transformer_mt.training.updates import Updater
 
 LINES = ["one two three.", "ten nine.", "¿zzz?"]
 TOKENIZERS = ["tokenizers/src.json", "tokenizers/tgt.json"]
@@ -83,10 +85,11 @@ class Trained:
         if said := set_damaged_aside(copy):  # a resume goes on from an older one then; here that is a refusal
             raise UserError(" ".join(said))
         model = build_model(self.config, *load_tokenizers(copy.tokenizers, self.config.tokenizer))
-        optimizer = torch.optim.Adam(model.parameters())
-        state = load_checkpoint(copy, model, optimizer)
+        updater = Updater(model, self.config.training, 0, "fp32", torch.device("cpu"))
+        updater.restore(*read_checkpoint(copy, model))
+        state = TrainingState.read(copy.step(copy.steps()[-1]) / "state.json")
         weights = {name: tensor.tolist() for name, tensor in unique_weights(model).items()}
-        moments = [{key: value.tolist() for key, value in entry.items()} for entry in optimizer.state.values()]
+        moments = [{key: value.tolist() for key, value in entry.items()} for entry in updater.optimizer.state.values()]
         return {**weights, "moments": moments, "state": asdict(state)}
 
     def average(self) -> Answer:

@@ -65,7 +65,7 @@ def stop(updater: Updater, data: PreparedData, run: RunFolder, micro_batches: li
     """The message of an update that is not finite, its files written."""
     with pytest.raises(NotFiniteError) as caught:
         updater.update(data.train, micro_batches, 4, "epoch 1, micro-batch 7")
-    return str(diagnose(caught.value, updater, run))
+    return str(diagnose(caught.value, updater, updater.model, run))
 
 
 def plant_gradient(model: nn.Module, name: str) -> None:

@@ -154,7 +154,7 @@ def test_what_a_checkpoint_weighs_is_known(data: Path, straight: RunFolder) -> N
     from transformer_mt.decoding.checkpoint import load_run
 
     real = sum(path.stat().st_size for path in straight.step(12).iterdir())
-    expected = checkpoints.checkpoint_bytes(load_run(straight, "last")[1])
+    expected = checkpoints.checkpoint_bytes(load_run(straight, "last")[1].parameters())
     assert real <= expected <= real + 2**18
 
 
@@ -175,10 +175,10 @@ def test_a_training_goes_on_without_a_checkpoint_where_asked(
 ) -> None:
     run = RunFolder(tmp_path / "run")
 
-    def save(run, model, optimizer, state, keep) -> Path:
+    def save(run, weights, moments, state, keep) -> Path:
         if state.step in (6, 7):
             raise SaveError("The disk is full.")
-        return checkpoints.save_checkpoint(run, model, optimizer, state, keep)
+        return checkpoints.save_checkpoint(run, weights, moments, state, keep)
 
     monkeypatch.setattr(loop, "save_checkpoint", save)
     assert train(data, run, on_save_error="continue").exit_status == 0
@@ -261,8 +261,8 @@ def test_a_disk_that_is_full_for_a_while(
     """Checkpoints of steps 6 to 9 meet ENOSPC, and so do metrics and curves; then there is room again."""
     run, filler = RunFolder(small_disk / "run"), small_disk / "filler"
 
-    def save(run, model, optimizer, state, keep) -> Path:
-        saved = checkpoints.save_checkpoint(run, model, optimizer, state, keep)
+    def save(run, weights, moments, state, keep) -> Path:
+        saved = checkpoints.save_checkpoint(run, weights, moments, state, keep)
         if state.step == 3:
             fill(filler)
         return saved

@@ -8,7 +8,7 @@ import typer
 
 from transformer_mt import __version__
 from transformer_mt.cli import attention, average, config, data, debug, evaluate, trace, train, translate, verify
-from transformer_mt.errors import UserError
+from transformer_mt.errors import ToldElsewhereError, UserError
 
 app = typer.Typer(
     help="Train a Transformer translation model from your own sentence pairs, and use it.",
@@ -60,7 +60,8 @@ def main() -> None:
         finally:
             _flush()
     except UserError as error:
-        print(f"tmt: {error}", file=sys.stderr)
+        if not isinstance(error, ToldElsewhereError):
+            print(f"tmt: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         # A full disk under standard output, say; what is written elsewhere says so itself.

@@ -38,6 +38,11 @@ class RunFolder:
         return self.path / "train.lock"
 
     @property
+    def memory_limit(self) -> Path:
+        """What did not fit the memory of one of several processes."""
+        return self.path / "memory_limit.json"
+
+    @property
     def changes(self) -> Path:
         return self.path / "changes.jsonl"
 

@@ -184,7 +184,7 @@ class TrainingConfig(Section):
     max_tokens: PositiveInt = Field(
         default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
     )
-    grad_accum: PositiveInt = Field(default=1, description="Micro-batches an update.")
+    grad_accum: PositiveInt = Field(default=1, description="Micro-batches an update and process.")
     max_steps: PositiveInt | None = None
     max_epochs: PositiveInt | None = None
     max_minutes: Annotated[float, Field(gt=0)] | None = None
@@ -199,6 +199,12 @@ class TrainingConfig(Section):
     precision: Precision = "auto"
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     deterministic: bool = Field(default=False, description="On a GPU: the same numbers every time, more slowly.")
+    sharding: Literal["none", "full"] = Field(
+        default="none", description="full: several processes share out weights, gradients and moments (FSDP2)."
+    )
+    timeout_minutes: Annotated[float, Field(gt=0)] = Field(
+        default=10.0, description="Several processes: how long one may keep the others waiting before all stop."
+    )
     log_every_steps: PositiveInt = 20
     checkpoint_every_steps: PositiveInt = 500
     keep_checkpoints: PositiveInt = 5

@@ -14,13 +14,25 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file."""
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's parameters."""
-    save_file({name: tensor.contiguous() for name, tensor in unique_weights(model).items()}, path)
+    save_tensors(unique_weights(model), path)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fill the model's parameters; UserError where the file is missing, damaged or of another shape."""
+    expected = unique_weights(model)
+    for name, tensor in read_weights(model, path).items():
+        expected[name].copy_(tensor)
+
+
+def read_weights(model: nn.Module, path: Path) -> dict[str, Tensor]:
+    """What `save_weights` wrote of such a model; UserError where the file is missing, damaged or of another shape."""
     tensors = read_tensors(path)
     expected = unique_weights(model)
     if tensors.keys() != expected.keys():
@@ -32,7 +44,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 f"{path}: {name} has the shape {tuple(tensors[name].shape)}, the config asks for "
                 f"{tuple(parameter.shape)}. The config was changed after training; restore it."
             )
-        parameter.copy_(tensors[name])
+    return tensors
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from transformer_mt.data.batching import plan_in_order
+from transformer_mt.data.batching import Rows, plan_in_order
 from transformer_mt.data.preparation import Split
 from transformer_mt.machine.device import autocast
 from transformer_mt.model.interface import TranslationModel
@@ -27,21 +27,34 @@ class NllResult:
 
 
 @torch.inference_mode()
-def split_nll(
+def batch_nlls(
     model: TranslationModel,
     split: Split,
-    max_tokens: int,
+    batches: list[Rows],
     precision: str = "fp32",
     between_batches: Callable[[], None] = lambda: None,
-) -> NllResult:
-    """Teacher-forced, without label smoothing or dropout. Does not depend on max_tokens beyond rounding."""
+) -> list[tuple[float, int]]:
+    """Of each batch the sum of the nll and its target tokens: teacher-forced, without label smoothing or dropout."""
     assert not model.training, "dropout would change the nll"
     device = next(model.parameters()).device
-    total, num_tokens = 0.0, 0
-    for rows in plan_in_order(split.src_lengths, split.tgt_lengths, max_tokens):
+    sums = []
+    for rows in batches:
         between_batches()
         batch = split.batch(rows).to(device)
         with autocast(precision, device):
-            total += batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing=0.0).nll.item()
-        num_tokens += batch.num_tokens
-    return NllResult(total / num_tokens, num_tokens)
+            nll = batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing=0.0).nll.item()
+        sums.append((nll, batch.num_tokens))
+    return sums
+
+
+def mean_nll(sums: list[tuple[float, int]]) -> NllResult:
+    """Of all batches together, in their order."""
+    num_tokens = sum(tokens for _, tokens in sums)
+    return NllResult(sum(nll for nll, _ in sums) / num_tokens, num_tokens)
+
+
+def split_nll(model: TranslationModel, split: Split, max_tokens: int, precision: str = "fp32") -> NllResult:
+    """Of a whole split. Does not depend on max_tokens beyond rounding."""
+    return mean_nll(
+        batch_nlls(model, split, plan_in_order(split.src_lengths, split.tgt_lengths, max_tokens), precision)
+    )

@@ -20,8 +20,31 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_device(wanted: str) -> Choice:
-    """`auto`: cuda, then mps, then cpu. Raises UserError where a named device is not there."""
+def choose_device(wanted: str, local_rank: int | None = None) -> Choice:
+    """`auto`: cuda, then mps, then cpu. Raises UserError where a named device is not there.
+
+    `local_rank` is that of a process of several on this machine, each of which takes a GPU of its own.
+    """
+    if local_rank is None:
+        return _choose_device(wanted)
+    value, reason = _choose_device("cpu" if wanted == "auto" and not torch.cuda.is_available() else wanted)
+    if value == "cpu":
+        return Choice(value, reason)
+    if value != "cuda":
+        raise UserError(
+            f"training.device is {wanted}, and several processes were started, which would share it. Use auto, cuda or "
+            "cpu."
+        )
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise UserError(
+            f"There are {count} GPUs on this machine and more processes than that. Start torchrun with "
+            f"--nproc-per-node {count}, or train with training.device=cpu."
+        )
+    return Choice(f"cuda:{local_rank}", f"{torch.cuda.get_device_name(local_rank)}, one a process")
+
+
+def _choose_device(wanted: str) -> Choice:
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if wanted == "auto":
         if cuda:

@@ -1,16 +1,19 @@
 """What the layers of a stack need beside their input, the same for each of them in one pass."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
 
-@dataclass
 class Routing:
-    """Where one pass sent its tokens, collected for the load-balancing loss. Owned by the caller."""
+    """Where one pass sent its tokens, collected for the load-balancing loss. Owned by the caller.
 
-    losses: list[Tensor] = field(default_factory=list)
+    No dataclass: FSDP2 hands layers copies of dataclasses and lists with tensors in them, and this must stay one.
+    """
+
+    def __init__(self) -> None:
+        self.losses: list[Tensor] = []
 
 
 @dataclass(frozen=True)

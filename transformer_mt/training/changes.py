@@ -10,8 +10,8 @@ from transformer_mt.errors import UserError
 # How long, how often to look, what to keep, how to search.
 FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
                   "training.checkpoint_every_steps", "training.keep_checkpoints", "training.on_save_error",
-                  "training.device", "validation.", "decoding.", "data.root", "data.cache_dir", "data.test",
-                  "name")  # fmt: skip
+                  "training.device", "training.sharding", "training.timeout_minutes", "training.grad_accum",
+                  "validation.", "decoding.", "data.root", "data.cache_dir", "data.test", "name")  # fmt: skip
 # With a flag: the learning rate.
 RATE = ("training.schedule", "training.lr", "training.factor", "training.warmup_steps")
 
@@ -38,6 +38,26 @@ def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Chang
             f"Restore these values, or train from the start under another name (name=NEW).{by_flag}"
         )
     return changes
+
+
+def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_processes: int) -> int:
+    """Micro-batches a process, such that an update stays one of `per_update`; UserError with the arithmetic where that
+    cannot be, or where the config asks for another number.
+    """
+    asked, share = now.training.grad_accum, per_update / num_processes
+    unasked = asked == before.training.grad_accum
+    if asked * num_processes == per_update or (unasked and share.is_integer()):
+        return int(share)
+    fitting = ", ".join(str(n) for n in range(1, per_update + 1) if per_update % n == 0)
+    what, way = (
+        (f"{num_processes} x {asked} are {asked * num_processes}", f"set training.grad_accum: {int(share)}")
+        if share.is_integer()
+        else (f"{num_processes} processes cannot share them evenly", f"start as many processes as one of {fitting}")
+    )
+    raise UserError(
+        f"An update of this run is {per_update} micro-batches (processes x training.grad_accum), and {what}: going on "
+        f"would not be the same training. Instead, {way}, or train from the start under another name (name=NEW)."
+    )
 
 
 def refuse_other_data(before: Splits, now: Splits) -> None:

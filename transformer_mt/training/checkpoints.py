@@ -10,19 +10,18 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from transformer_mt.config.manifest import check_manifest, digest
 from transformer_mt.config.run_folder import MANIFEST, STEP_PREFIX, RunFolder
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
-from transformer_mt.decoding.weights import load_weights, read_tensors, save_weights
+from transformer_mt.decoding.weights import read_tensors, read_weights, save_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.state import TrainingState
 
@@ -37,17 +36,20 @@ class SaveError(UserError):
 
 
 def save_checkpoint(
-    run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState, keep: int
+    run: RunFolder, weights: dict[str, Tensor], moments: dict[str, Tensor], state: TrainingState, keep: int
 ) -> Path:
-    """Write `step_N`, then delete all but the newest `keep` and the best. SaveError where it cannot be written."""
+    """Write `step_N`, then delete all but the newest `keep` and the best. SaveError where it cannot be written.
+
+    `weights` are as `unique_weights` names them, `moments` as `optimizer_tensors` does.
+    """
 
     def write(folder: Path) -> None:
-        save_weights(model, folder / WEIGHTS)
-        save_file(optimizer_tensors(model, optimizer), folder / OPTIMIZER)
+        save_tensors(weights, folder / WEIGHTS)
+        save_tensors(moments, folder / OPTIMIZER)
         state.write(folder / STATE)
 
     final = run.step(state.step)
-    needed, free = checkpoint_bytes(model), free_bytes(run.checkpoints)
+    needed, free = checkpoint_bytes(weights.values()), free_bytes(run.checkpoints)
     if free < needed:
         raise SaveError(
             f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
@@ -65,19 +67,18 @@ def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None
             remove_folder(run.step(step))
 
 
-def load_checkpoint(run: RunFolder, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainingState:
-    """Fill model and optimizer from the newest checkpoint, which `set_damaged_aside` has seen; return its state."""
+def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights and moments of the newest checkpoint, which `set_damaged_aside` has seen. UserError where they are not
+    those of this model.
+    """
     folder = run.step(run.steps()[-1])
-    with torch.no_grad():
-        load_weights(model, folder / WEIGHTS)
-    restore_optimizer(model, optimizer, read_tensors(folder / OPTIMIZER))
-    return TrainingState.read(folder / STATE)
+    return read_weights(model, folder / WEIGHTS), read_tensors(folder / OPTIMIZER)
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state as `PARAMETER.KEY` (Adam: exp_avg, exp_avg_sq, step)."""
     return {
-        f"{name}.{key}": value.detach().contiguous()
+        f"{name}.{key}": value.detach()
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
@@ -134,7 +135,7 @@ _GO_ON = "The checkpoints before it are whole; free some space and go on with --
 
 def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
     """UserError where the disk cannot hold what the run will: the newest `keep`, the best, and one being written."""
-    size, free = checkpoint_bytes(model), free_bytes(run.checkpoints)
+    size, free = checkpoint_bytes(model.parameters()), free_bytes(run.checkpoints)
     missing = keep + 2 - len(run.steps())
     if free < missing * size:
         raise UserError(
@@ -144,9 +145,9 @@ def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
         )
 
 
-def checkpoint_bytes(model: nn.Module) -> int:
+def checkpoint_bytes(weights: Iterable[Tensor]) -> int:
     """What a checkpoint weighs on disk: the weights, Adam's two means of each, and some text."""
-    return 3 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) + 2**18
+    return 3 * sum(weight.numel() * weight.element_size() for weight in weights) + 2**18
 
 
 def free_bytes(path: Path) -> int:

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.not_finite import ADVICE, NotFiniteError
 from transformer_mt.training.replay import finding, replay
@@ -15,11 +16,13 @@ from transformer_mt.training.update_record import PartRecord, UpdateRecord, weig
 from transformer_mt.training.updates import Updater
 
 
-def diagnose(error: NotFiniteError, updater: Updater, run: RunFolder) -> UserError:
-    """Replay the update, write it and its weights to the run's `debug` folder, and say all of it in one error."""
-    found = _finding(error, updater)
+def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, run: RunFolder) -> UserError:
+    """Replay the update on the updater's whole model, write it and the weights to the run's `debug` folder, and say all
+    of it in one error.
+    """
+    found = _finding(error, updater, model)
     path = run.debug / f"step_{error.step}.safetensors"
-    files = _write(path, error, updater, run, found)
+    files = _write(path, error, updater, model, run, found)
     precision = "" if updater.precision == "fp32" else " Or set training.precision: fp32."
     return UserError(
         f"{error.reason}, so the training stops; nothing was changed by this step and the checkpoints are as they "
@@ -27,10 +30,10 @@ def diagnose(error: NotFiniteError, updater: Updater, run: RunFolder) -> UserErr
     )
 
 
-def _finding(error: NotFiniteError, updater: Updater) -> str:
+def _finding(error: NotFiniteError, updater: Updater, model: TranslationModel) -> str:
     try:
         found = replay(
-            updater.model,
+            model,
             [error.split.batch(part.rows) for part in error.parts],
             [dropout_seed(updater.seed, error.step, part.index, part.number) for part in error.parts],
             error.num_tokens,
@@ -51,7 +54,9 @@ def _origins(error: NotFiniteError) -> list[list[str]]:
     return [[split.corpus.where(int(row)) for row in split.rows[part.rows]] for part in error.parts]
 
 
-def _write(path: Path, error: NotFiniteError, updater: Updater, run: RunFolder, found: str) -> str:
+def _write(
+    path: Path, error: NotFiniteError, updater: Updater, model: TranslationModel, run: RunFolder, found: str
+) -> str:
     """Both files, or as much of them as the disk takes; returns a sentence on what there is."""
     steps = run.steps()
     record = UpdateRecord(
@@ -78,7 +83,7 @@ def _write(path: Path, error: NotFiniteError, updater: Updater, run: RunFolder, 
         return f"The update could not be kept: {failure.strerror or failure}."
     weights = f"the weights in {weights_path(path).name} beside it"
     try:
-        write_weights(path, updater.model)
+        write_weights(path, model)
     except (OSError, SafetensorError) as failure:
         weights = f"its weights could not be kept ({getattr(failure, 'strerror', None) or failure})"
     return f"The update is in {path}, {weights}. Replay it: tmt debug batch {path} --run {run.quoted}"

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -13,10 +14,16 @@ class StopRequestedError(Exception):
 
 
 class StopRequest:
-    """`exit_status` is None until a signal came, then 128 + its number."""
+    """`exit_status` is None until a signal came, then 128 + its number.
 
-    def __init__(self) -> None:
+    `patience_seconds`: within so many after the first signal, a second one is the same. A terminal's Ctrl-C reaches a
+    process of several from the terminal, and then once more from `torchrun`.
+    """
+
+    def __init__(self, patience_seconds: float = 0.0) -> None:
         self.exit_status: int | None = None
+        self.patience_seconds = patience_seconds
+        self._since = 0.0
 
     def check(self) -> None:
         """Raise StopRequestedError if a signal came."""
@@ -25,8 +32,10 @@ class StopRequest:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.exit_status is not None:
+            if time.monotonic() < self._since + self.patience_seconds:
+                return
             raise SystemExit(128 + number)  # asked twice: stop at once; what was saved is whole
-        self.exit_status = 128 + number
+        self.exit_status, self._since = 128 + number, time.monotonic()
         # Not print: the signal may have come in the middle of another one. And whoever read our output may be gone by
         # the same Ctrl-C (`| tee log`), which must not cost the training.
         with suppress(OSError, ValueError):
@@ -34,9 +43,9 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(patience_seconds: float = 0.0) -> Iterator[StopRequest]:
     """While inside, SIGINT and SIGTERM set the request instead of ending the process."""
-    request = StopRequest()
+    request = StopRequest(patience_seconds)
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, request._handle) for number in numbers}
     try:

@@ -10,10 +10,11 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import Rows, make_batch, plan_batches
 from transformer_mt.data.preparation import PreparedData
-from transformer_mt.errors import UserError
+from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
 from transformer_mt.machine.device import choose_precision
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
 from transformer_mt.training.diagnosis import diagnose
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
@@ -26,6 +27,7 @@ from transformer_mt.training.validation import Sample, Validator, is_better
 STEPS_TIMED = 20
 LONG_MINUTES = 30
 MAX_WORDS_DRAWN = 40
+ASKED_ELSEWHERE = 143  # the exit status of a process that stops since another one was asked to: that of SIGTERM
 
 
 class Trainer:
@@ -48,11 +50,15 @@ class Trainer:
         self.state = state
         self.monitor = monitor
         self.request = request
-        self.validator = Validator(config, data, self._validation_precision())
+        self.world = updater.world
+        self.validator = Validator(config, data, self._validation_precision(), self.world)
         self.plan = self._plan()
+        self.per_update = config.training.grad_accum * self.world.size
+        self.stop_status: int | None = None  # what all processes know of their requests
         self.last_metrics: dict[str, float] = {}
         if config.training.max_epochs is not None:
-            monitor.expect(config.training.max_epochs * -(-len(self.plan) // config.training.grad_accum))
+            monitor.expect(config.training.max_epochs * -(-len(self.plan) // self.per_update))
+        self._saved_step = state.step
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
         self._clock = time.perf_counter()
@@ -63,8 +69,8 @@ class Trainer:
         if wanted != "auto":
             return wanted
         if not state.validation_precision:
-            chosen = choose_precision(wanted, self.updater.device, self.config.model.d_model)
-            state.validation_precision = chosen.value
+            device, d_model = self.updater.device, self.config.model.d_model
+            state.validation_precision = self.world.first(lambda: choose_precision(wanted, device, d_model).value)
         return state.validation_precision
 
     def train(self) -> str | None:
@@ -73,12 +79,15 @@ class Trainer:
         if state.reason_to_stop(self.config) is None:
             self._probe_memory()
         while True:
+            self._agree()
             due = self._validation_is_due(ending=state.reason_to_stop(self.config) is not None)
             best_before = state.best_step, state.best_metrics
             validated, is_best = self._validate(state.step) if due else (False, False)
+            if due:
+                self._agree()
             # A validation that a signal cut short is still to be done, so the training is not over.
             reason = state.reason_to_stop(self.config) if validated or not due else None
-            stopping = reason is not None or self.request.exit_status is not None
+            stopping = reason is not None or self.stop_status is not None
             if is_best or stopping or state.step % self.config.training.checkpoint_every_steps == 0:
                 saved = self._save(again=validated, needed=stopping)
                 if is_best and not saved:
@@ -86,6 +95,17 @@ class Trainer:
             if stopping:
                 return reason
             self._step()
+
+    def _agree(self) -> None:
+        """All processes stop together, where one of them is asked to, and go by one clock, that of the first."""
+        if self.world.size == 1:
+            self.stop_status = self.request.exit_status
+            return
+        asked, elapsed = self.request.exit_status, self.state.elapsed_seconds
+        own = [float(asked is not None), elapsed if self.world.is_first else 0.0]
+        num_asked, self.state.elapsed_seconds = self.world.sum(own)
+        if num_asked:
+            self.stop_status = asked or ASKED_ELSEWHERE
 
     def _probe_memory(self) -> None:
         """Whether the largest micro-batch fits, now rather than hours from now."""
@@ -110,12 +130,12 @@ class Trainer:
     def _step(self) -> None:
         """One update, and the state moved on by it."""
         state = self.state
-        micro_batches = self.plan[state.micro_batch : state.micro_batch + self.config.training.grad_accum]
+        micro_batches = self.plan[state.micro_batch : state.micro_batch + self.per_update]
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
         try:
             result = self.updater.update(self.data.train, micro_batches, state.step + 1, place)
         except NotFiniteError as error:
-            raise diagnose(error, self.updater, self.run) from error
+            raise self._diagnosed(error) from error
         state.step += 1
         if result.num_split:
             self._say_split(f"memory: a micro-batch of step {state.step:,} does not fit")
@@ -127,6 +147,12 @@ class Trainer:
         self.monitor.advance(state)
         if state.step - self._first_step == STEPS_TIMED:
             self._tell_time_left()
+
+    def _diagnosed(self, error: NotFiniteError) -> UserError:
+        """What one of the processes finds, which all raise."""
+        with self.updater.sharing.whole_model() as model:
+            said = self.world.first(lambda: diagnose(error, self.updater, model, self.run), patient=True)
+        return said if self.world.is_first else ToldElsewhereError(str(said))
 
     def _plan(self) -> list[Rows]:
         split, training = self.data.train, self.config.training
@@ -185,18 +211,18 @@ class Trainer:
     def _validate(self, step: int) -> tuple[bool, bool]:
         """Whether the validation was finished (a signal ends it; a resumed run does it again), and was the best."""
         state = self.state
-        try:
-            result = self.validator.validate(self.updater.model, self.request.check)
-        except StopRequestedError:
-            return False, False
-        finally:
-            self._tick()
-        if not math.isfinite(result.metrics["nll"]):
-            raise UserError(
-                f"The validation nll is {result.metrics['nll']} at step {step:,}, so the training stops; the "
-                "checkpoints are as they were. Lower the learning rate (training.factor or training.lr), or set "
-                "training.precision: fp32."
-            )
+        picture = None
+        with self.updater.sharing.whole_model() as model:
+            try:
+                result = self.validator.validate(model, self.request.check)
+            except StopRequestedError:
+                return False, False
+            finally:
+                self._tick()
+            if not math.isfinite(result.metrics["nll"]):
+                raise self._not_finite(result.metrics["nll"])
+            if self.world.is_first:
+                picture = self._draw_attention(model, result.samples[0])
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
             state.best_step, state.best_metrics, state.num_bad_validations = step, result.metrics, 0
@@ -205,16 +231,24 @@ class Trainer:
         state.last_validation_step = step
         self.last_metrics = result.metrics
         self.monitor.validation(step, state.epoch, result, state.elapsed_seconds, is_best)
-        self.monitor.picture("cross-attention", self._draw_attention(result.samples[0]), step)
+        self.monitor.picture("cross-attention", picture, step)
         return True, is_best
 
-    def _draw_attention(self, sample: Sample) -> NDArray[np.uint8]:
+    def _not_finite(self, nll: float) -> UserError:
+        if not self.world.is_first:  # all have the same nll
+            return ToldElsewhereError(f"the validation nll is {nll}")
+        return UserError(
+            f"The validation nll is {nll} at step {self.state.step:,}, so the training stops; the checkpoints are as "
+            "they were. Lower the learning rate (training.factor or training.lr), or set training.precision: fp32."
+        )
+
+    def _draw_attention(self, model: TranslationModel, sample: Sample) -> NDArray[np.uint8]:
         """Where the last decoder layer looks to predict each word of a sample's reference."""
         data, device = self.data, self.updater.device
         ids = (np.array(t.encode(text), dtype=np.int32)[: min(self.config.model.max_len - 1, MAX_WORDS_DRAWN)]
                for t, text in ((data.src_tokenizer, sample.src), (data.tgt_tokenizer, sample.reference)))  # fmt: skip
         batch = make_batch(*([row] for row in ids)).to(device)
-        weights = cross_attention(self.updater.model, batch.src, batch.tgt_in)
+        weights = cross_attention(model, batch.src, batch.tgt_in)
         src_words = data.src_tokenizer.tokens(batch.src[0].tolist())
         return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_out[0].tolist())))
 
@@ -224,15 +258,21 @@ class Trainer:
         Returns whether it is saved. Where it cannot be, goes on if the config says so and it is not `needed`.
         """
         state, training = self.state, self.config.training
-        if state.step == 0 or (state.step in self.run.steps() and not again):
+        if state.step == self._saved_step and not again:
             return True
         state.loss_scale = self.updater.scaler.state_dict() or None
         limit = self.updater.limit.smallest_failed
         state.memory_limit = int(limit) if math.isfinite(limit) else None
-        try:
+        weights, moments = self.updater.tensors()
+
+        def save() -> None:
             self.monitor.sync()
-            save_checkpoint(self.run, self.updater.model, self.updater.optimizer, state, training.keep_checkpoints)
-        except (SaveError, OSError) as error:
+            save_checkpoint(self.run, weights, moments, state, training.keep_checkpoints)
+
+        try:
+            self.world.first(save)
+            self._saved_step = state.step
+        except (SaveError, OSError, ToldElsewhereError) as error:
             if needed or training.on_save_error == "stop":
                 raise
             self.monitor.say(f"warning: {error} Training goes on, as training.on_save_error says.")
@@ -249,7 +289,7 @@ class Trainer:
         if training.max_steps is not None:
             limits.append((training.max_steps - state.step) * per_step / 60)
         if training.max_epochs is not None:
-            per_epoch = -(-len(self.plan) // training.grad_accum)
+            per_epoch = -(-len(self.plan) // self.per_update)
             done = state.epoch + state.micro_batch / len(self.plan)
             limits.append((training.max_epochs - done) * per_epoch * per_step / 60)
         if training.max_minutes is not None:

@@ -2,32 +2,34 @@
 
 import numpy as np
 import torch
+from torch import nn
 
 from transformer_mt.data.batching import Batch
 from transformer_mt.machine.device import autocast
-from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.loss import LossSums, batch_loss
+from transformer_mt.model.loss import LossSums
 
 
 def add_gradient(
-    model: TranslationModel,
+    with_loss: nn.Module,
     batch: Batch,
     seed: int,
     precision: str,
     label_smoothing: float,
     num_tokens: int,
     scaler: torch.GradScaler,
+    weight: float = 1.0,
 ) -> LossSums:
-    """Add the gradient of this batch's share in a loss over `num_tokens` tokens; its sums, detached.
+    """Add the gradient of this batch's share in a loss over `num_tokens` tokens, times `weight`; its sums, detached.
 
-    `seed` is that of its dropout (see `dropout_seed`). The gradient is the scaler's, to be unscaled by the caller.
+    `with_loss` is a `WithLoss`, or what torch has wrapped around it. `seed` is that of the batch's dropout (see
+    `dropout_seed`). The gradient is the scaler's, to be unscaled by the caller.
     """
     torch.manual_seed(seed)
-    device = next(model.parameters()).device
+    device = next(with_loss.parameters()).device
     batch = batch.to(device)
     with autocast(precision, device):
-        loss = batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing)
-    scaler.scale(loss.loss / num_tokens).backward()
+        loss: LossSums = with_loss(batch, label_smoothing)
+    scaler.scale(loss.loss * weight / num_tokens).backward()
     return LossSums(loss.loss.detach(), loss.nll.detach(), loss.load_balancing)
 
 

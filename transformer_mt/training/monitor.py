@@ -158,6 +158,40 @@ class Monitor:
         return SummaryWriter(str(self.run.path), purge_step=purge_step)
 
 
+class Silence(Monitor):
+    """The monitor of a process that is not the first: nothing is shown or written."""
+
+    def __init__(self) -> None:
+        pass
+
+    def train(self, step: int, metrics: dict[str, float]) -> None:
+        pass
+
+    def advance(self, state: TrainingState) -> None:
+        pass
+
+    def validation(self, step: int, epoch: int, result: ValidationResult, elapsed_seconds: float, best: bool) -> None:
+        pass
+
+    def expect(self, num_steps: int) -> None:
+        pass
+
+    def picture(self, name: str, pixels: Any, step: int) -> None:
+        pass
+
+    def hparams(self, metrics: dict[str, float]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+    def sync(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def _say_nothing_of_os_errors(failure: threading.ExceptHookArgs) -> None:
     if not isinstance(failure.exc_value, OSError):
         threading.__excepthook__(failure)

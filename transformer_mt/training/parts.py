@@ -6,21 +6,28 @@ weighted by its target tokens. These weights add up to that of the whole; what i
 part, as it would be with a smaller `training.max_tokens`.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer_mt.config.files import replace_file
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.data.batching import Rows
 from transformer_mt.data.preparation import Split
+from transformer_mt.errors import UserError
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of micro-batch `index` of an update. Number 1 is all of them; the halves of n are 2n and 2n + 1."""
+    """Some rows of micro-batch `index` of an update. Number 1 is all of them; the halves of n are 2n and 2n + 1.
+
+    Number 0 counts nothing: a process without a micro-batch computes it and adds zeros.
+    """
 
     index: int
     rows: Rows
@@ -66,11 +73,30 @@ class MemoryLimit:
 
     def pieces(self, split: Split, part: Part) -> Iterator[Part]:
         """The part, or its halves, or theirs: as large as may be."""
-        if len(part.rows) == 1 or self.demand(split, [part.rows])[0] < self.smallest_failed:
+        if (
+            len(part.rows) == 1
+            or math.isinf(self.smallest_failed)
+            or self.demand(split, [part.rows])[0] < self.smallest_failed
+        ):
             yield part
         else:
             for half in part.halves():
                 yield from self.pieces(split, half)
+
+    def write(self, path: Path) -> None:
+        """For the next start, in which all processes split in advance what was too large for one, and what is nearly
+        as large: each failure there costs a start. Raises OSError.
+        """
+        replace_file(path, json.dumps({"smallest_failed": int(0.9 * self.smallest_failed)}) + "\n")
+
+    def read(self, path: Path) -> None:
+        """What `write` wrote, if there is anything. UserError where it is damaged."""
+        try:
+            self.smallest_failed = min(self.smallest_failed, int(json.loads(path.read_bytes())["smallest_failed"]))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise UserError(f"{path} is damaged ({error}). Delete it: the memory is then tried anew.") from error
 
     def failed(self, split: Split, part: Part) -> None:
         """Note that a part did not fit. Its halves are of less demand, so `pieces` comes to an end."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformer_mt.data.batching import Batch
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import add_gradient
+from transformer_mt.training.sharing import WithLoss
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,12 @@ def replay(
     scaler = torch.GradScaler(device.type, init_scale=loss_scale, enabled=precision == "fp16")
     model.train()
     model.zero_grad(set_to_none=True)
+    with_loss = WithLoss(model)
     micro_batches = []
     for batch, seed in zip(batches, seeds, strict=True):
         done = MicroBatchReplay(batch)
         with _measured_modules(model, done):
-            sums = add_gradient(model, batch, seed, precision, label_smoothing, num_tokens, scaler)
+            sums = add_gradient(with_loss, batch, seed, precision, label_smoothing, num_tokens, scaler)
         done.loss, done.nll = float(sums.loss), float(sums.nll)
         micro_batches.append(done)
     scale = scaler.get_scale()

@@ -1,9 +1,11 @@
 """From a config to a trained run: a fresh start, or going on from the newest checkpoint."""
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from transformer_mt.config.files import replace_file
 from transformer_mt.config.loading import dump_config, load_config
@@ -11,14 +13,24 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.preparation import PreparedData, prepare_data, report_lines
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.checkpoint import STATE, build_model
-from transformer_mt.errors import UserError
+from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.machine import launch
 from transformer_mt.machine.determinism import be_deterministic
-from transformer_mt.machine.device import choose_device, choose_precision
+from transformer_mt.machine.device import Choice, choose_device, choose_precision
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
-from transformer_mt.training.changes import Changes, Splits, allowed_changes, record_changes, refuse_other_data
+from transformer_mt.machine.processes import World, has_begun_before, joined_world, mark_beginning
+from transformer_mt.training.changes import (
+    Changes,
+    Splits,
+    adapted_grad_accum,
+    allowed_changes,
+    record_changes,
+    refuse_other_data,
+)
 from transformer_mt.training.checkpoints import (
-    load_checkpoint,
+    read_checkpoint,
     recover,
     refuse_without_room,
     remove_superfluous,
@@ -27,9 +39,12 @@ from transformer_mt.training.checkpoints import (
 from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
-from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.monitor import Monitor, Silence
 from transformer_mt.training.state import TrainingState
-from transformer_mt.training.updates import Updater
+from transformer_mt.training.updates import NoRoomError, Updater
+
+SAME_SIGNAL_SECONDS = 2.0
+SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a part of the model (FSDP2)"}
 
 
 @dataclass(frozen=True)
@@ -42,19 +57,41 @@ class Outcome:
     exit_status: int
 
 
+@dataclass
+class _Begun:
+    """What the first process found in the folder, for all of them: the state to go on from, or a fresh one; what the
+    config changes; the config with which an update stays what it was.
+    """
+
+    going_on: bool
+    state: TrainingState
+    changes: Changes
+    config: RunConfig
+
+
 def start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool = False) -> Outcome:
     """Train the config in the folder `run`, going on from its newest whole checkpoint if `resume` and there is one.
 
     Raises UserError for a run that exists without `resume`, or is being trained by another process; for a config that
     differs from the run's in what must not change (with `change_lr` the learning rate may); for whatever is wrong with
-    the data.
+    the data. Processes that `torchrun` started do it together, the first of them alone with what is in the folder.
     """
-    _refuse_unless_writable(run)
-    with sole_trainer(run):
-        return _start_or_resume(config, run, resume, change_lr)
+    num_processes = launch.num_processes()
+    device = choose_device(config.training.device, launch.local_rank() if num_processes > 1 else None)
+    with ExitStack() as held:
+        world = held.enter_context(joined_world(torch.device(device.value), config.training.timeout_minutes))
+
+        def begin() -> _Begun:
+            _refuse_unless_writable(run)
+            held.enter_context(sole_trainer(run))
+            begun = _begin(config, run, resume or has_begun_before(), change_lr, world.size)
+            mark_beginning()
+            return begun
+
+        return _train(config, world.first(begin), run, device, world)
 
 
-def _start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool) -> Outcome:
+def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> _Begun:
     if not resume and run.exists():
         raise UserError(
             f"{run.path} exists already. Go on with it by adding `--resume auto`, "
@@ -68,9 +105,18 @@ def _start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr:
         )
     if resume:
         print("".join(f"{line}\n" for line in set_damaged_aside(run)), end="")
-    going_on = resume and bool(run.steps())
-    changes = allowed_changes(load_config(str(run.config.resolve())).config, config, change_lr) if going_on else {}
-    return _train(config, run, going_on, changes)
+    if not (resume and run.steps()):
+        per_update = config.training.grad_accum * num_processes
+        return _Begun(False, TrainingState(micro_batches_per_update=per_update), {}, config)
+    before = load_config(str(run.config.resolve())).config
+    changes = allowed_changes(before, config, change_lr)
+    state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
+    state.micro_batches_per_update = state.micro_batches_per_update or before.training.grad_accum
+    grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
+    if grad_accum != config.training.grad_accum:
+        print(f"training.grad_accum is {grad_accum} for {num_processes} processes, so that an update stays what it was")
+        config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
+    return _Begun(True, state, changes, config)
 
 
 def _refuse_unless_writable(run: RunFolder) -> None:
@@ -81,34 +127,38 @@ def _refuse_unless_writable(run: RunFolder) -> None:
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 
-def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) -> Outcome:
-    state = TrainingState.read(run.step(run.steps()[-1]) / STATE) if going_on else TrainingState()
+def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, world: World) -> Outcome:
+    config, state, going_on = begun.config, begun.state, begun.going_on
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         # A kill may have come between the last save and this.
-        remove_superfluous(run, state.best_step, config.training.keep_checkpoints)
+        world.first(lambda: remove_superfluous(run, state.best_step, config.training.keep_checkpoints))
         return Outcome(run, state.step, reason, 0)
-    data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
+    data = _prepare_together(config, run, going_on, world)
     print("\n".join(report_lines(data)))
-    updater = _make_updater(config, data, state.precision if going_on else None)
+    updater = _make_updater(config, data, state.precision if going_on else None, device, world)
+    world.first(lambda: updater.limit.read(run.memory_limit))
+    updater.limit.smallest_failed = world.first(lambda: updater.limit.smallest_failed)
     if going_on:
-        load_checkpoint(run, updater.model, updater.optimizer)
-        if state.loss_scale is not None:
-            updater.scaler.load_state_dict(state.loss_scale)
-        if state.memory_limit is not None and state.device == str(updater.device):
-            updater.limit.smallest_failed = state.memory_limit
+        _restore(updater, state, run, world)
         print(f"going on from step {state.step:,}")
     _compare_with_now(state, updater, data)
-    refuse_without_room(run, updater.model, config.training.keep_checkpoints)
-    _write_beginnings(config, run, None if going_on else data)
-    record_changes(changes, run, state.step)
-    monitor = Monitor(run, config, state)
+
+    def write_beginnings() -> None:
+        refuse_without_room(run, updater.model, config.training.keep_checkpoints)
+        _write_beginnings(asked, run, None if going_on else data)
+        record_changes(begun.changes, run, state.step)
+
+    world.first(write_beginnings)
+    monitor = Monitor(run, config, state) if world.is_first else Silence()
     try:
         # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
-        with stop_on_signals() as request:
+        with stop_on_signals(SAME_SIGNAL_SECONDS if world.size > 1 else 0.0) as request:
             trainer = Trainer(config, data, updater, run, state, monitor, request)
             reason = trainer.train()
         if reason is not None:
             monitor.hparams(trainer.last_metrics)
+    except NoRoomError as error:
+        raise _noted(error, updater, run) from error
     except OSError as error:  # what is opened in there is in the folder of the run, the mapped data apart
         raise UserError(
             f"{error.filename or run.path} could not be written: {error.strerror or error}. "
@@ -124,37 +174,99 @@ def _train(config: RunConfig, run: RunFolder, going_on: bool, changes: Changes) 
         ) from error
     finally:
         monitor.close()
-    return Outcome(run, state.step, reason, 0 if reason else request.exit_status or 0)
+    return Outcome(run, state.step, reason, 0 if reason else trainer.stop_status or 0)
 
 
-def _make_updater(config: RunConfig, data: PreparedData, precision_before: str | None) -> Updater:
-    """A fresh model on the device and in the precision of the config, or in that of the run so far; says which."""
-    device, why_device = choose_device(config.training.device)
-    place = torch.device(device)
+def _noted(error: NoRoomError, updater: Updater, run: RunFolder) -> UserError:
+    """What to say of a lack of memory that stops all processes; noted for the next start."""
+    try:
+        updater.limit.write(run.memory_limit)
+    except OSError as failure:
+        return UserError(
+            f"{error} That could not be noted in {run.memory_limit} ({failure.strerror or failure}); lower "
+            "training.max_tokens and train under another name (name=NEW)."
+        )
+    return UserError(
+        f"{error} This is noted: go on with --resume auto, and what is as large is computed in parts. The checkpoints "
+        "are whole."
+    )
+
+
+def _prepare_together(config: RunConfig, run: RunFolder, going_on: bool, world: World) -> PreparedData:
+    """The same data in all processes, with the tokenizers of the first one, which is there first."""
+    prepared: list[PreparedData] = []
+
+    def prepare() -> tuple[Tokenizer, Tokenizer]:
+        data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
+        prepared.append(data)
+        return data.src_tokenizer, data.tgt_tokenizer
+
+    tokenizers = world.first(prepare, patient=True)
+    data = world.one_first(lambda: prepared[0] if prepared else prepare_data(config, tokenizers))
+    read = world.gather(_fingerprints(data))
+    if others := [rank for rank, splits in enumerate(read) if splits != read[0]]:
+        error = UserError(
+            f"Process {others[0]} of {world.size} reads other data than process 0: {read[others[0]]}, not {read[0]}. "
+            "The same files must be on every machine."
+        )
+        raise error if world.is_first else ToldElsewhereError(str(error))
+    return data
+
+
+def _fingerprints(data: PreparedData) -> Splits:
+    return {
+        split.name: {"fingerprint": split.corpus.fingerprint, "num_pairs": split.corpus.num_read}
+        for split in (data.train, data.validation)
+    }
+
+
+def _restore(updater: Updater, state: TrainingState, run: RunFolder, world: World) -> None:
+    """Fill the updater from the newest checkpoint, whose state is given."""
+    read: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+    world.first(lambda: read.append(read_checkpoint(run, updater.model)), patient=True)
+    updater.restore(*(read[0] if read else ({}, {})))
+    if state.loss_scale is not None:
+        updater.scaler.load_state_dict(state.loss_scale)
+    if state.memory_limit is not None and state.device == _name(updater):
+        updater.limit.smallest_failed = min(updater.limit.smallest_failed, state.memory_limit)
+
+
+def _make_updater(
+    config: RunConfig, data: PreparedData, precision_before: str | None, chosen: Choice, world: World
+) -> Updater:
+    """A fresh model on the device, in the precision of the config or in that of the run so far; says which."""
+    device = torch.device(chosen.value)
     if config.training.deterministic:  # before anything is computed there
-        print(f"deterministic: {be_deterministic(place)}")
-    if place.type == "cpu":
+        print(f"deterministic: {be_deterministic(device)}")
+    if device.type == "cpu":
         keep_freed_memory()
     if precision_before is not None:
-        precision, why_precision = precision_before, "as before"
+        precision, why = precision_before, "as before"
     else:
-        precision, why_precision = choose_precision(config.training.precision, place, config.model.d_model)
+        wanted, d_model = config.training.precision, config.model.d_model
+        precision, why = world.first(lambda: choose_precision(wanted, device, d_model))
     torch.manual_seed(config.seed)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(place)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(device)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"model: {num_parameters:,} parameters")
-    print(f"device: {device} ({why_device}); precision: {precision} ({why_precision})")
-    return Updater(model, config.training, config.seed, precision, place)
+    print(f"device: {device} ({chosen.reason}); precision: {precision} ({why})")
+    if (sharding := config.training.sharding) == "full" and precision == "fp16":
+        raise UserError(
+            "training.precision is fp16, whose scaling of the loss does not go with training.sharding: full. Use bf16 "
+            "or fp32, or sharding: none."
+        )
+    if world.size > 1:
+        print(f"processes: {world.size}, {SHARING_NAMES[sharding]}")
+    elif sharding == "full":
+        print("note: training.sharding is full, and there is one process, which has all of the model")
+    return Updater(model, config.training, config.seed, precision, device, world)
 
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData) -> None:
     """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
-    splits: Splits = {
-        split.name: {"fingerprint": split.corpus.fingerprint, "num_pairs": split.corpus.num_read}
-        for split in (data.train, data.validation)
-    }
+    splits = _fingerprints(data)
     now = {
-        "device": str(updater.device),
+        "device": _name(updater),
         "precision": updater.precision,
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
@@ -169,6 +281,11 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData
     state.data = splits
     for name, value in now.items():
         setattr(state, name, value)
+
+
+def _name(updater: Updater) -> str:
+    """Of the device; of those of several processes, what they have in common."""
+    return str(updater.device) if updater.world.size == 1 else updater.device.type
 
 
 def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData | None) -> None:

@@ -25,6 +25,7 @@ class TrainingState:
     best_step: int | None = None
     best_metrics: dict[str, float] | None = None
     num_bad_validations: int = 0
+    micro_batches_per_update: int = 0  # of all processes; 0: a checkpoint of before there were several
     precision: str = ""
     device: str = ""
     num_threads: int = 0

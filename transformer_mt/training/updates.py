@@ -1,4 +1,4 @@
-"""One optimizer update: `grad_accum` micro-batches, one division by their target tokens, one step."""
+"""One optimizer update: `grad_accum` micro-batches a process, one division by their target tokens, one step."""
 
 import math
 from collections.abc import Callable
@@ -11,16 +11,24 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import TrainingConfig
 from transformer_mt.data.batching import Batch, Rows
 from transformer_mt.data.preparation import Split
+from transformer_mt.decoding.weights import unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
+from transformer_mt.machine.processes import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
+from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.parts import MemoryLimit, Part
 from transformer_mt.training.schedule import make_schedule
+from transformer_mt.training.sharing import share_model
 
 SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
+
+
+class NoRoomError(Exception):
+    """The memory ran out where the update cannot begin again in smaller parts; the updater's limit knows of it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,11 @@ class _Sums:
     cells: int = 0
     padded_cells: float = 0.0
 
+    @property
+    def num_split(self) -> int:
+        """Micro-batches that were computed in parts."""
+        return len({part.index for part in self.parts if part.number > 1})
+
     def add(self, part: Part, batch: Batch, loss: Tensor) -> None:
         size = batch.src.numel() + batch.tgt_out.numel()
         self.loss += loss
@@ -61,12 +74,24 @@ class _Sums:
 
 
 class Updater:
-    """Model and optimizer, and the step that moves them."""
+    """Model and optimizer, and the step that moves them.
+
+    Where several processes make an `update`, each computes every so-manieth of its micro-batches; all get the same
+    result, and make the same step.
+    """
 
     def __init__(
-        self, model: TranslationModel, config: TrainingConfig, seed: int, precision: str, device: torch.device
+        self,
+        model: TranslationModel,
+        config: TrainingConfig,
+        seed: int,
+        precision: str,
+        device: torch.device,
+        world: World = ALONE,
     ) -> None:
         self.model = model
+        self.world = world
+        self.sharing = share_model(model, config.sharding, world)
         self.config = config
         self.seed = seed
         self.precision = precision
@@ -89,16 +114,21 @@ class Updater:
         """
         self.model.train()
         num_tokens = int(sum(split.tgt_lengths[rows].sum() for rows in micro_batches))
-        sums = self._accumulate(split, micro_batches, step, num_tokens)
-        loss, nll, load_balancing = sums.loss.tolist()
+        own = self._accumulate(split, micro_batches, step, num_tokens)
+        loss, nll, load_balancing, cells, padded_cells, num_split = self.world.sum(
+            [*own.loss.tolist(), own.cells, own.padded_cells, own.num_split]
+        )
         scale = self.scaler.get_scale()
         self.scaler.unscale_(self.optimizer)
-        grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf")).item()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
+        grad_norm = self.sharing.whole(norm).item()
         # fp16's scaler skips such a step and lowers the scale, as far as that may help.
         if not self.scaler.is_enabled() or scale < SMALLEST_LOSS_SCALE:
             for what, value in (("loss", loss), ("gradient norm", grad_norm)):
                 if not math.isfinite(value):
-                    raise NotFiniteError(what, value, step, place, split, sums.parts, num_tokens, scale)
+                    parts = [part for parts in self.world.gather(own.parts) for part in parts]
+                    parts.sort(key=lambda part: part.index)
+                    raise NotFiniteError(what, value, step, place, split, parts, num_tokens, scale)
         lr = self.schedule(step)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -108,26 +138,43 @@ class Updater:
             loss=loss,
             nll=nll,
             num_tokens=num_tokens,
-            padded_cells=sums.padded_cells,
-            cells=sums.cells,
+            padded_cells=padded_cells,
+            cells=int(cells),
             grad_norm=grad_norm,
             lr=lr,
             load_balancing=load_balancing if self.model.config.num_experts > 1 else None,
-            num_split=len({part.index for part in sums.parts if part.number > 1}),
+            num_split=int(num_split),
             skipped=self.scaler.get_scale() < scale,
         )
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights and moments, to be saved: whole in the first process, whatever is there in the others."""
+        moments = optimizer_tensors(self.model, self.optimizer)
+        return self.sharing.collected(unique_weights(self.model)), self.sharing.collected(moments)
+
+    def restore(self, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
+        """The way back from `tensors`: from those of the first process, in all of them."""
+        parameters = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self.sharing.handed_out(weights):
+                parameters[name].copy_(self.sharing.part(tensor, parameters[name]))
+        parts = {
+            full: self.sharing.part(tensor, parameters[full.rpartition(".")[0]])
+            for full, tensor in self.sharing.handed_out(moments)
+        }
+        restore_optimizer(self.model, self.optimizer, parts)
 
     def probe(self, split: Split, plan: list[Rows]) -> Rows | None:
         """Try the largest of the planned micro-batches (see `MemoryLimit`): forward and backward pass, no step, and
         everything left as it was. Returns it where it does not fit: `update` then splits what is as large from the
-        start. Raises UserError where not one pair fits.
+        start. Raises UserError where not one pair fits, or where it does not fit and the model is sharded.
         """
         self.model.train()
         largest = self.limit.largest(split, plan)
-        part = Part(0, largest)
+        part = next(self.limit.pieces(split, Part(0, largest)))
         # The generators are seeded anew for every micro-batch: this is only to leave no trace.
         with torch.random.fork_rng(range(torch.cuda.device_count()) if self.device.type == "cuda" else ()):
-            while not self._fits(split, part, self._rehearse, split.batch(part.rows)):
+            while not self._fits(split, part, False, self._rehearse, split.batch(part.rows)):
                 part = Part(0, self.limit.largest(split, [half.rows for half in part.halves()]), 2 * part.number)
         self.optimizer.zero_grad(set_to_none=True)
         return largest if part.number > 1 else None
@@ -139,37 +186,60 @@ class Updater:
         if self.config.grad_accum > 1:
             for parameter in parameters:
                 parameter.grad = torch.zeros_like(parameter)
-        self._backward(batch, dropout_seed(self.seed, 0, 0), num_tokens=batch.num_tokens)
+        self._backward(batch, dropout_seed(self.seed, 0, 0), batch.num_tokens, last=False)
         del moments
 
     def _accumulate(self, split: Split, micro_batches: list[Rows], step: int, num_tokens: int) -> _Sums:
-        """The gradient of the whole update, from none. Where the memory runs out, it may do so in the middle of a
-        backward pass, with a gradient half added; so all begins again, in smaller parts.
+        """The gradient of the whole update, from none, and the sums of this process's micro-batches. Where the memory
+        runs out, it may do so in the middle of a backward pass, with a gradient half added; so all begins again, in
+        smaller parts.
         """
-        whole = [Part(index, rows) for index, rows in enumerate(micro_batches)]
         while True:
             self.optimizer.zero_grad(set_to_none=True)
             sums = _Sums(torch.zeros(3, device=self.device))
-            pieces = [piece for part in whole for piece in self.limit.pieces(split, part)]
-            for part in pieces:
-                if not self._fits(split, part, self._add_part, sums, split.batch(part.rows), part, step, num_tokens):
+            pieces = self._share(split, micro_batches)
+            for i, part in enumerate(pieces, start=1):
+                last = i == len(pieces)
+                work = (self._add_part, sums, split.batch(part.rows), part, step, num_tokens, last)
+                if not self._fits(split, part, last, *work):
                     break
             else:
                 return sums
 
-    def _add_part(self, sums: _Sums, batch: Batch, part: Part, step: int, num_tokens: int) -> None:
-        loss = self._backward(batch, dropout_seed(self.seed, step, part.index, part.number), num_tokens)
+    def _share(self, split: Split, micro_batches: list[Rows]) -> list[Part]:
+        """This process's micro-batches, in pieces that fit; as many as any other has, filled up with what counts
+        nothing.
+        """
+        parts = [Part(index, rows) for index, rows in enumerate(micro_batches)]
+        shares = [
+            [piece for part in parts[rank :: self.world.size] for piece in self.limit.pieces(split, part)]
+            for rank in range(self.world.size)
+        ]
+        mine = shares[self.world.rank]
+        missing = max(map(len, shares)) - len(mine)
+        return mine + missing * [Part(0, micro_batches[0][:1], number=0)]
+
+    def _add_part(self, sums: _Sums, batch: Batch, part: Part, step: int, num_tokens: int, last: bool) -> None:
+        seed = dropout_seed(self.seed, step, part.index, part.number)
+        if part.number == 0:
+            self._backward(batch, seed, num_tokens, last, weight=0.0)
+            return
+        loss = self._backward(batch, seed, num_tokens, last)
         balance = torch.zeros_like(loss.nll) if loss.load_balancing is None else loss.load_balancing
         sums.add(part, batch, torch.stack((loss.loss, loss.nll, balance)))
 
-    def _backward(self, batch: Batch, seed: int, num_tokens: int) -> LossSums:
+    def _backward(self, batch: Batch, seed: int, num_tokens: int, last: bool, weight: float = 1.0) -> LossSums:
         smoothing = self.config.label_smoothing
-        return add_gradient(self.model, batch, seed, self.precision, smoothing, num_tokens, self.scaler)
+        weight *= self.world.size  # torch takes the mean over processes; this is a sum
+        with self.sharing.passing(last):
+            return add_gradient(
+                self.sharing.module, batch, seed, self.precision, smoothing, num_tokens, self.scaler, weight
+            )
 
-    def _fits(self, split: Split, part: Part, work: Callable[..., None], *arguments: Any) -> bool:
+    def _fits(self, split: Split, part: Part, last: bool, work: Callable[..., None], *arguments: Any) -> bool:
         """Do the work on a part. Where the memory has no room for it, note that, drop all gradients and return False.
 
-        Raises UserError where the part is one pair.
+        Raises UserError where the part is one pair, and NoRoomError where other processes wait for it.
         """
         try:
             work(*arguments)
@@ -189,4 +259,9 @@ class Updater:
                 "another training.device."
             )
         self.limit.failed(split, part)
+        if not self.sharing.can_begin_again(last):
+            raise NoRoomError(
+                f"The memory of {self.device} has no room for a micro-batch of {len(part.rows):,} sentences beside the "
+                "model, and the other processes wait for it."
+            )
         return False

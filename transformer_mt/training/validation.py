@@ -3,17 +3,22 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batching import plan_in_order
 from transformer_mt.data.preparation import PreparedData
 from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
-from transformer_mt.evaluation.nll import split_nll
+from transformer_mt.evaluation.nll import batch_nlls, mean_nll
+from transformer_mt.machine.processes import ALONE, World, merge
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.training.interrupt import StopRequestedError
 
+T = TypeVar("T")
 NUM_SHOWN = 5
 HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
 
@@ -39,10 +44,14 @@ class ValidationResult:
 
 
 class Validator:
-    """Knows which pairs of the validation split are translated: the same ones every time."""
+    """Knows which pairs of the validation split are translated: the same ones every time.
 
-    def __init__(self, config: RunConfig, data: PreparedData, precision: str) -> None:
+    Several processes share batches and sentences out, and all get the scores that one would.
+    """
+
+    def __init__(self, config: RunConfig, data: PreparedData, precision: str, world: World = ALONE) -> None:
         self.config = config
+        self.world = world
         self.data = data
         self.precision = precision
         order = np.random.default_rng([config.seed, 0xB1E0]).permutation(len(data.validation))
@@ -50,9 +59,12 @@ class Validator:
         self.sources, self.references = data.validation.texts(order[: max(self.num_scored, NUM_SHOWN)].tolist())
 
     def validate(self, model: TranslationModel, between_batches: Callable[[], None]) -> ValidationResult:
-        """Leaves the model in evaluation mode. `between_batches` may raise to give the validation up."""
+        """Leaves the model in evaluation mode.
+
+        `between_batches` may raise StopRequestedError to give the validation up; all processes then raise it.
+        """
         model.eval()
-        nll = split_nll(model, self.data.validation, self.config.training.max_tokens, self.precision, between_batches)
+        nll = mean_nll(self._nlls(model, between_batches))
         metrics = {"nll": nll.nll, "ppl": nll.ppl}
         if not math.isfinite(nll.nll):  # the caller's to refuse; there is nothing to translate with
             return ValidationResult(metrics, [])
@@ -73,11 +85,34 @@ class Validator:
         data = self.data
         translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)
         options = search_options(self.config.decoding, beam_size=1)
-        hypotheses = [""] * len(self.sources)
-        for index, translated in translator.translate_as_done(self.sources, options):
-            between_batches()
-            hypotheses[index] = translated.text
-        return hypotheses
+        sources = self.world.share(self.sources)
+
+        def translate() -> list[str]:
+            hypotheses = [""] * len(sources)
+            for index, translated in translator.translate_as_done(sources, options):
+                between_batches()
+                hypotheses[index] = translated.text
+            return hypotheses
+
+        return self._together(translate)
+
+    def _nlls(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[tuple[float, int]]:
+        """Of every batch of the split."""
+        split = self.data.validation
+        batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, self.config.training.max_tokens))
+        return self._together(lambda: batch_nlls(model, split, batches, self.precision, between_batches))
+
+    def _together(self, work: Callable[[], list[T]]) -> list[T]:
+        """What each process makes of its share, put together in all; StopRequestedError in all if it is in one."""
+        try:
+            part = work()
+        except StopRequestedError:
+            part = None
+        parts = self.world.gather(part)
+        done = [part for part in parts if part is not None]
+        if len(done) < len(parts):
+            raise StopRequestedError
+        return merge(done)
 
 
 def is_better(metric: str, now: dict[str, float], best: dict[str, float] | None) -> bool:

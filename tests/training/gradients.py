@@ -1,0 +1,55 @@
+"""Run by `torchrun` in tests: the gradients of one update, by as many processes as there are, into files."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from toy import toy_config
+
+from transformer_mt.data.batching import plan_batches
+from transformer_mt.data.preparation import prepare_data
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.machine.processes import ALONE, World, joined_world
+from transformer_mt.training.updates import Updater
+
+CPU = torch.device("cpu")
+MODELS = {
+    "encoder_decoder": {"norm_position": "post", "tie_embeddings": "all"},
+    "experts": {"num_experts": 3, "experts_per_token": 2, "positions": "relative_bias", "activation": "swiglu"},
+    "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
+}
+NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
+
+
+def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """By name, the gradients of first updates; dropout is on, clipping off."""
+    for name, model in MODELS.items():
+        config = toy_config(
+            corpus, tokenizer={"joint": True}, model={**model, "dropout": 0.3},
+            training={"clip_norm": None, "sharding": sharding},
+        )  # fmt: skip
+        data = prepare_data(config)
+        plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, config.training.max_tokens, 3, 0)
+        for number in NUM_MICRO_BATCHES:
+            torch.manual_seed(world.rank)  # the weights are those of the first process
+            made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+            updater = Updater(made, config.training, config.seed, "fp32", CPU, world)
+            result = updater.update(data.train, plan[:number], 1, "")
+            found = {
+                name: updater.sharing.whole(parameter.grad).contiguous()
+                for name, parameter in updater.model.named_parameters()
+                if parameter.grad is not None
+            }
+            sums = torch.tensor([result.loss, result.nll, result.grad_norm, result.num_tokens, result.cells])
+            yield f"{name}_{number}", {**found, "sums": sums}
+
+
+if __name__ == "__main__":
+    corpus, sharding, target = sys.argv[1:]
+    with joined_world(CPU, timeout_minutes=2) as world:
+        for name, found in gradients(Path(corpus), sharding, world):
+            if world.is_first:
+                save_file(found, Path(target, f"{name}.safetensors"))

@@ -1,0 +1,52 @@
+"""What `torchrun`, or whatever started the processes of a training, says in the environment. Loads no torch."""
+
+import os
+import sys
+
+from transformer_mt.errors import ToldElsewhereError, UserError
+
+NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def num_processes() -> int:
+    """How many were started; 1 without `torchrun`. Raises UserError where the environment says it halfway."""
+    size = _number("WORLD_SIZE", 1)
+    if size > 1 and (missing := [name for name in NEEDED if name not in os.environ]):
+        raise UserError(
+            f"WORLD_SIZE is {size}, and {', '.join(missing)} is not set. Start several processes with torchrun, which "
+            "sets all of them."
+        )
+    return size
+
+
+def rank() -> int:
+    """Which of all processes this is, from 0."""
+    return _number("RANK", 0)
+
+
+def local_rank() -> int:
+    """Which of the processes of this machine this is, from 0."""
+    return _number("LOCAL_RANK", 0)
+
+
+def num_restarts() -> int:
+    """How often `torchrun --max-restarts` has started the processes again."""
+    return _number("TORCHELASTIC_RESTART_COUNT", 0)
+
+
+def let_first_speak() -> None:
+    """Of all processes, the first one writes to standard output, for the rest of its life."""
+    if rank() > 0:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for good
+
+
+def told_once(error: UserError) -> UserError:
+    """What to raise for an error that all processes of a machine run into before they know of each other."""
+    return ToldElsewhereError(str(error)) if local_rank() > 0 else error
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    if text and not text.isdecimal():
+        raise UserError(f"The environment's {name} is {text!r}, which is no number. Start with torchrun, or unset it.")
+    return int(text or default)
