@@ -92,6 +92,7 @@ def training_speed(preset: str, d_ff: int, args: argparse.Namespace) -> float:
         args,
         name,
         "training.max_steps=60",
+        "training.warmup_steps=20",
         "training.log_every_steps=20",
         "validation.every_steps=60",
         "validation.num_translated=0",

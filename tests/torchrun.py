@@ -8,12 +8,14 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def start_together(number: int, folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start_together(
+    number: int, folder: Path, *arguments: str, options: tuple[str, ...] = (), standalone: bool = True
+) -> subprocess.Popen[str]:
     """`torchrun` in `folder`, with a program and its arguments, running; both outputs are one."""
     return subprocess.Popen(
         [
-            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(number), *options,
-            *arguments,
+            sys.executable, "-m", "torch.distributed.run", *["--standalone"] * standalone,
+            "--nproc-per-node", str(number), *options, *arguments,
         ],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},

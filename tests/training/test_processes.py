@@ -1,12 +1,12 @@
 """Several processes are one: the same gradients, losses, scores and checkpoints, whatever happens to one of them."""
 
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,11 +23,16 @@ from trainings import metrics, tmt, wait_for
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.errors import UserError
-from transformer_mt.machine.processes import World, merge
+from transformer_mt.machine.world import World, merge
 from transformer_mt.training.changes import adapted_grad_accum
 
 TMT = ("-m", "transformer_mt")
 SHARDINGS = ("none", "full")
+
+
+def slow(value: object) -> object:
+    """A parameter whose test runs when asked: its sister covers most of it."""
+    return pytest.param(value, marks=pytest.mark.slow)
 
 
 class Runs(NamedTuple):
@@ -100,8 +105,15 @@ def test_two_processes_train_as_one_that_accumulates(runs: Runs, sharding: str) 
     assert all(both[1].count(line) == 1 for line in said), "one process speaks"
 
 
-@pytest.mark.parametrize("sharding", SHARDINGS)
-@pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.parametrize(
+    ("sharding", "number"),
+    [
+        ("none", 4),
+        ("full", 1),
+        pytest.param("none", 1, marks=pytest.mark.slow),
+        pytest.param("full", 4, marks=pytest.mark.slow),
+    ],
+)
 def test_a_checkpoint_goes_on_with_any_number_of_processes(runs: Runs, sharding: str, number: int) -> None:
     """And under either sharding, and translates: the format knows of neither."""
     name = f"{sharding}_{number}"
@@ -137,7 +149,7 @@ def test_what_cannot_be_shared_evenly_is_refused_with_the_arithmetic(tmp_path: P
         adapted_grad_accum(before, other, 6, 2)
 
 
-def workers(folder: Path, number: int) -> list[int]:
+def workers(folder: Path, number: int, by: str = "LOCAL_RANK") -> list[int]:
     """Process ids of the trainings in `folder`, `number` of them, in the order of their ranks."""
     for _ in range(3000):
         found = {}
@@ -147,8 +159,8 @@ def workers(folder: Path, number: int) -> list[int]:
                     environment = dict(
                         entry.split("=", 1) for entry in (process / "environ").read_text().split("\0") if "=" in entry
                     )
-                    if "LOCAL_RANK" in environment and b"transformer_mt" in (process / "cmdline").read_bytes():
-                        found[int(environment["LOCAL_RANK"])] = int(process.name)
+                    if by in environment and b"transformer_mt" in (process / "cmdline").read_bytes():
+                        found[int(environment[by])] = int(process.name)
             except OSError:
                 continue
         if len(found) == number:
@@ -157,22 +169,22 @@ def workers(folder: Path, number: int) -> list[int]:
     pytest.fail("the processes did not start")
 
 
-def begin(folder: Path, *changes: str, restarts: int = 0) -> tuple[subprocess.Popen[str], list[int]]:
-    """A training of two processes that has saved its second checkpoint, and their ids."""
+def begin(folder: Path, *changes: str, restarts: int = 0, number: int = 2) -> tuple[subprocess.Popen[str], list[int]]:
+    """A training of some processes that has saved its second checkpoint, and their ids."""
     write_config(folder, max_steps=300, checkpoint_every_steps=5, keep_checkpoints=2)
     process = start_together(
-        2, folder, *TMT, "train", "--config", "toy.yaml", "validation.every_steps=40", *changes,
+        number, folder, *TMT, "train", "--config", "toy.yaml", "validation.every_steps=40", *changes,
         options=("--max-restarts", str(restarts)),
     )  # fmt: skip
     wait_for(folder / "runs" / "toy" / "checkpoints" / "step_10")
-    return process, workers(folder, 2)
+    return process, workers(folder, number)
 
 
 def steps(run: Path) -> list[int]:
     return [line["step"] for line in metrics(run) if line["kind"] == "train"]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [slow(0), 1])
 def test_a_killed_worker_comes_back_by_itself(tmp_path: Path, rank: int) -> None:
     process, ids = begin(tmp_path, "training.max_steps=120", restarts=3)
     os.kill(ids[rank], signal.SIGKILL)
@@ -199,12 +211,19 @@ def test_a_process_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_alive_and_does_not_come_is_named(tmp_path: Path) -> None:
-    status, said = run_together(2, tmp_path, hang.__file__)
+    status, said = run_together(2, tmp_path, hang.__file__, hang.hang.__name__)
     assert status != 0
     assert re.search(r"tmt: process 1 \([^,)]+, process \d+\) of 2 has kept the others waiting for 0.1 minutes", said)
 
 
-@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("work", [hang.be_patient, hang.be_slow_together])
+def test_work_that_takes_long_is_no_hang(tmp_path: Path, work: Callable) -> None:
+    status, said = run_together(2, tmp_path, hang.__file__, work.__name__)
+    assert status == 0
+    assert said.count("together again") == 2
+
+
+@pytest.mark.parametrize("sharding", ["none", slow("full")])
 def test_memory_that_runs_out_in_one_is_noted_for_the_next_start(runs: Runs, sharding: str, monkeypatch) -> None:
     """The others wait for its gradients, so that all stop; torchrun starts them again, and what is too large is split.
     No pair is lost: the losses are those of the training in one piece, but for what dropout draws, which is off here.
@@ -226,7 +245,7 @@ def test_memory_that_runs_out_in_one_is_noted_for_the_next_start(runs: Runs, sha
         assert a == pytest.approx(b, abs=1e-4)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [slow(signal.SIGTERM), signal.SIGINT])
 def test_a_signal_ends_all_after_the_same_step(tmp_path: Path, number: signal.Signals) -> None:
     """To torchrun and its workers alike, as a terminal sends Ctrl-C; torchrun then sends it on."""
     process, ids = begin(tmp_path)
@@ -249,6 +268,9 @@ def test_what_one_process_cannot_do_is_said_once(runs: Runs) -> None:
         (("training.grad_acum=2",), "did you mean grad_accum?"),
         (("name=none",), "runs/none exists already."),
         (("data.root=nowhere", "name=new"), "nowhere"),
+        (("--resume", "runs/nowhere"), "runs/nowhere"),
+        (("training.device=cuda:1", "name=new"), "cuda:1"),
+        (("training.precision=fp16", "training.sharding=full", "name=new"), "fp16"),
     ):
         status, said = run_together(2, runs.folder, *TMT, "train", "--config", "toy.yaml", *wrong)
         assert status != 0
@@ -282,6 +304,46 @@ def test_half_an_environment_is_refused(runs: Runs, monkeypatch: pytest.MonkeyPa
     said = tmt(runs.folder, "train", "--config", "toy.yaml", "name=half")
     assert said.returncode == 2
     assert "WORLD_SIZE is 2, and RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set" in said.stdout
-    assert json.loads((runs.folder / "runs" / "none" / "checkpoints" / "step_20" / "state.json").read_text())[
-        "micro_batches_per_update"
-    ] == 4  # fmt: skip
+
+
+def test_one_process_under_torchrun_comes_back_too(tmp_path: Path) -> None:
+    process, ids = begin(tmp_path, "training.max_steps=60", restarts=1, number=1)
+    os.kill(ids[0], signal.SIGKILL)
+    said, _ = process.communicate(timeout=100)
+    print(said)
+    assert process.returncode == 0
+    assert "going on from step" in said
+    assert steps(tmp_path / "runs" / "toy") == list(range(1, 61))
+
+
+@pytest.mark.slow
+def test_two_machines_come_back_though_one_counts_no_restart(tmp_path: Path) -> None:
+    """Two launchers, as on two machines, and one loses its worker: both start anew, and only one of them counts it."""
+    write_config(tmp_path, max_steps=200, checkpoint_every_steps=5, keep_checkpoints=2)
+    options = ("--nnodes", "2", "--rdzv-id", "x", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:29517",
+               "--max-restarts", "3")  # fmt: skip
+    train = (*TMT, "train", "--config", "toy.yaml", "--resume", "auto", "validation.every_steps=40")
+    launchers = [start_together(1, tmp_path, *train, options=options, standalone=False) for _ in range(2)]
+    wait_for(tmp_path / "runs" / "toy" / "checkpoints" / "step_10")
+    os.kill(workers(tmp_path, 2, "RANK")[1], signal.SIGKILL)
+    for launcher in launchers:
+        said, _ = launcher.communicate(timeout=200)
+        print(said)
+        assert launcher.returncode == 0
+    assert steps(tmp_path / "runs" / "toy") == list(range(1, 201))
+
+
+@pytest.mark.parametrize("sharding", [slow("none"), "full"])
+def test_a_loss_that_is_not_finite_is_diagnosed_as_by_one_process(runs: Runs, sharding: str) -> None:
+    """The first process replays the micro-batches of all, on the whole model, and says it once."""
+    name = f"broken_{sharding}"
+    train = ("train", "--config", "toy.yaml", "training.factor=1e36", "training.clip_norm=null")
+    alone = tmt(runs.folder, *train, f"name={name}_alone", "training.grad_accum=4")
+    assert alone.returncode == 2
+    status, said = run_together(2, runs.folder, *TMT, *train, f"name={name}", f"training.sharding={sharding}")
+    assert status != 0
+    expected = alone.stdout[alone.stdout.index("tmt: The ") : alone.stdout.index("The update is in")]
+    assert "The first output that is not finite is that of" in expected
+    assert said.count(expected) == said.count("tmt: ") == 1
+    (file,) = (runs.folder / "runs" / name / "debug").glob("step_?.safetensors")
+    assert tmt(runs.folder, "debug", "batch", str(file), "--run", f"runs/{name}").returncode == 0

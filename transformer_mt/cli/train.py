@@ -34,13 +34,13 @@ def train(
     from transformer_mt.machine import launch
 
     launch.let_first_speak()
-    folder = None if resume in (None, "auto") else open_run(Path(str(resume)), to_train=True)
-    if config is None and folder is None:
-        raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
-    if config is None and folder is not None:
-        config = str(folder.config.resolve())
-    assert config is not None
     try:
+        folder = None if resume in (None, "auto") else open_run(Path(str(resume)), to_train=True)
+        if config is None and folder is None:
+            raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
+        if config is None and folder is not None:
+            config = str(folder.config.resolve())
+        assert config is not None
         loaded = load_config(config, overrides or [])
     except UserError as error:
         raise launch.told_once(error) from error

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from transformer_mt.errors import UserError
+from transformer_mt.machine import launch
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.5  # bf16 products must be this much faster than fp32 ones before `auto` takes them on a CPU
@@ -36,12 +37,19 @@ def choose_device(wanted: str, local_rank: int | None = None) -> Choice:
             "cpu."
         )
     count = torch.cuda.device_count()
-    if local_rank >= count:
+    if count == 1 and not launch.is_under_torchrun():  # a launcher that shows each process a GPU of its own
+        local_rank = 0
+    elif max(local_rank, launch.num_local_processes() - 1) >= count:
         raise UserError(
             f"There are {count} GPUs on this machine and more processes than that. Start torchrun with "
             f"--nproc-per-node {count}, or train with training.device=cpu."
         )
     return Choice(f"cuda:{local_rank}", f"{torch.cuda.get_device_name(local_rank)}, one a process")
+
+
+def machine_name(device: torch.device) -> str:
+    """What kind of device it is: the GPU's own name, else the type."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _choose_device(wanted: str) -> Choice:

@@ -29,20 +29,25 @@ def local_rank() -> int:
     return _number("LOCAL_RANK", 0)
 
 
-def num_restarts() -> int:
-    """How often `torchrun --max-restarts` has started the processes again."""
-    return _number("TORCHELASTIC_RESTART_COUNT", 0)
+def num_local_processes() -> int:
+    """How many there are on this machine, where the environment says it; else 1."""
+    return _number("LOCAL_WORLD_SIZE", 1)
+
+
+def is_under_torchrun() -> bool:
+    """Whether `torchrun` started this process: then it keeps a store that outlives it."""
+    return all(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))
 
 
 def let_first_speak() -> None:
     """Of all processes, the first one writes to standard output, for the rest of its life."""
-    if rank() > 0:
+    if num_processes() > 1 and rank() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for good
 
 
 def told_once(error: UserError) -> UserError:
     """What to raise for an error that all processes of a machine run into before they know of each other."""
-    return ToldElsewhereError(str(error)) if local_rank() > 0 else error
+    return ToldElsewhereError(str(error)) if num_processes() > 1 and local_rank() > 0 else error
 
 
 def _number(name: str, default: int) -> int:

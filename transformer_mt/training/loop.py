@@ -270,7 +270,7 @@ class Trainer:
             save_checkpoint(self.run, weights, moments, state, training.keep_checkpoints)
 
         try:
-            self.world.first(save)
+            self.world.first(save, patient=True)
             self._saved_step = state.step
         except (SaveError, OSError, ToldElsewhereError) as error:
             if needed or training.on_save_error == "stop":

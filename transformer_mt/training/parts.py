@@ -83,16 +83,19 @@ class MemoryLimit:
             for half in part.halves():
                 yield from self.pieces(split, half)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path, device: str) -> None:
         """For the next start, in which all processes split in advance what was too large for one, and what is nearly
         as large: each failure there costs a start. Raises OSError.
         """
-        replace_file(path, json.dumps({"smallest_failed": int(0.9 * self.smallest_failed)}) + "\n")
+        noted = {"device": device, "smallest_failed": int(0.9 * self.smallest_failed)}
+        replace_file(path, json.dumps(noted) + "\n")
 
-    def read(self, path: Path) -> None:
-        """What `write` wrote, if there is anything. UserError where it is damaged."""
+    def read(self, path: Path, device: str) -> None:
+        """What `write` wrote, if there is anything, of such a device. UserError where it is damaged."""
         try:
-            self.smallest_failed = min(self.smallest_failed, int(json.loads(path.read_bytes())["smallest_failed"]))
+            noted = json.loads(path.read_bytes())
+            if noted["device"] == device:
+                self.smallest_failed = min(self.smallest_failed, int(noted["smallest_failed"]))
         except FileNotFoundError:
             pass
         except (OSError, ValueError, LookupError, TypeError) as error:

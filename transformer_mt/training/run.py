@@ -18,9 +18,9 @@ from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import launch
 from transformer_mt.machine.determinism import be_deterministic
-from transformer_mt.machine.device import Choice, choose_device, choose_precision
+from transformer_mt.machine.device import Choice, choose_device, choose_precision, machine_name
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
-from transformer_mt.machine.processes import World, has_begun_before, joined_world, mark_beginning
+from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
 from transformer_mt.training.changes import (
     Changes,
     Splits,
@@ -76,19 +76,23 @@ def start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: 
     differs from the run's in what must not change (with `change_lr` the learning rate may); for whatever is wrong with
     the data. Processes that `torchrun` started do it together, the first of them alone with what is in the folder.
     """
-    num_processes = launch.num_processes()
-    device = choose_device(config.training.device, launch.local_rank() if num_processes > 1 else None)
+    several = launch.num_processes() > 1
+    try:
+        device = choose_device(config.training.device, launch.local_rank() if several else None)
+    except UserError as error:
+        raise launch.told_once(error) from error
     with ExitStack() as held:
         world = held.enter_context(joined_world(torch.device(device.value), config.training.timeout_minutes))
 
         def begin() -> _Begun:
             _refuse_unless_writable(run)
             held.enter_context(sole_trainer(run))
-            begun = _begin(config, run, resume or has_begun_before(), change_lr, world.size)
-            mark_beginning()
+            name = str(run.path.absolute())
+            begun = _begin(config, run, resume or is_restart(name), change_lr, world.size)
+            mark_beginning(name)
             return begun
 
-        return _train(config, world.first(begin), run, device, world)
+        return _train(config, world.first(begin, patient=True), run, device, world)
 
 
 def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> _Begun:
@@ -136,7 +140,7 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
     data = _prepare_together(config, run, going_on, world)
     print("\n".join(report_lines(data)))
     updater = _make_updater(config, data, state.precision if going_on else None, device, world)
-    world.first(lambda: updater.limit.read(run.memory_limit))
+    world.first(lambda: updater.limit.read(run.memory_limit, machine_name(updater.device)))
     updater.limit.smallest_failed = world.first(lambda: updater.limit.smallest_failed)
     if going_on:
         _restore(updater, state, run, world)
@@ -180,7 +184,7 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
 def _noted(error: NoRoomError, updater: Updater, run: RunFolder) -> UserError:
     """What to say of a lack of memory that stops all processes; noted for the next start."""
     try:
-        updater.limit.write(run.memory_limit)
+        updater.limit.write(run.memory_limit, machine_name(updater.device))
     except OSError as failure:
         return UserError(
             f"{error} That could not be noted in {run.memory_limit} ({failure.strerror or failure}); lower "
@@ -250,11 +254,12 @@ def _make_updater(
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"model: {num_parameters:,} parameters")
     print(f"device: {device} ({chosen.reason}); precision: {precision} ({why})")
-    if (sharding := config.training.sharding) == "full" and precision == "fp16":
-        raise UserError(
+    if (sharding := config.training.sharding) == "full" and precision == "fp16" and world.size > 1:
+        error = UserError(
             "training.precision is fp16, whose scaling of the loss does not go with training.sharding: full. Use bf16 "
             "or fp32, or sharding: none."
         )
+        raise error if world.is_first else ToldElsewhereError(str(error))
     if world.size > 1:
         print(f"processes: {world.size}, {SHARING_NAMES[sharding]}")
     elif sharding == "full":

@@ -14,7 +14,7 @@ from transformer_mt.data.preparation import Split
 from transformer_mt.decoding.weights import unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
-from transformer_mt.machine.processes import ALONE, World
+from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
 from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
@@ -230,10 +230,16 @@ class Updater:
 
     def _backward(self, batch: Batch, seed: int, num_tokens: int, last: bool, weight: float = 1.0) -> LossSums:
         smoothing = self.config.label_smoothing
-        weight *= self.world.size  # torch takes the mean over processes; this is a sum
         with self.sharing.passing(last):
             return add_gradient(
-                self.sharing.module, batch, seed, self.precision, smoothing, num_tokens, self.scaler, weight
+                self.sharing.module,
+                batch,
+                seed,
+                self.precision,
+                smoothing,
+                num_tokens,
+                self.scaler,
+                weight * self.sharing.weight,
             )
 
     def _fits(self, split: Split, part: Part, last: bool, work: Callable[..., None], *arguments: Any) -> bool:

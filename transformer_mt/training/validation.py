@@ -14,7 +14,7 @@ from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
-from transformer_mt.machine.processes import ALONE, World, merge
+from transformer_mt.machine.world import ALONE, World, merge
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.interrupt import StopRequestedError
 

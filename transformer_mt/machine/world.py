@@ -1,0 +1,178 @@
+"""The processes that train together, as each of them sees them: who it is, and what they tell each other.
+
+What they tell are small numbers and objects in the memory of the CPU, by gloo; gradients are the business of
+`training/sharing.py`. How they come together and who watches over them stands in `processes.py`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.machine import launch
+
+T = TypeVar("T")
+LOOK_SECONDS = 0.05
+
+
+@dataclass
+class World:
+    """By default this process alone, for which everything here is nothing.
+
+    All processes make the same calls in the same order; each is an appointment that a hung process misses, which the
+    watchdog of `joined_world` sees.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    store: Any = field(default=None, repr=False)
+    _num_appointments: int = field(default=0, init=False)
+    _num_waits: int = field(default=0, init=False)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the one process that writes and speaks."""
+        return self.rank == 0
+
+    def arrive(self) -> None:
+        """Say that this process has come to where all of them meet."""
+        if self.size > 1:
+            self._num_appointments += 1
+            self.store.set(f"at/{self.rank}", str(self._num_appointments))
+
+    def sum(self, numbers: list[float]) -> list[float]:
+        """The sums over processes, the same in all of them."""
+        if self.size == 1:
+            return numbers
+        total = torch.tensor(numbers, dtype=torch.float64)
+        self.arrive()
+        distributed.all_reduce(total)
+        return total.tolist()
+
+    def first(self, make: Callable[[], T], patient: bool = False) -> T:
+        """What `make` returns in the first process, in all of them.
+
+        If it raises a UserError or an OSError there, the others raise ToldElsewhereError. `patient`: however long it
+        takes; otherwise it is a hang after the usual time.
+        """
+        if self.size == 1:
+            return make()
+        self._num_waits += 1
+        key = f"first/{self._num_waits}"
+        said: list[Any] = [None, None]
+        failure: Exception | None = None
+        if self.is_first:
+            try:
+                said[0] = make()
+            except (UserError, OSError) as error:
+                failure, said[1] = error, str(error)
+            self.store.set(key, "")
+        elif patient:
+            self._wait_for([key])
+        self.arrive()
+        distributed.broadcast_object_list(said, src=0)
+        if failure is not None:
+            raise failure
+        if said[1] is not None:
+            raise ToldElsewhereError(said[1])
+        return said[0]
+
+    def one_first(self, make: Callable[[], T]) -> T:
+        """What `make` returns, in each machine first in one process and then, from what that left on disk, in the rest.
+
+        However long that takes. Where it raises a UserError, all processes of the machine do.
+        """
+        if self.size == 1:
+            return make()
+        self._num_waits += 1
+        here = f"made/{self._num_waits}"
+        mine = f"{here}/machine/{os.environ.get('GROUP_RANK', '0')}"
+        if self.local_rank > 0:
+            self._wait_for([mine])
+            if said := self.store.get(mine).decode():
+                raise ToldElsewhereError(said)
+            made = make()
+        else:
+            try:
+                made = make()
+            except UserError as error:
+                self.store.set(mine, str(error))
+                raise
+            self.store.set(mine, "")
+        self.store.set(f"{here}/{self.rank}", "")
+        self._wait_for([f"{here}/{rank}" for rank in range(self.size)])
+        return made
+
+    def gather(self, value: T) -> list[T]:
+        """What each process has, in the order of their ranks, in all of them."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        self.arrive()
+        distributed.all_gather_object(values, value)
+        return values
+
+    def share(self, items: list[T]) -> list[T]:
+        """Of what all have, this process's part: every `size`-th. `merge` puts the parts together again."""
+        return items[self.rank :: self.size]
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """The first process's tensor, written into that of the others, which is contiguous and of the same shape."""
+        if self.size > 1:
+            self.arrive()
+            distributed.broadcast(tensor, src=0)
+        return tensor
+
+    def _wait_for(self, keys: list[str]) -> None:
+        """Without end, and in a way that Ctrl-C gets through."""
+        while not self.store.check(keys):
+            time.sleep(LOOK_SECONDS)
+
+
+ALONE = World()
+
+
+def merge(parts: list[list[T]]) -> list[T]:
+    """The whole list of which process r has `parts[r]`, by `World.share`."""
+    merged: list[Any] = [None] * sum(len(part) for part in parts)
+    for rank, part in enumerate(parts):
+        merged[rank :: len(parts)] = part
+    return merged
+
+
+@contextmanager
+def joined_world(device: torch.device, timeout_minutes: float) -> Iterator[World]:
+    """The world of the processes that `torchrun` started, this one among them, as `processes.joined` has it; `ALONE`
+    where there is one process.
+    """
+    if launch.num_processes() == 1:
+        yield ALONE
+        return
+    from transformer_mt.machine.processes import joined  # only here: torch may be built without it
+
+    with joined(device, timeout_minutes) as world:
+        yield world
+
+
+def is_restart(of: str) -> bool:
+    """Whether this `torchrun` has begun before, by `mark_beginning`, what `of` names. It outlives its processes."""
+    if not launch.is_under_torchrun():
+        return False
+    from transformer_mt.machine.processes import shared_store
+
+    return shared_store().check([f"tmt/begun/{of}"])
+
+
+def mark_beginning(of: str) -> None:
+    """Remember it as long as this `torchrun` lives."""
+    if launch.is_under_torchrun():
+        from transformer_mt.machine.processes import shared_store
+
+        shared_store().set(f"tmt/begun/{of}", "")
