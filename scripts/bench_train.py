@@ -1,0 +1,223 @@
+"""Training speed on this machine: ours beside a plain torch.nn.Transformer loop, and Joey NMT where it is installed.
+
+    python scripts/bench_train.py --data DIR [--joey-python PATH] [--d-model 512] [--join 8]
+
+DIR holds `tok/`, the lower-cased, tokenized Multi30k. The model: d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, dropout
+0.1, label smoothing 0.1, output tied to the target's embeddings, words seen twice or more; 4,096 padded tokens a batch.
+Each side is a process of its own and trains for real: reading, batching and logging are in the time. Printed are target
+tokens a second, padding not counted, as the median of windows of five steps after five steps of warm-up; the share of
+the largest speed that this machine's matrix products would allow; and the peak memory of the process. The sides take
+turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
+The last line is `N.NN x plain loop`: ours as `precision: auto` runs it over the plain loop in fp32.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+WARM_UP, WINDOW = 5, 5
+ROWS = 3600  # of a batch that are no padding, about
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a model: widths, and layers on each side."""
+
+    d_model: int = 256
+    d_ff: int = 1024
+    num_heads: int = 8
+    num_layers: int = 3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Target tokens a second, and the peak memory of the process in bytes."""
+
+    speed: float
+    memory: int
+
+
+def run_measured(command: list[str], folder: Path) -> tuple[str, int]:
+    """What a process printed on standard output, and its peak memory in bytes. A failure ends the benchmark."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        for file in (out, err):
+            file.seek(0)
+        if status:
+            sys.exit(f"{' '.join(command)}\n{out.read()}{err.read()}")
+        return out.read() + err.read(), usage.ru_maxrss * 1024
+
+
+def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> Measured:
+    """`tmt train`, by its own metrics."""
+    name = f"ours_{precision}"
+    overrides = [
+        f"name={name}", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
+        "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
+        "model.tie_embeddings=decoder", "model.norm_position=post",
+        f"model.d_model={shape.d_model}", f"model.d_ff={shape.d_ff}",
+        f"model.num_heads={shape.num_heads}", f"model.num_encoder_layers={shape.num_layers}",
+        f"model.num_decoder_layers={shape.num_layers}", "model.dropout=0.1", "training.max_tokens=4096",
+        f"training.max_steps={steps + WARM_UP}", f"training.log_every_steps={WINDOW}",
+        f"training.precision={precision}", "training.schedule=constant", "training.lr=0.0003",
+        f"training.checkpoint_every_steps={steps + WARM_UP}",
+        "validation.every_steps=100000", "validation.num_translated=0", "validation.metric=nll",
+    ]  # fmt: skip
+    _, memory = run_measured(
+        [sys.executable, "-m", "transformer_mt", "train", "--config", "multi30k_en_de_tok.yaml", *overrides], folder
+    )
+    lines = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().split("\n")[:-1]]
+    speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
+    return Measured(statistics.median(speeds), memory)
+
+
+def plain_loop(data: Path, script: Path, precision: str, steps: int, folder: Path) -> Measured:
+    """The opponent's script, unchanged."""
+    said, memory = run_measured(
+        [
+            sys.executable, str(script.resolve()), str(data / "tok"), "--steps", str(steps),
+            "--threads", str(torch.get_num_threads()), "--precision", precision,
+        ],
+        folder,
+    )  # fmt: skip
+    (speed,) = re.findall(r": (\d+) target tokens/s", said)
+    return Measured(float(speed), memory)
+
+
+def joey(data: Path, python: Path, config: Path, folder: Path) -> Measured:
+    """Joey NMT by its own log, which counts the target tokens of ten updates at a time."""
+    place = folder / "joey"
+    place.mkdir()
+    for theirs, split in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
+        for language in ("en", "de"):
+            text = (data / "tok" / f"{split}.lc.norm.tok.{language}").read_text(encoding="utf-8")
+            (place / f"{theirs}.{language}").write_text(text, encoding="utf-8")
+            if split == "train":
+                counts = Counter(text.split())
+                words = [word for word, number in counts.most_common() if number > 1]
+                vocabulary = ["<unk>", "<pad>", "<s>", "</s>", *words]
+                (place / f"vocab.{language}").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    settings = config.read_text(encoding="utf-8").replace("FOLDER", str(place))
+    (place / "config.yaml").write_text(settings, encoding="utf-8")
+    said, memory = run_measured([str(python), "-m", "joeynmt", "train", "config.yaml", "--skip-test"], place)
+    speeds = [float(speed) for speed in re.findall(r"Tokens per Sec:\s+([\d.]+)", said)]
+    return Measured(statistics.median(speeds[1:]), memory)
+
+
+def gflops(shape: tuple[int, int, int], dtype: torch.dtype, seconds: float = 0.3) -> float:
+    """Of a product (m, k) x (k, n), the best of what fits into the time."""
+    m, k, n = shape
+    a, b = torch.ones(m, k, dtype=dtype), torch.ones(k, n, dtype=dtype)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        torch.mm(a, b)
+        best = min(best, time.perf_counter() - start)
+    return 2e-9 * m * k * n / best
+
+
+def ceiling(shape: Shape, vocab_size: int, dtype: torch.dtype, rows: int) -> float:
+    """Target tokens a second if a step were its matrix products alone, each at the speed that this machine has for it:
+    forward once, and twice as much backward. Of attention's own products, small on short sentences, none is counted.
+
+    A target token brings one source token with it, which is nearly so in Multi30k, and no padding.
+    """
+    d, ff = shape.d_model, shape.d_ff
+    per_layer = {(d, d): 4 + 8, (d, ff): 2, (ff, d): 2}  # encoder: 4 projections; decoder: 8; a feed-forward each
+    products = {key: number * shape.num_layers for key, number in per_layer.items()}
+    products[d, vocab_size] = 1
+    seconds = sum(3 * number * 2 * k * n / (1e9 * gflops((rows, k, n), dtype)) for (k, n), number in products.items())
+    return 1 / seconds
+
+
+def joined(data: Path, number: int, folder: Path) -> Path:
+    """The same text as sentences of `number` neighbours each: `tok/` in another folder."""
+    (folder / "tok").mkdir()
+    for path in (data / "tok").iterdir():
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        rows = [" ".join(lines[i : i + number]) for i in range(0, len(lines), number)]
+        (folder / "tok" / path.name).write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+def sides_of(args: argparse.Namespace, data: Path) -> dict[str, Callable[[Path], Measured]]:
+    """Who is measured. The plain loop and Joey NMT have one shape only, so at another width we are alone."""
+    shape = Shape(args.d_model, 4 * args.d_model)
+    sides: dict[str, Callable[[Path], Measured]] = {
+        f"ours, {precision}": partial(ours, data, shape, precision, args.steps) for precision in args.precisions
+    }
+    if shape == Shape():
+        for precision in ("fp32",) if args.smoke else ("fp32", "bf16"):
+            sides[f"plain loop, {precision}"] = partial(plain_loop, data, args.plain_loop, precision, args.steps)
+        if args.joey_python:
+            config = args.joey_config or args.plain_loop.with_name("joey_w1.yaml")
+            sides["Joey NMT, fp32"] = partial(joey, data, args.joey_python, config)
+    return sides
+
+
+def main() -> None:
+    """Parse, measure in turn, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
+    parser.add_argument("--plain-loop", type=Path, help="default: plain_loop.py in ../../bench, seen from --data")
+    parser.add_argument("--joey-python", type=Path, help="the Python of an environment with joeynmt")
+    parser.add_argument("--joey-config", type=Path, help="default: joey_w1.yaml beside the plain loop")
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16", "auto"])
+    parser.add_argument("--d-model", type=int, default=Shape().d_model, help="of ours; d_ff is four times as much")
+    parser.add_argument("--join", type=int, default=1, help="neighbouring sentences made one: 8 give about 100 tokens")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--smoke", action="store_true", help="a few steps, once: whether it runs")
+    args = parser.parse_args()
+    if args.smoke:
+        args.steps, args.rounds, args.precisions = WINDOW, 1, ["auto"]
+    args.plain_loop = args.plain_loop or args.data.resolve().parent.parent / "bench" / "plain_loop.py"
+    with tempfile.TemporaryDirectory() as place:
+        data = args.data.resolve() if args.join == 1 else joined(args.data, args.join, Path(place))
+        best: dict[str, Measured] = {}
+        for number in range(args.rounds):
+            for name, side in sides_of(args, data).items():
+                with tempfile.TemporaryDirectory() as folder:
+                    measured = side(Path(folder))
+                print(f"round {number + 1}: {name}: {measured.speed:,.0f}", file=sys.stderr, flush=True)
+                if name not in best or measured.speed > best[name].speed:
+                    best[name] = measured
+        print_table(best, Shape(args.d_model, 4 * args.d_model), data)
+
+
+def print_table(best: dict[str, Measured], shape: Shape, data: Path) -> None:
+    """Markdown, then the ratios, the one that counts last."""
+    words = Counter((data / "tok" / "train.lc.norm.tok.de").read_text(encoding="utf-8").split())
+    vocab_size = 4 + sum(number > 1 for number in words.values())
+    ceilings = {name: ceiling(shape, vocab_size, dtype, ROWS) for name, dtype in DTYPES.items()}
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, d_model {shape.d_model}\n")
+    print("| side | target tokens/s | of the ceiling | peak memory |\n|---|---|---|---|")
+    for name, measured in best.items():
+        limit = ceilings.get(name.rpartition(" ")[2], max(ceilings.values()))
+        print(f"| {name} | {measured.speed:,.0f} | {measured.speed / limit:.0%} | {measured.memory / 2**20:,.0f} MiB |")
+    for name, limit in ceilings.items():
+        print(f"| ceiling, {name} | {limit:,.0f} | | |")
+    print()
+    for opponent, what in (("Joey NMT, fp32", "Joey NMT"), ("plain loop, fp32", "plain loop")):
+        if opponent in best:
+            print(f"{best['ours, auto'].speed / best[opponent].speed:.2f} x {what}")
+
+
+if __name__ == "__main__":
+    main()
