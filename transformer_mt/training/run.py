@@ -118,7 +118,8 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     state.micro_batches_per_update = state.micro_batches_per_update or before.training.grad_accum
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
     if grad_accum != config.training.grad_accum:
-        print(f"training.grad_accum is {grad_accum} for {num_processes} processes, so that an update stays what it was")
+        processes = f"{num_processes} process{'es' * (num_processes > 1)}"
+        print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
     return _Begun(True, state, changes, config)
 
