@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, SHARED
 from toy import toy_pairs
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED = REPOSITORY.parent / "shared"
 SCRIPTS = REPOSITORY / "scripts"
 
 
