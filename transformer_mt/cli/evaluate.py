@@ -26,7 +26,9 @@ def evaluate(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
     data_root: Annotated[str | None, typer.Option(help="Where the split's relative paths start now.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the run's config.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, fp16, int8 or auto. Default: the run's config.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
 ) -> None:
     """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the run's folder."""
@@ -40,10 +42,12 @@ def evaluate(
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
     from transformer_mt.evaluation.evaluate import evaluation_name, save_evaluation, sources_of
+    from transformer_mt.machine.memory import keep_freed_memory
 
     folder = open_run(run) if run is not None else newest_run(runs)
     taken = find_checkpoint(folder, checkpoint).name
     print(f"run: {folder.path}, checkpoint: {taken}", file=sys.stderr)
+    keep_freed_memory()
     translator = Translator.load(folder.path, taken, device, precision)
     if translator.note:
         print(translator.note, file=sys.stderr)
@@ -52,7 +56,7 @@ def evaluate(
         translator.config = translator.config.model_copy(update={"data": data})
     files = (src, ref) if src is not None and ref is not None else None
     sources = sources_of(translator.config, split, files)
-    options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size)
+    options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(
             translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update

@@ -43,7 +43,9 @@ def translate(
         TooLong, typer.Option(help="A sentence longer than the model's positions: a blank line, what fits, or pieces.")
     ] = TooLong.BLANK,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the run's config.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, fp16, int8 or auto. Default: the run's config.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
@@ -57,11 +59,15 @@ def translate(
             run = newest_run(runs).path
             print(f"run: {run}", file=sys.stderr)
         from transformer_mt.decoding.translator import Translator
+        from transformer_mt.machine.memory import keep_freed_memory
 
+        keep_freed_memory()
         translator = Translator.load(run, checkpoint, device, precision)
         if translator.note:
             print(translator.note, file=sys.stderr)
-        options = search_options(translator.config.decoding, beam_size, length_penalty, n_best, batch_size, too_long)
+        scored = format is Format.jsonl or n_best > 1
+        decoding = translator.config.decoding
+        options = search_options(decoding, beam_size, length_penalty, n_best, batch_size, too_long, scored)
         # Last, so that whatever else is wrong leaves the file that was there.
         with _open_output(output, input) as sink:
             _translate_stream(translator, options, lines, sink, format)

@@ -17,6 +17,7 @@ Preset = Literal[
     "modern",
 ]  # fmt: skip
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
+SearchPrecision = Literal["fp32", "bf16", "fp16", "int8", "auto"]
 
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
@@ -264,7 +265,7 @@ class DecodingConfig(Section):
     max_length_extra: Annotated[int, Field(ge=1)] = 10
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
-    precision: Precision = "fp32"
+    precision: SearchPrecision = "fp32"
 
 
 class RunConfig(Section):

@@ -11,13 +11,14 @@ what the first would have returned.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import compress, count
 
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, allowed_log_probs, refuse_nan
+from transformer_mt.decoding.candidates import allowed_log_probs
+from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, without
 
 
 @dataclass
@@ -63,39 +64,49 @@ def beam_search(
     )
     for length in count(1):
         logits = decoder.step(beams.tokens[:, :, -1].flatten())
-        must_end = torch.tensor([s.max_length <= length for s in sentences], device=device)
         rows_per_sentence = beams.log_probs.size(1)
-        log_probs = allowed_log_probs(logits, allow_unk, must_end.repeat_interleave(rows_per_sentence))
-        parents = _advance(beams, log_probs, beam_size, sentences, norm, length)
+        must_end = None
+        if any(sentence.max_length <= length for sentence in sentences):
+            must_end = torch.tensor([s.max_length <= length for s in sentences], device=device)
+            must_end = must_end.repeat_interleave(rows_per_sentence)
+        parents = _advance(beams, logits.float(), must_end, allow_unk, beam_size, sentences, norm, length)
         best_live = beams.log_probs[:, 0].tolist()
-        alive = []
-        for place, sentence in enumerate(sentences):
-            if sentence.is_done(best_live[place], beam_size, n_best, norm):
-                ranked = sorted(sentence.finished, key=lambda h: h.score, reverse=True)
-                results[sentence.index] = ranked[:n_best]
-            else:
-                alive.append(place)
-        if not alive:
+        done = [
+            sentence.is_done(best, beam_size, n_best, norm) for sentence, best in zip(sentences, best_live, strict=True)
+        ]
+        for sentence in compress(sentences, done):
+            results[sentence.index] = sorted(sentence.finished, key=lambda h: h.score, reverse=True)[:n_best]
+        if all(done):
             break
-        _follow(decoder, beams, parents, rows_per_sentence, None if len(alive) == len(sentences) else alive)
-        sentences = [sentences[place] for place in alive]
+        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        _follow(decoder, beams, parents, rows_per_sentence, kept)
+        if kept is not None:
+            sentences = [sentences[place] for place in kept.tolist()]
     return results
 
 
 def _advance(
-    beams: _Beams, log_probs: Tensor, beam_size: int, sentences: list[_Sentence], norm: LengthNorm, length: int
+    beams: _Beams,
+    logits: Tensor,
+    must_end: Tensor | None,
+    allow_unk: bool,
+    beam_size: int,
+    sentences: list[_Sentence],
+    norm: LengthNorm,
+    length: int,
 ) -> Tensor:
     """Extend by one token: finish what ends among the K best, keep the K best that go on.
 
-    log_probs (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
+    logits (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
     sentence (sentences, beam_size).
     """
     num_sentences, rows_per_sentence = beams.log_probs.shape
-    vocab_size = log_probs.size(-1)
-    totals = beams.log_probs[:, :, None] + log_probs.view(num_sentences, rows_per_sentence, vocab_size)
-    totals, flat = totals.flatten(1).topk(min(2 * beam_size, rows_per_sentence * vocab_size), dim=1)
-    refuse_nan(totals)
-    parents, tokens = flat // vocab_size, flat % vocab_size
+    # The best of a sentence are among the best of its rows.
+    log_probs, tokens = allowed_log_probs(logits, 2 * beam_size, allow_unk, must_end)
+    totals = (beams.log_probs[:, :, None] + log_probs.view(num_sentences, rows_per_sentence, -1)).flatten(1)
+    num_tokens = log_probs.size(-1)
+    totals, flat = totals.topk(min(2 * beam_size, totals.size(1)), dim=1)
+    parents, tokens = flat // num_tokens, tokens.view(num_sentences, -1).gather(1, flat)
     ends = (tokens == EOS_ID) & (totals > -torch.inf)
     _finish(beams, totals, parents, ends[:, :beam_size], sentences, norm, length)
     # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
@@ -123,14 +134,10 @@ def _finish(
         sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm(length)))
 
 
-def _follow(
-    decoder: StepFunction, beams: _Beams, parents: Tensor, rows_per_sentence: int, alive: list[int] | None
-) -> None:
-    """Drop finished sentences and tell the decoder which old row each new row continues."""
+def _follow(decoder: StepFunction, beams: _Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
+    """Drop sentences that are not `kept` and tell the decoder which old row each new row continues."""
     places = torch.arange(len(parents), device=parents.device)
-    kept = None
-    if alive is not None:
-        kept = torch.tensor(alive, device=parents.device)
+    if kept is not None:
         places, parents = kept, parents[kept]
         beams.tokens, beams.log_probs = beams.tokens[kept], beams.log_probs[kept]
     decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)

@@ -10,7 +10,10 @@ from transformer_mt.errors import UserError
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The section `decoding` of a config, with what a caller changes for one translation."""
+    """The section `decoding` of a config, with what a caller changes for one translation.
+
+    Not `scored`: greedy search may leave scores and log-probabilities out, nan, and is faster for it.
+    """
 
     beam_size: int
     n_best: int
@@ -20,6 +23,7 @@ class SearchOptions:
     max_length_extra: int
     batch_size: int
     too_long: TooLong = TooLong.BLANK
+    scored: bool = True
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "n_best", "batch_size"):
@@ -45,6 +49,7 @@ def search_options(
     n_best: int = 1,
     batch_size: int | None = None,
     too_long: TooLong = TooLong.BLANK,
+    scored: bool = True,
 ) -> SearchOptions:
     """The config's options; what is not None replaces them. Raises UserError for values that make no sense.
 
@@ -61,4 +66,5 @@ def search_options(
         max_length_extra=config.max_length_extra,
         batch_size=config.batch_size if batch_size is None else batch_size,
         too_long=too_long,
+        scored=scored,
     )

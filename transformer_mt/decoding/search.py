@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.errors import UserError
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.candidates import allowed_log_probs, allowed_tokens
 
 
 class StepFunction(Protocol):
@@ -31,7 +31,9 @@ class StepFunction(Protocol):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One finished translation. `tokens` are without EOS; `log_prob` is the sum over them and EOS."""
+    """One finished translation. `tokens` are without EOS; `log_prob` is the sum over them and EOS, and `score` that
+    divided by the length norm: nan where nobody asked for scores.
+    """
 
     tokens: list[int]
     log_prob: float
@@ -56,54 +58,55 @@ LENGTH_NORMS = {
 }
 
 
-def allowed_log_probs(logits: Tensor, allow_unk: bool, must_end: Tensor) -> Tensor:
-    """Log-probabilities of what may come next, -inf elsewhere.
-
-    logits (rows, vocab_size); must_end (rows,) marks rows at their largest length, where only EOS may come.
-    """
-    log_probs = logits.float().log_softmax(dim=-1)
-    forbidden = [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]
-    log_probs[:, forbidden] = -torch.inf
-    if must_end.any():
-        end = log_probs[must_end, EOS_ID]
-        log_probs[must_end] = -torch.inf
-        log_probs[must_end, EOS_ID] = end
-    return log_probs
-
-
-def refuse_nan(scores: Tensor) -> None:
-    """UserError where a model's output is not a number: such a search would find nothing and not end."""
-    if scores.isnan().any():
-        raise UserError(
-            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
-        )
-
-
 def greedy_search(
-    decoder: StepFunction, max_lengths: Sequence[int], norm: LengthNorm, allow_unk: bool, device: torch.device
+    decoder: StepFunction,
+    max_lengths: Sequence[int],
+    norm: LengthNorm,
+    allow_unk: bool,
+    device: torch.device,
+    scored: bool = True,
 ) -> list[list[Hypothesis]]:
-    """The likeliest token at every step. One list of one hypothesis a sentence; `max_lengths` count EOS."""
+    """The likeliest token at every step. One list of one hypothesis a sentence; `max_lengths` count EOS.
+
+    Not `scored`: log_prob and score are nan, which saves a pass over the vocabulary.
+    """
     limits = torch.tensor(max_lengths, device=device)
+    shortest = min(max_lengths)
+    choose = allowed_log_probs if scored else allowed_tokens
     finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
     alive = torch.arange(len(max_lengths), device=device)  # the sentence of each row
     tokens = torch.full_like(alive, BOS_ID)
-    history = alive.new_empty(len(alive), 0)
-    totals = torch.zeros(len(alive), device=device)
+    history = alive.new_empty(len(alive), min(16, max(max_lengths)))
+    totals = torch.full((len(alive),), 0.0 if scored else torch.nan, device=device)
     for length in count(1):
-        log_probs = allowed_log_probs(decoder.step(tokens), allow_unk, limits <= length)
-        best, tokens = log_probs.max(dim=-1)
-        totals = totals + best
-        refuse_nan(totals)
+        logits = decoder.step(tokens).float()
+        best, tokens = choose(logits, 1, allow_unk, limits <= length if length >= shortest else None)
+        tokens = tokens.squeeze(1)
+        totals = totals + best.squeeze(1)
         ended = tokens == EOS_ID
         if ended.any():
             for sentence, row, total in zip(
-                alive[ended].tolist(), history[ended].tolist(), totals[ended].tolist(), strict=True
+                alive[ended].tolist(), history[ended, : length - 1].tolist(), totals[ended].tolist(), strict=True
             ):
                 finished[sentence].append(Hypothesis(row, total, total / norm(length)))
-            kept = (~ended).nonzero().squeeze(1)
+            kept = without(ended)
             if len(kept) == 0:
                 break
             decoder.reorder(kept, kept)
             alive, tokens, totals, history, limits = (x[kept] for x in (alive, tokens, totals, history, limits))
-        history = torch.cat((history, tokens[:, None]), dim=1)
+        if length > history.size(1):
+            history = torch.cat((history, torch.empty_like(history)), dim=1)
+        history[:, length - 1] = tokens
     return finished
+
+
+def without(ended: Tensor) -> Tensor:
+    """Places that have not ended, so many that come last filling the gaps: few places then hold another than before.
+
+    ended (places,) -> (places that have not,).
+    """
+    live = (~ended).nonzero().squeeze(1)
+    kept = torch.arange(len(live), device=ended.device)
+    gaps = ended[: len(live)].nonzero().squeeze(1)
+    kept[gaps] = live[len(live) - len(gaps) :]
+    return kept

@@ -5,7 +5,9 @@ Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,9 +21,12 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import beam_search
 from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
+from transformer_mt.decoding.packed import LINEARS, packed
+from transformer_mt.decoding.parallel import in_parallel
+from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
-from transformer_mt.machine.device import autocast, choose_device, choose_precision
+from transformer_mt.machine.device import autocast, choose_device
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 
@@ -71,11 +76,14 @@ class Translator:
         self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, config: RunConfig, precision: str = "fp32"
     ) -> None:
         self.model = model
+        self.device = next(model.parameters()).device
+        # What searches: on a CPU a copy that is laid out for it, elsewhere the model under autocast.
+        self.is_packed = self.device.type == "cpu" and precision in LINEARS
+        self.search_model = packed(model, precision) if self.is_packed else model
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
-        self.device = next(model.parameters()).device
         self.note = ""  # what a person should know about the checkpoint that was loaded
 
     @classmethod
@@ -94,7 +102,7 @@ class Translator:
         folder = open_run(Path(run))
         config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)
-        taken = choose_precision(precision or config.decoding.precision, place, config.model.d_model).value
+        taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model).value
         translator = cls(model.to(place), src, tgt, config, taken)
         translator.note = stale_average(folder, taken_checkpoint)
         return translator
@@ -103,7 +111,7 @@ class Translator:
         self, texts: Sequence[str], beam_size: int | None = None, length_penalty: float | None = None
     ) -> list[str]:
         """One text for each text, in order; blank for a blank one and for one longer than the model's positions."""
-        options = search_options(self.config.decoding, beam_size, length_penalty)
+        options = search_options(self.config.decoding, beam_size, length_penalty, scored=False)
         return [translated.text for translated in self.translate_lines(texts, options)]
 
     def translate_lines(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translated]:
@@ -132,10 +140,12 @@ class Translator:
             else:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
-        for start in range(0, len(to_do), options.batch_size):
-            batch = to_do[start : start + options.batch_size]
-            for index, found in zip(batch, self.search([ids[i] for i in batch], options), strict=True):
-                yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
+        batches = [to_do[start : start + options.batch_size] for start in range(0, len(to_do), options.batch_size)]
+        searches = (partial(self.search, [ids[index] for index in batch], options) for batch in batches)
+        with closing(in_parallel(searches, len(batches), self.device)) as results:
+            for batch, result in zip(batches, results, strict=True):
+                for index, found in zip(batch, result, strict=True):
+                    yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
 
     def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
         """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""
@@ -155,16 +165,20 @@ class Translator:
             joined.append(Translation(join_texts([h.text for h in ranked], pieces), score, log_prob, tokens))
         return Translated(text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
 
+    def arithmetic(self) -> AbstractContextManager:
+        """In which `search_model` computes at this translator's precision."""
+        return nullcontext() if self.is_packed else autocast(self.precision, self.device)
+
     @torch.inference_mode()
     def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         """Hypotheses of sources given as ids without EOS, decoded as one batch."""
         assert not self.model.training, "dropout would change the translations"
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
-        with autocast(self.precision, self.device):
-            decoder = ModelDecoder(self.model, src)
+        with self.arithmetic():
+            decoder = ModelDecoder(self.search_model, src)
             if options.beam_size == 1:
-                return greedy_search(decoder, limits, options.norm, options.allow_unk, self.device)
+                return greedy_search(decoder, limits, options.norm, options.allow_unk, self.device, options.scored)
             return beam_search(
                 decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
             )

@@ -87,7 +87,12 @@ def evaluate(
         hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(config.data.tgt_lang), lowercase
     )
     split: Split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)
-    nll = split_nll(translator.model, split, config.training.max_tokens, translator.precision)
+    nll = split_nll(
+        translator.search_model,
+        split,
+        config.training.max_tokens,
+        "fp32" if translator.is_packed else translator.precision,  # packed weights need no other arithmetic
+    )
     evaluation = Evaluation(
         run=str(run.path),
         checkpoint=checkpoint,

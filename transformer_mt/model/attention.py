@@ -74,6 +74,10 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(d_model, self.num_kv_heads * self.head_dim, bias)
         self.out_proj = nn.Linear(d_model, d_model, bias)
 
+    def project(self, query: Tensor, key_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All three projections, as `project_query` and `project_key_value` give them."""
+        return self.project_query(query), *self.project_key_value(key_value)
+
     def project_query(self, x: Tensor) -> Tensor:
         """x (batch, query_len, d_model) -> (batch, num_heads, query_len, head_dim)."""
         return self._split_heads(self.q_proj(x))
@@ -92,27 +96,19 @@ class MultiHeadAttention(nn.Module):
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)
         return self.join_heads(heads.reshape(q.shape))
 
-    def attend_to_parts(
-        self, q: Tensor, prefix: tuple[Tensor, Tensor], past: tuple[Tensor, Tensor], mask: Tensor
-    ) -> Tensor:
-        """One new position a row, over keys that a sentence's rows share and then keys of its own.
+    def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        """What `attend` does, for a step of a search, which has few queries: no dropout, and a mask that is a float.
 
-        q (sentences * rows, num_heads, 1, head_dim); prefix: keys and values (sentences, num_kv_heads, prefix_len,
-        head_dim); past: (sentences * rows, num_kv_heads, past_len, head_dim); mask broadcastable to (sentences,
-        num_heads, 1, prefix_len + past_len) -> (sentences, rows, d_model).
+        q (sentences, num_heads, rows, head_dim), k and v (sentences, num_kv_heads, key_len, head_dim), bias
+        broadcastable to (sentences, num_heads, rows, key_len) -> (sentences, rows, d_model).
         """
-        sentences, prefix_len = prefix[0].size(0), prefix[0].size(2)
-        q = q.view(sentences, -1, self.num_kv_heads, self.num_heads // self.num_kv_heads, self.head_dim)
-        past_k, past_v = (part.unflatten(0, (sentences, -1)) for part in past)
-        scores = torch.cat(
-            (torch.einsum("srngd,snpd->srngp", q, prefix[0]), torch.einsum("srngd,srntd->srngt", q, past_k)), dim=-1
-        )
-        per_head = (self.num_kv_heads, -1) if mask.size(1) > 1 else (1, 1)
-        mask = mask.squeeze(2).unflatten(1, per_head)[:, None]  # (sentences, 1, num_kv_heads, group, keys)
-        weights = masked(scores * self.scale, mask).softmax(dim=-1)
-        heads = torch.einsum("srngp,snpd->srngd", weights[..., :prefix_len], prefix[1])
-        heads = heads + torch.einsum("srngt,srntd->srngd", weights[..., prefix_len:], past_v)
-        return self.out_proj(heads.flatten(2))
+        folded, mask = self._fold_queries(q), self._fold_mask(bias)
+        assert mask is not None
+        if q.device.type == "cpu":  # where the fused kernel takes two to four times as long for few queries
+            heads = ((folded * self.scale) @ k.transpose(-2, -1)).add_(mask).softmax(dim=-1) @ v
+        else:
+            heads = F.scaled_dot_product_attention(folded, k, v, mask, scale=self.scale)
+        return self.join_heads(heads.reshape(q.shape))
 
     def weights(
         self, query: Tensor, key_value: Tensor, mask: Tensor | None, rotate: Callable[[Tensor], Tensor] = unrotated
@@ -130,8 +126,8 @@ class MultiHeadAttention(nn.Module):
         rotate: Callable[[Tensor], Tensor] = unrotated,
     ) -> Tensor:
         """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""
-        k, v = self.project_key_value(key_value)
-        return self.attend(rotate(self.project_query(query)), rotate(k), v, mask)
+        q, k, v = self.project(query, key_value)
+        return self.attend(rotate(q), rotate(k), v, mask)
 
     def join_heads(self, heads: Tensor) -> Tensor:
         """(batch, num_heads, query_len, head_dim) -> (batch, query_len, d_model)."""

@@ -42,24 +42,20 @@ class StreamDecoder(Stack):
         for layer in self._stream_layers():
             x, cache = layer.prefill(x, context)
             caches.append(cache)
-        return DecoderCache(caches, (src != PAD_ID)[:, None, None])
+        cache = DecoderCache.empty(caches, None, src)
+        real = src != PAD_ID
+        cache.open_slots(at.expand_as(src), real[:, None])
+        cache.next_at = real.sum(dim=1, keepdim=True)
+        return cache
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """tokens (rows,), the newest of each row -> hidden states (rows, d_model); the cache grows by one."""
-        prefix = cache.src_mask[:, 0, 0]  # (sentences, src_len)
-        prefix_len = prefix.sum(dim=1, keepdim=True)
-        past = torch.arange(cache.length + 1, device=tokens.device)
-        key_at = torch.cat((positions_of(prefix).expand_as(prefix), prefix_len + past), dim=1)
-        at = prefix_len + cache.length  # (sentences, 1)
-        mask = nn.functional.pad(cache.src_mask, (0, cache.length + 1), value=True)
-        rows = tokens.size(0) // cache.num_sentences
-        row_at = at.repeat_interleave(rows, dim=0)  # (rows, 1)
-        context = LayerContext(self.context(mask, at, key_at).mask, self.embedder.positions.rotation(row_at))
-        x = self.embedder(tokens[:, None], row_at)
-        x = x.view(cache.num_sentences, rows, -1)
+        tokens = tokens.view(cache.num_sentences, -1)
+        at, slot = cache.feed(tokens.size(1))
+        context = self.step_context(cache, at)
+        x = self.embedder(tokens, at)  # (sentences, rows, d_model)
         for layer, layer_cache in zip(self._stream_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, context)
-        cache.length += 1
+            x = layer.step(x, layer_cache, slot, context)
         return self.norm(x).flatten(0, 1)
 
     def _stream_context(self, ids: Tensor, at: Tensor, routing: Routing | None = None) -> LayerContext:

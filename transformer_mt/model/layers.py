@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.attention import make_attention
+from transformer_mt.model.attention import MultiHeadAttention, make_attention
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.model.context import LayerContext
 from transformer_mt.model.dropout import Dropout
@@ -63,30 +63,22 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 
     def prefill(self, x: Tensor, context: LayerContext) -> tuple[Tensor, LayerCache]:
-        """`forward` over the prefixes, and a cache that holds their keys and values once a sentence."""
-        caches = []
+        """`forward` over the prefixes, and a cache that holds their keys and values in its first slots."""
+        cache = LayerCache()
 
         def attend(h: Tensor) -> Tensor:
-            k, v = self.self_attn.project_key_value(h)
-            caches.append(LayerCache(context.rotate(k), v))
-            q = context.rotate(self.self_attn.project_query(h))
-            return self.self_attn.attend(q, caches[0].memory_k, v, context.mask)
+            q, k, v = self.self_attn.project(h, h)
+            k = context.rotate(k)
+            cache.write(0, k, v)
+            return self.self_attn.attend(context.rotate(q), k, v, context.mask)
 
         x = self.self_attn_residual(x, attend)
-        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context)), caches[0]
+        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context)), cache
 
-    def step(self, x: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
-        """One new position for every row, after the prefix: x (sentences, rows_per_sentence, d_model) -> the same."""
-        x = self.self_attn_residual(x, lambda h: self._attend_to_stream(h, cache, context))
+    def step(self, x: Tensor, cache: LayerCache, slot: int, context: LayerContext) -> Tensor:
+        """One new position for every row, after the prefix: `DecoderLayer.step` without a memory."""
+        x = self.self_attn_residual(x, lambda h: attend_to_past(self.self_attn, h, cache, slot, context))
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
-
-    def _attend_to_stream(self, h: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
-        assert context.mask is not None, "the prefixes have padding"
-        rows = h.reshape(-1, 1, h.size(-1))
-        k, v = self.self_attn.project_key_value(rows)
-        past = cache.append(context.rotate(k), v)
-        q = context.rotate(self.self_attn.project_query(rows))
-        return self.self_attn.attend_to_parts(q, (cache.memory_k, cache.memory_v), past, context.mask)
 
 
 class DecoderLayer(nn.Module):
@@ -108,22 +100,28 @@ class DecoderLayer(nn.Module):
         x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 
-    def step(self, x: Tensor, cache: LayerCache, context: LayerContext, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, slot: int, context: LayerContext, memory_bias: Tensor) -> Tensor:
         """One new position for every row: `forward` at the last position, keys and values taken from the cache.
 
-        x (sentences, rows_per_sentence, d_model) -> the same shape. The rows of a sentence are the queries of one
-        cross-attention, so that they share the memory's keys and values.
+        x (sentences, rows, d_model) -> the same shape; the new keys and values go into the slots from `slot` on.
+        The masks of context and memory are floats (see `masks.as_bias`).
         """
-        x = self.self_attn_residual(x, lambda h: self._attend_to_past(h, cache, context))
-        x = self.cross_attn_residual(x, lambda h: self._attend_to_memory(h, cache, src_mask))
+        x = self.self_attn_residual(x, lambda h: attend_to_past(self.self_attn, h, cache, slot, context))
+        x = self.cross_attn_residual(x, lambda h: self._attend_to_memory(h, cache, memory_bias))
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 
-    def _attend_to_past(self, h: Tensor, cache: LayerCache, context: LayerContext) -> Tensor:
-        rows = h.reshape(-1, 1, h.size(-1))
-        k, v = self.self_attn.project_key_value(rows)
-        past_k, past_v = cache.append(context.rotate(k), v)
-        q = context.rotate(self.self_attn.project_query(rows))
-        return self.self_attn.attend(q, past_k, past_v, context.mask).view_as(h)
+    def _attend_to_memory(self, h: Tensor, cache: LayerCache, memory_bias: Tensor) -> Tensor:
+        assert cache.memory_k is not None
+        assert cache.memory_v is not None
+        q = self.cross_attn.project_query(h)
+        return self.cross_attn.attend_to_slots(q, cache.memory_k, cache.memory_v, memory_bias)
 
-    def _attend_to_memory(self, h: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
-        return self.cross_attn.attend(self.cross_attn.project_query(h), cache.memory_k, cache.memory_v, src_mask)
+
+def attend_to_past(
+    self_attn: MultiHeadAttention, h: Tensor, cache: LayerCache, slot: int, context: LayerContext
+) -> Tensor:
+    """The self-attention of a step. h (sentences, rows, d_model) -> the same shape; see `DecoderLayer.step`."""
+    assert context.mask is not None
+    q, k, v = self_attn.project(h, h)
+    past_k, past_v = cache.write(slot, context.rotate(k), v)
+    return self_attn.attend_to_slots(context.rotate(q), past_k, past_v, context.mask)

@@ -25,3 +25,10 @@ def window_mask(query_at: Tensor, key_at: Tensor, window: int) -> Tensor:
 def itself(length: int, device: torch.device | None = None) -> Tensor:
     """Position i may attend to i: for padding, which would see nothing else through a window. -> as `causal_mask`."""
     return torch.eye(length, dtype=torch.bool, device=device)[None, None]
+
+
+def as_bias(mask: Tensor) -> Tensor:
+    """What is added to the scores: 0 and -inf for a boolean mask; a float one is that already."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -torch.inf)

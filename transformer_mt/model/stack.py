@@ -1,14 +1,16 @@
 """What every stack of layers has: embedding, positions, window, final norm."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.context import LayerContext, Routing
 from transformer_mt.model.dropout import Dropout
-from transformer_mt.model.masks import itself, window_mask
+from transformer_mt.model.masks import as_bias, itself, window_mask
 from transformer_mt.model.norms import make_norm
 from transformer_mt.model.positions import POSITIONS
 
@@ -59,6 +61,14 @@ class Stack(nn.Module):
             real,
             routing,
         )
+
+    def step_context(self, cache: DecoderCache, at: Tensor) -> LayerContext:
+        """What the layers need for a step, after `cache.feed` said that it is at these positions (sentences or 1, 1);
+        the mask is a float.
+        """
+        context = self.context(cache.visible[:, None], at, cache.slot_at)
+        assert context.mask is not None
+        return replace(context, mask=as_bias(context.mask))
 
     def _within_window(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor | None:
         if self.window is None:

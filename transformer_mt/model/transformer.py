@@ -4,17 +4,17 @@ tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> encoder layers 
 tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> decoder layers over memory -> logits
 """
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.cache import DecoderCache, LayerCache
+from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
 from transformer_mt.model.context import Routing
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
-from transformer_mt.model.masks import causal_mask, padding_mask
+from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
 from transformer_mt.model.stack import Stack, positions_of
 
 
@@ -53,20 +53,25 @@ class Decoder(Stack):
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderCache:
         """A cache for one row a sentence; the memory's keys and values are computed here, once."""
-        layers = [LayerCache(*layer.cross_attn.project_key_value(memory)) for layer in self._decoder_layers()]
-        return DecoderCache(layers, src_mask)
+        surplus = round_up(memory.size(1)) - memory.size(1)
+        layers = [
+            LayerCache(
+                *(F.pad(heads, (0, 0, 0, surplus)).contiguous() for heads in layer.cross_attn.project_key_value(memory))
+            )
+            for layer in self._decoder_layers()
+        ]
+        return DecoderCache.empty(layers, F.pad(src_mask, (0, surplus)), src_mask[:, 0, 0].long())
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """tokens (rows,), the newest of each row -> hidden states (rows, d_model); the cache grows by one."""
-        tokens = tokens[:, None]
-        at = positions_of(tokens, cache.length)
-        so_far = torch.arange(cache.length + 1, device=tokens.device)[None]
-        context = self.context(None, at, so_far)
-        x = self.embedder(tokens, at)
-        x = x.view(cache.num_sentences, -1, x.size(-1))  # (sentences, rows_per_sentence, d_model)
+        assert cache.memory_mask is not None
+        tokens = tokens.view(cache.num_sentences, -1)
+        at, slot = cache.feed(tokens.size(1))
+        context = self.step_context(cache, at)
+        memory_bias = as_bias(cache.memory_mask)
+        x = self.embedder(tokens, at)  # (sentences, rows, d_model)
         for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, context, cache.src_mask)
-        cache.length += 1
+            x = layer.step(x, layer_cache, slot, context, memory_bias)
         return self.norm(x).flatten(0, 1)
 
     def _decoder_layers(self) -> list[DecoderLayer]:

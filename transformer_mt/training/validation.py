@@ -84,7 +84,7 @@ class Validator:
         """Greedily: quick, and enough to see which checkpoint is better."""
         data = self.data
         translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)
-        options = search_options(self.config.decoding, beam_size=1)
+        options = search_options(self.config.decoding, beam_size=1, scored=False)
         sources = self.world.share(self.sources)
 
         def translate() -> list[str]:

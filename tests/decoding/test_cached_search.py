@@ -1,0 +1,126 @@
+"""A search over the cache finds what a search finds that computes every prefix anew; packed weights change nothing."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from translators import MODELS_BY_NAME, make_translator
+
+from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.decoding.beam import beam_search
+from transformer_mt.decoding.packed import Bf16Linear, Int8Linear, PackedLinear, packed
+from transformer_mt.decoding.plain import PlainDecoder
+from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, greedy_search
+from transformer_mt.decoding.translator import ModelDecoder
+from transformer_mt.model.cache import LANES
+from transformer_mt.model.interface import TranslationModel
+
+CPU = torch.device("cpu")
+LIMITS = [20, 3, 17, 24, 9]
+NORM = LengthNorm("gnmt", 0.6)
+
+
+def sharp_model(name: str) -> TranslationModel:
+    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
+    model = make_translator(MODELS_BY_NAME[name]).model
+    with torch.no_grad():
+        model.output.weight.mul_(3)
+    return model
+
+
+def sources(vocab_size: int) -> Tensor:
+    src = torch.randint(4, vocab_size, (len(LIMITS), 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((8, 1, 5, 3, 8)):
+        src[row, length] = EOS_ID
+        src[row, length + 1 :] = PAD_ID
+    return src
+
+
+def search(decoder: StepFunction, beam_size: int) -> list[list[Hypothesis]]:
+    if beam_size == 1:
+        return greedy_search(decoder, LIMITS, NORM, False, CPU)
+    return beam_search(decoder, LIMITS, beam_size, 2, NORM, False, CPU)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@torch.inference_mode()
+def test_the_cache_finds_what_the_plain_decoder_finds(name: str, beam_size: int) -> None:
+    model = sharp_model(name)
+    src = sources(model.output.out_features)
+    expected = search(PlainDecoder(model, src), beam_size)
+    lengths = [len(found[0].tokens) for found in expected]
+    assert max(lengths) > LANES, "the slots must outgrow what they begin with"
+    assert min(lengths) < max(lengths)
+    for decoder in (ModelDecoder(model, src), ModelDecoder(packed(model, "fp32"), src)):
+        for ours, theirs in zip(search(decoder, beam_size), expected, strict=True):
+            assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
+            for mine, its in zip(ours, theirs, strict=True):
+                assert mine.log_prob == pytest.approx(its.log_prob, abs=2e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@torch.inference_mode()
+def test_packed_weights_compute_the_same(name: str) -> None:
+    model = sharp_model(name)
+    src = sources(model.output.out_features)
+    tgt_in = src.flip(0).masked_fill(src.flip(0) == PAD_ID, 5)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    expected = model(src, tgt_in)
+    tolerance = 1e-4 * expected.abs().max()
+    torch.testing.assert_close(packed(model, "fp32")(src, tgt_in), expected, atol=tolerance, rtol=1e-4)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_no_linear_is_left_unpacked() -> None:
+    model = packed(make_translator(MODELS_BY_NAME["mixtral"]).model, "int8")
+    assert not [name for name, module in model.named_modules() if type(module) is nn.Linear]
+    exact = [name for name, module in model.named_modules() if isinstance(module, PackedLinear)]
+    assert exact
+    assert all(name.endswith("router") for name in exact)
+
+
+def random_linear(bias: bool = True) -> tuple[Tensor, Tensor | None, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    weight = torch.randn(37, 64, generator=generator) * torch.rand(37, 1, generator=generator)
+    x = torch.randn(6, 3, 64, generator=generator) * 10 ** torch.randn(6, 3, 1, generator=generator)
+    return weight, torch.randn(37, generator=generator) if bias else None, x
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_int8_is_the_product_of_rounded_numbers(bias: bool) -> None:
+    """Against the same rounding in float64, where integer sums are exact; and within its bound of the true product."""
+    weight, offset, x = random_linear(bias)
+    found = Int8Linear(weight, offset)(x)
+
+    def rounded(rows: Tensor) -> Tensor:
+        step = (rows.abs().amax(dim=-1, keepdim=True) / 127).double()
+        return (rows.double() / step).round() * step
+
+    added = 0 if offset is None else offset.double()
+    expected = rounded(x) @ rounded(weight).t() + added
+    torch.testing.assert_close(found.double(), expected, atol=0, rtol=2e-4)
+    # A number is off by half a step at most, so a product of sums by half a step times the sum of the others.
+    true = x.double() @ weight.double().t() + added
+    x_step, w_step = (t.abs().amax(dim=-1).double() / 127 for t in (x, weight))
+    bound = 0.5 * (x_step[..., None] * weight.abs().sum(1) + w_step * x.abs().sum(-1)[..., None]) * 1.01
+    assert ((found - true).abs() <= bound + 1e-6).all()
+    assert ((found - true).abs() > 0).any()
+
+
+def test_int8_of_a_row_does_not_depend_on_the_others() -> None:
+    weight, bias, x = random_linear()
+    linear = Int8Linear(weight, bias)
+    together = linear(x)
+    for i in range(6):
+        assert torch.equal(linear(x[i : i + 1]), together[i : i + 1])
+    assert linear(x[:0]).shape == (0, 3, 37)
+    assert torch.equal(linear(torch.zeros(1, 64)), bias[None]) if bias is not None else False
+
+
+def test_bf16_is_the_product_of_bf16_numbers() -> None:
+    weight, bias, x = random_linear()
+    assert bias is not None
+    found = Bf16Linear(weight, bias)(x)
+    assert found.dtype == torch.float32
+    expected = x.bfloat16().double() @ weight.bfloat16().double().t() + bias.bfloat16().double()
+    torch.testing.assert_close(found.double(), expected, atol=1e-2, rtol=2**-8)

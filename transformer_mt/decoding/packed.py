@@ -1,0 +1,143 @@
+"""A model's weights laid out once for decoding on a CPU: in the order that its kernels read, in fewer bits where asked.
+
+Every product of a decoder's step is small, and its weight is read whole for each. All that is not a product (norms,
+softmax, residual sums) stays in fp32.
+"""
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.interface import TranslationModel
+
+LARGEST_INT8 = 127
+
+
+class PackedLinear(nn.Module):
+    """`nn.Linear` with its weight transposed in memory, which is a tenth faster on few rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__()
+        self.weight = nn.Buffer(weight.t().contiguous())
+        self.bias = nn.Buffer(bias.clone()) if bias is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        rows = x.reshape(-1, x.size(-1))
+        y = rows @ self.weight if self.bias is None else torch.addmm(self.bias, rows, self.weight)
+        return y.view(*x.shape[:-1], self.weight.size(1))
+
+
+class Bf16Linear(nn.Module):
+    """`nn.Linear` whose product is of bf16 numbers, summed in fp32 and rounded once."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__()
+        self.weight = nn.Buffer(weight.bfloat16())
+        self.bias = nn.Buffer(bias.bfloat16()) if bias is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out), fp32."""
+        return F.linear(x.bfloat16(), self.weight, self.bias).float()
+
+
+class Int8Linear(nn.Module):
+    """`nn.Linear` whose product is of 8-bit integers, summed exactly.
+
+    A row of the weight has one scale, found here; a row of the input has one, found in each call (Dettmers et al. 2022,
+    section 2, without their split of outliers). So what a sentence gives does not depend on its batch.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__()
+        rounded, scale = _to_int8(weight.float())
+        self.weight = nn.Buffer(rounded.t())
+        self.scale = nn.Buffer(scale.squeeze(1))
+        self.bias = nn.Buffer(bias.clone()) if bias is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        rows, scale = _to_int8(x.reshape(-1, x.size(-1)))
+        y = torch.ops.aten._int_mm(rows, self.weight) * self.scale
+        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
+        return y.view(*x.shape[:-1], self.weight.size(1))
+
+
+def _to_int8(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """rows (n, size) -> integers from -127 to 127, and what each row of them is multiplied by (n, 1)."""
+    scale = (rows.abs().amax(dim=1, keepdim=True) / LARGEST_INT8).clamp_min_(torch.finfo(torch.float32).tiny)
+    return (rows / scale).round_().to(torch.int8), scale
+
+
+Pack = Callable[[Tensor, Tensor | None], nn.Module]
+LINEARS: dict[str, Pack] = {"fp32": PackedLinear, "bf16": Bf16Linear, "int8": Int8Linear}
+
+
+class PackedSelfAttention(MultiHeadAttention):
+    """A self-attention whose three projections are one product."""
+
+    def __init__(self, attention: MultiHeadAttention, pack: Pack) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update({**attention.__dict__, "_modules": {}})  # its sizes, none of its weights
+        self.joint_proj = pack(*_stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.add_module("out_proj", pack(attention.out_proj.weight, attention.out_proj.bias))
+
+    def project(self, query: Tensor, key_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        assert query is key_value, "a self-attention"
+        kv_size = self.num_kv_heads * self.head_dim
+        parts = self.joint_proj(query).split([self.num_heads * self.head_dim, kv_size, kv_size], dim=-1)
+        q, k, v = (self._split_heads(part) for part in parts)
+        return q, k, v
+
+
+class PackedCrossAttention(MultiHeadAttention):
+    """A cross-attention whose keys and values are one product."""
+
+    def __init__(self, attention: MultiHeadAttention, pack: Pack) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update({**attention.__dict__, "_modules": {}})
+        self.joint_proj = pack(*_stacked([attention.k_proj, attention.v_proj]))
+        self.add_module("q_proj", pack(attention.q_proj.weight, attention.q_proj.bias))
+        self.add_module("out_proj", pack(attention.out_proj.weight, attention.out_proj.bias))
+
+    def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = (self._split_heads(part) for part in self.joint_proj(x).chunk(2, dim=-1))
+        return k, v
+
+
+def _stacked(linears: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+    return torch.cat([linear.weight for linear in linears]), bias
+
+
+ATTENTIONS = {"self_attn": PackedSelfAttention, "cross_attn": PackedCrossAttention}
+
+
+@torch.no_grad()
+def packed(model: TranslationModel, precision: str) -> TranslationModel:
+    """A model that decodes as this one does, with packed weights of its own; what is not packed, the two share.
+
+    precision: `fp32`, `bf16` or `int8`.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    model = copy.deepcopy(model, shared)
+    _pack(model, LINEARS[precision])
+    return model.eval()
+
+
+def _pack(module: nn.Module, pack: Pack) -> None:
+    for name, child in list(module.named_children()):
+        if isinstance(child, MultiHeadAttention):
+            setattr(module, name, ATTENTIONS[name](child, pack))
+        elif isinstance(child, nn.Linear):
+            # Fewer bits would send tokens to other experts.
+            setattr(module, name, (PackedLinear if name == "router" else pack)(child.weight, child.bias))
+        else:
+            _pack(child, pack)
