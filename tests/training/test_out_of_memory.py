@@ -307,9 +307,9 @@ def test_memory_that_runs_out_later_is_said_then(
 
     update = Updater.update
 
-    def shrinking(self: Updater, split, micro_batches, step, place):
+    def shrinking(self: Updater, split, micro_batches, step, place, batch_of):
         memories[0].limit = 4 if step > 2 else 10**6
-        return update(self, split, micro_batches, step, place)
+        return update(self, split, micro_batches, step, place, batch_of)
 
     monkeypatch.setattr(run_module, "build_model", build)
     monkeypatch.setattr(Updater, "update", shrinking)
@@ -326,9 +326,9 @@ def test_a_resumed_run_splits_what_the_run_has_split(
     memories: list[Memory] = []
     update = Updater.update
 
-    def widening(self: Updater, split, micro_batches, step, place):
+    def widening(self: Updater, split, micro_batches, step, place, batch_of):
         memories[-1].limit = 5 if step <= 3 else 10**6
-        return update(self, split, micro_batches, step, place)
+        return update(self, split, micro_batches, step, place, batch_of)
 
     def build(limit: int, *arguments):
         model = build_model(*arguments)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from toy import toy_config, toy_mapping, write_toy_corpus
+from trainings import CLOCK
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.run_folder import RunFolder
@@ -64,7 +65,7 @@ def weights(run: RunFolder, step: int = 12) -> bytes:
 
 def metrics(run: RunFolder) -> list[dict]:
     lines = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
-    return [{k: v for k, v in line.items() if k not in ("tokens_per_second", "elapsed_seconds")} for line in lines]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
 
 
 def cut_short(path: Path) -> None:

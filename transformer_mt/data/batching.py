@@ -16,43 +16,88 @@ from torch import Tensor
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 Rows = NDArray[np.int64]
+Ids = tuple[NDArray[np.int32], NDArray[np.int64]]  # all ids of some rows one after the other, the rows' lengths
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded ids of some pairs. `num_tokens` counts the target tokens that are not padding."""
+    """Padded ids of some pairs. `num_tokens` counts the target tokens that are not padding, `num_padding` the cells of
+    `src` and `tgt_out` that are.
+
+    Both, and `real`, could be found in the tensors; counted as they are made, nobody has to wait for a device.
+    """
 
     src: Tensor  # (batch, src_len), x + EOS
     tgt_in: Tensor  # (batch, tgt_len), BOS + y
     tgt_out: Tensor  # (batch, tgt_len), y + EOS
+    real: Tensor  # (num_tokens,), the places of the target tokens in tgt_out.flatten()
     num_tokens: int
+    num_padding: int
+
+    @classmethod
+    def of(cls, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> "Batch":
+        """From the ids alone, which lie in the memory of the CPU."""
+        real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
+        num_padding = int((src == PAD_ID).sum()) + tgt_out.numel() - len(real)
+        return cls(src, tgt_in, tgt_out, real, len(real), num_padding)
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
-        return Batch(self.src.to(device), self.tgt_in.to(device), self.tgt_out.to(device), self.num_tokens)
+        """The same batch on another device; to a GPU without waiting for the copy, out of memory that it can read."""
+        asynchronous = device.type == "cuda" and self.src.device.type == "cpu"
+        tensors = [self.src, self.tgt_in, self.tgt_out, self.real]
+        if asynchronous:
+            tensors = [tensor.pin_memory() for tensor in tensors]
+        src, tgt_in, tgt_out, real = (tensor.to(device, non_blocking=asynchronous) for tensor in tensors)
+        return Batch(src, tgt_in, tgt_out, real, self.num_tokens, self.num_padding)
+
+    @property
+    def num_cells(self) -> int:
+        """Positions of source and target together, padding included."""
+        return self.src.numel() + self.tgt_out.numel()
 
     def padding_share(self) -> float:
         """Padding among all positions, source and target together."""
-        cells = self.src.numel() + self.tgt_out.numel()
-        return int((self.src == PAD_ID).sum() + (self.tgt_out == PAD_ID).sum()) / cells
+        return self.num_padding / self.num_cells
 
 
 def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> Tensor:
     """Rows of ids, right-padded -> (num_rows, longest) int64."""
-    padded = np.full((len(rows), max(len(row) for row in rows)), PAD_ID, dtype=np.int64)
-    for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    padded = np.full((len(rows), lengths.max()), PAD_ID, dtype=np.int64)
+    padded[_filled(lengths)] = np.concatenate(rows)
     return torch.from_numpy(padded)
 
 
 def make_batch(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -> Batch:
     """Ids without special tokens, a row a sentence, to a batch."""
-    tgt_out = pad_rows([np.append(row, EOS_ID) for row in tgt])
-    tgt_in = torch.full_like(tgt_out, PAD_ID)
+    sides = (np.concatenate(side) for side in (src, tgt))
+    lengths = (np.fromiter(map(len, side), np.int64, len(side)) for side in (src, tgt))
+    return batch_of_ids(*zip(sides, lengths, strict=True))
+
+
+def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
+    """`make_batch` of each side's ids in one array, with the length of each row."""
+    (src_ids, src_lengths), (tgt_ids, tgt_lengths) = src, tgt
+    tgt_in = np.full((len(tgt_lengths), tgt_lengths.max() + 1), PAD_ID, dtype=np.int64)
     tgt_in[:, 0] = BOS_ID
-    tgt_in[:, 1:] = tgt_out[:, :-1]
-    tgt_in[tgt_in == EOS_ID] = PAD_ID  # a shorter row's EOS is an output only
-    return Batch(pad_rows([np.append(row, EOS_ID) for row in src]), tgt_in, tgt_out, sum(len(row) + 1 for row in tgt))
+    tgt_in[:, 1:][_filled(tgt_lengths)] = tgt_ids
+    sources, targets = _with_eos(src_ids, src_lengths), _with_eos(tgt_ids, tgt_lengths)
+    real = np.flatnonzero(_filled(tgt_lengths + 1))
+    num_padding = sources.size - int(src_lengths.sum()) - len(src_lengths) + targets.size - len(real)
+    src_tensor, *tgt_tensors, places = (torch.from_numpy(array) for array in (sources, tgt_in, targets, real))
+    return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places, len(real), num_padding)
+
+
+def _filled(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(num_rows, longest), True in as many places from the left as a row is long."""
+    return np.arange(lengths.max()) < lengths[:, None]
+
+
+def _with_eos(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    padded = np.full((len(lengths), lengths.max() + 1), PAD_ID, dtype=np.int64)
+    padded[:, :-1][_filled(lengths)] = ids
+    padded[np.arange(len(lengths)), lengths] = EOS_ID
+    return padded
 
 
 def plan_batches(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import Batch, Rows, make_batch
+from transformer_mt.data.batching import Batch, Rows, batch_of_ids
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
@@ -46,7 +46,7 @@ class Split:
     def batch(self, indices: Rows) -> Batch:
         """The pairs at these places among `rows`, padded."""
         rows = self.rows[indices]
-        return make_batch([self.ids.src[row] for row in rows], [self.ids.tgt[row] for row in rows])
+        return batch_of_ids(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
 
     def texts(self, indices: list[int]) -> tuple[list[str], list[str]]:
         """Raw source and target texts of the pairs at these places among `rows`."""

@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from transformer_mt.machine.device import choose_precision
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
 from transformer_mt.training.diagnosis import diagnose
+from transformer_mt.training.feed import Feed
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.not_finite import NotFiniteError
@@ -52,12 +54,18 @@ class Trainer:
         self.request = request
         self.world = updater.world
         self.validator = Validator(config, data, self._validation_precision(), self.world)
-        self.plan = self._plan()
+        self.feed = Feed(
+            self._plan,
+            lambda rows: data.train.batch(rows).to(updater.device),
+            self.world.rank,
+            self.world.size,
+            config.training.max_epochs,
+        )
         self.per_update = config.training.grad_accum * self.world.size
         self.stop_status: int | None = None  # what all processes know of their requests
         self.last_metrics: dict[str, float] = {}
         if config.training.max_epochs is not None:
-            monitor.expect(config.training.max_epochs * -(-len(self.plan) // self.per_update))
+            monitor.expect(config.training.max_epochs * self._updates_an_epoch())
         self._saved_step = state.step
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
@@ -75,6 +83,10 @@ class Trainer:
 
     def train(self) -> str | None:
         """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
+        with self.feed:
+            return self._train()
+
+    def _train(self) -> str | None:
         state = self.state
         if state.reason_to_stop(self.config) is None:
             self._probe_memory()
@@ -109,7 +121,7 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Whether the largest micro-batch fits, now rather than hours from now."""
-        if (largest := self.updater.probe(self.data.train, self.plan)) is not None:
+        if (largest := self.updater.probe(self.data.train, self.feed.plan(self.state.epoch))) is not None:
             self._say_split(f"memory: the largest micro-batch ({self._shape(largest)}) does not fit")
         self._tick()  # no part of the speed of the first steps
 
@@ -129,20 +141,20 @@ class Trainer:
 
     def _step(self) -> None:
         """One update, and the state moved on by it."""
-        state = self.state
-        micro_batches = self.plan[state.micro_batch : state.micro_batch + self.per_update]
+        state, plan = self.state, self.feed.plan(self.state.epoch)
+        micro_batches = plan[state.micro_batch : state.micro_batch + self.per_update]
+        batch_of = partial(self.feed.batch, state.epoch, state.micro_batch)
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
         try:
-            result = self.updater.update(self.data.train, micro_batches, state.step + 1, place)
+            result = self.updater.update(self.data.train, micro_batches, state.step + 1, place, batch_of)
         except NotFiniteError as error:
             raise self._diagnosed(error) from error
         state.step += 1
         if result.num_split:
             self._say_split(f"memory: a micro-batch of step {state.step:,} does not fit")
         state.micro_batch += len(micro_batches)
-        if state.micro_batch >= len(self.plan):
+        if state.micro_batch >= len(plan):
             state.epoch, state.micro_batch = state.epoch + 1, 0
-            self.plan = self._plan()
         self._account(result)
         self.monitor.advance(state)
         if state.step - self._first_step == STEPS_TIMED:
@@ -154,11 +166,12 @@ class Trainer:
             said = self.world.first(lambda: diagnose(error, self.updater, model, self.run), patient=True)
         return said if self.world.is_first else ToldElsewhereError(str(said))
 
-    def _plan(self) -> list[Rows]:
+    def _plan(self, epoch: int) -> list[Rows]:
         split, training = self.data.train, self.config.training
-        return plan_batches(
-            split.src_lengths, split.tgt_lengths, training.max_tokens, self.config.seed, self.state.epoch
-        )
+        return plan_batches(split.src_lengths, split.tgt_lengths, training.max_tokens, self.config.seed, epoch)
+
+    def _updates_an_epoch(self) -> int:
+        return -(-len(self.feed.plan(self.state.epoch)) // self.per_update)
 
     def _account(self, result: UpdateResult) -> None:
         """Add an update to the sums since the last line of metrics; write the line where it is due."""
@@ -167,7 +180,7 @@ class Trainer:
         state.num_tokens += result.num_tokens
         for name, value in (
             ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
-            ("padded_cells", result.padded_cells), ("seconds", seconds),
+            ("padded_cells", result.padded_cells), ("seconds", seconds), ("data_wait", self.feed.take_waited()),
             ("load_balancing", result.load_balancing or 0.0), ("split_micro_batches", result.num_split),
             ("skipped_steps", result.skipped),
         ):  # fmt: skip
@@ -182,6 +195,7 @@ class Trainer:
                 "epoch": state.epoch,
                 "num_tokens": state.num_tokens,
                 "tokens_per_second": window["num_tokens"] / window["seconds"],
+                "data_wait": window["data_wait"] / window["seconds"],
                 "elapsed_seconds": state.elapsed_seconds,
             }
             if result.load_balancing is not None:
@@ -289,9 +303,8 @@ class Trainer:
         if training.max_steps is not None:
             limits.append((training.max_steps - state.step) * per_step / 60)
         if training.max_epochs is not None:
-            per_epoch = -(-len(self.plan) // self.per_update)
-            done = state.epoch + state.micro_batch / len(self.plan)
-            limits.append((training.max_epochs - done) * per_epoch * per_step / 60)
+            done = state.epoch + state.micro_batch / len(self.feed.plan(state.epoch))
+            limits.append((training.max_epochs - done) * self._updates_an_epoch() * per_step / 60)
         if training.max_minutes is not None:
             limits.append(training.max_minutes - state.elapsed_seconds / 60)
         minutes = min(limits)

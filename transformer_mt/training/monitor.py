@@ -44,8 +44,8 @@ class Monitor:
     def train(self, step: int, metrics: dict[str, float]) -> None:
         """Numbers since the last line; see `README.md` for what each is."""
         self._line("train", step, metrics)
-        names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "skipped_steps",
-                 "split_micro_batches")  # fmt: skip
+        names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "data_wait",
+                 "skipped_steps", "split_micro_batches")  # fmt: skip
         self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)

@@ -108,4 +108,4 @@ def _batch(tensors: dict[str, Tensor], index: int, num_rows: int) -> Batch:
             raise ValueError(f"the ids of micro-batch {index} are not those of {num_rows} pairs")
     if tgt_in.shape != tgt_out.shape:
         raise ValueError(f"the targets of micro-batch {index} differ in length")
-    return Batch(src, tgt_in, tgt_out, int((tgt_out != 0).sum()))
+    return Batch.of(src, tgt_in, tgt_out)

@@ -66,11 +66,10 @@ class _Sums:
         return len({part.index for part in self.parts if part.number > 1})
 
     def add(self, part: Part, batch: Batch, loss: Tensor) -> None:
-        size = batch.src.numel() + batch.tgt_out.numel()
         self.loss += loss
         self.parts.append(part)
-        self.cells += size
-        self.padded_cells += batch.padding_share() * size
+        self.cells += batch.num_cells
+        self.padded_cells += batch.padding_share() * batch.num_cells
 
 
 class Updater:
@@ -105,8 +104,16 @@ class Updater:
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
 
-    def update(self, split: Split, micro_batches: list[Rows], step: int, place: str) -> UpdateResult:
+    def update(
+        self,
+        split: Split,
+        micro_batches: list[Rows],
+        step: int,
+        place: str,
+        batch_of: Callable[[Part], Batch] | None = None,
+    ) -> UpdateResult:
         """Update number `step` (from 1) on these rows of the split. `place` says where they stand, for messages.
+        `batch_of` has the batches at hand that the split would have to make.
 
         A micro-batch that does not fit the memory is computed in parts: the same gradient, but for what dropout draws
         and for the load-balancing loss of experts. Raises NotFiniteError, before anything has moved, where loss or
@@ -114,14 +121,16 @@ class Updater:
         """
         self.model.train()
         num_tokens = int(sum(split.tgt_lengths[rows].sum() for rows in micro_batches))
-        own = self._accumulate(split, micro_batches, step, num_tokens)
-        loss, nll, load_balancing, cells, padded_cells, num_split = self.world.sum(
-            [*own.loss.tolist(), own.cells, own.padded_cells, own.num_split]
-        )
+        batch_of = batch_of or (lambda part: split.batch(part.rows))
+        own = self._accumulate(split, micro_batches, step, num_tokens, batch_of)
         scale = self.scaler.get_scale()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
-        grad_norm = self.sharing.whole(norm).item()
+        # The one place of an update that waits for the device: nothing may move before these are known to be finite.
+        *own_loss, grad_norm = torch.cat((own.loss, self.sharing.whole(norm).reshape(1))).tolist()
+        loss, nll, load_balancing, cells, padded_cells, num_split = self.world.sum(
+            [*own_loss, own.cells, own.padded_cells, own.num_split]
+        )
         # fp16's scaler skips such a step and lowers the scale, as far as that may help.
         if not self.scaler.is_enabled() or scale < SMALLEST_LOSS_SCALE:
             for what, value in (("loss", loss), ("gradient norm", grad_norm)):
@@ -189,7 +198,9 @@ class Updater:
         self._backward(batch, dropout_seed(self.seed, 0, 0), batch.num_tokens, last=False)
         del moments
 
-    def _accumulate(self, split: Split, micro_batches: list[Rows], step: int, num_tokens: int) -> _Sums:
+    def _accumulate(
+        self, split: Split, micro_batches: list[Rows], step: int, num_tokens: int, batch_of: Callable[[Part], Batch]
+    ) -> _Sums:
         """The gradient of the whole update, from none, and the sums of this process's micro-batches. Where the memory
         runs out, it may do so in the middle of a backward pass, with a gradient half added; so all begins again, in
         smaller parts.
@@ -200,7 +211,7 @@ class Updater:
             pieces = self._share(split, micro_batches)
             for i, part in enumerate(pieces, start=1):
                 last = i == len(pieces)
-                work = (self._add_part, sums, split.batch(part.rows), part, step, num_tokens, last)
+                work = (self._add_part, sums, batch_of, part, step, num_tokens, last)
                 if not self._fits(split, part, last, *work):
                     break
             else:
@@ -219,7 +230,10 @@ class Updater:
         missing = max(map(len, shares)) - len(mine)
         return mine + missing * [Part(0, micro_batches[0][:1], number=0)]
 
-    def _add_part(self, sums: _Sums, batch: Batch, part: Part, step: int, num_tokens: int, last: bool) -> None:
+    def _add_part(
+        self, sums: _Sums, batch_of: Callable[[Part], Batch], part: Part, step: int, num_tokens: int, last: bool
+    ) -> None:
+        batch = batch_of(part)
         seed = dropout_seed(self.seed, step, part.index, part.number)
         if part.number == 0:
             self._backward(batch, seed, num_tokens, last, weight=0.0)

@@ -1,0 +1,117 @@
+"""Micro-batches made ahead of the step that computes them: rows gathered, padded and on the device, in a thread.
+
+Which rows they are is a function of (seed, epoch) alone, and so is their order; a thread changes when they are made,
+not what they are. The plan of the next epoch is made in a thread too, from the middle of the epoch on.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
+
+from transformer_mt.data.batching import Batch, Rows
+from transformer_mt.training.parts import Part
+
+DEPTH = 4  # batches that wait to be asked for
+
+
+class Feed:
+    """Batches of one process of `size`, which computes every so-manieth micro-batch from `rank` on.
+
+    `plan` gives the micro-batches of an epoch, `make` a batch of rows; both are called in threads and must not draw
+    from global generators. What they raise is raised where the batch or the plan is asked for. To be used as a context,
+    at whose end the threads are.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[int], list[Rows]],
+        make: Callable[[Rows], Batch],
+        rank: int = 0,
+        size: int = 1,
+        num_epochs: int | None = None,
+    ) -> None:
+        self._make_plan, self._make = plan, make
+        self._rank, self._size = rank, size
+        self._num_epochs = num_epochs
+        self._planner = ThreadPoolExecutor(1, "tmt_plan")
+        self._maker = ThreadPoolExecutor(1, "tmt_feed")
+        self._plans: dict[int, Future[list[Rows]]] = {}
+        self._ahead: deque[tuple[tuple[int, int], Future[Batch | None]]] = deque()
+        self._waited = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for executor in (self._maker, self._planner):
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def plan(self, epoch: int) -> list[Rows]:
+        """The micro-batches of an epoch, of all processes. Those of epochs before it are forgotten."""
+        for past in [other for other in self._plans if other < epoch]:
+            del self._plans[past]
+        return self._planned(epoch).result()
+
+    def batch(self, epoch: int, first: int, part: Part) -> Batch:
+        """Of the update whose micro-batches begin at `first` in the epoch, the batch of a part.
+
+        Whole micro-batches are expected in order. One that is asked for again, and parts of one, are made on the spot.
+        """
+        began = time.perf_counter()
+        try:
+            if part.number != 1:
+                return self._make(part.rows)
+            return self._in_turn((epoch, first + part.index), part.rows)
+        finally:
+            self._waited += time.perf_counter() - began
+
+    def take_waited(self) -> float:
+        """Seconds that callers of `batch` have waited since this was asked last."""
+        waited, self._waited = self._waited, 0.0
+        return waited
+
+    def _in_turn(self, place: tuple[int, int], rows: Rows) -> Batch:
+        while self._ahead and self._ahead[0][0] < place:  # it was split
+            self._ahead.popleft()[1].cancel()
+        if self._ahead and self._ahead[0][0] > place:  # it was given out before
+            return self._make(rows)
+        if not self._ahead:
+            self._submit(place)
+        batch = self._ahead.popleft()[1]
+        self._look_ahead(place)
+        found = batch.result()
+        assert found is not None, "there is no such place in the plan"
+        return found
+
+    def _look_ahead(self, place: tuple[int, int]) -> None:
+        """Order what comes after `place` until enough waits, as far as it is known what comes."""
+        epoch, index = place
+        if 2 * index >= len(self.plan(epoch)) and not self._is_over(epoch + 1):
+            self._planned(epoch + 1)
+        epoch, index = self._ahead[-1][0] if self._ahead else place
+        while len(self._ahead) < DEPTH and self._planned(epoch).done():
+            index += self._size
+            if index >= len(self._planned(epoch).result()):
+                epoch, index = epoch + 1, self._rank
+                if self._is_over(epoch):
+                    return
+            self._submit((epoch, index))
+
+    def _submit(self, place: tuple[int, int]) -> None:
+        plan, index = self._planned(place[0]), place[1]
+
+        def make() -> Batch | None:  # None in an epoch of fewer micro-batches than processes
+            rows = plan.result()
+            return self._make(rows[index]) if index < len(rows) else None
+
+        self._ahead.append((place, self._maker.submit(make)))
+
+    def _planned(self, epoch: int) -> Future[list[Rows]]:
+        if epoch not in self._plans:
+            self._plans[epoch] = self._planner.submit(self._make_plan, epoch)
+        return self._plans[epoch]
+
+    def _is_over(self, epoch: int) -> bool:
+        return self._num_epochs is not None and epoch >= self._num_epochs
