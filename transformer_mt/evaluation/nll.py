@@ -42,7 +42,7 @@ def batch_nlls(
         between_batches()
         batch = split.batch(rows).to(device)
         with autocast(precision, device):
-            nll = batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing=0.0).nll.item()
+            nll = batch_loss(model, batch.src, batch.tgt_in, batch.tgt_out, 0.0, batch.real).nll.item()
         sums.append((nll, batch.num_tokens))
     return sums
 

@@ -69,18 +69,26 @@ def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) 
 
 
 def batch_loss(
-    model: TranslationModel, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, label_smoothing: float
+    model: TranslationModel,
+    src: Tensor,
+    tgt_in: Tensor,
+    tgt_out: Tensor,
+    label_smoothing: float,
+    real: Tensor | None = None,
 ) -> LossSums:
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
+    `real` (num_tokens,) are their places in tgt_out.flatten(), where the caller has them: how many they are is nothing
+    that a GPU can say without being waited for.
     """
-    real = tgt_out != PAD_ID
+    if real is None:
+        real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
-    logits = model.output(model.hidden_states(src, tgt_in, routing)[real])
-    sums = cross_entropy_sums(logits, tgt_out[real], label_smoothing)
+    logits = model.output(model.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real))
+    sums = cross_entropy_sums(logits, tgt_out.flatten().index_select(0, real), label_smoothing)
     if routing is None or not routing.losses:
         return sums
     # Times the tokens, so that dividing by those of the whole update gives the mean over micro-batches.
-    load_balancing = mean_load_balancing(routing) * real.sum()
+    load_balancing = mean_load_balancing(routing) * len(real)
     return LossSums(sums.loss + model.config.load_balancing_weight * load_balancing, sums.nll, load_balancing.detach())

@@ -25,7 +25,7 @@ class WithLoss(nn.Module):
 
     def forward(self, batch: Batch, label_smoothing: float) -> LossSums:
         """The sums of `batch_loss` over a batch on the model's device."""
-        return batch_loss(self.model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing)
+        return batch_loss(self.model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing, batch.real)
 
 
 class Unshared:
