@@ -26,6 +26,9 @@ def train(
         bool, typer.Option("--change-lr", help="With --resume: let the settings of the learning rate change.")
     ] = False,
     runs: Annotated[Path, typer.Option(help="The folder that the run's folder lands in.")] = Path("runs"),
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Say where the time of a few steps goes, and keep a trace of them.")
+    ] = False,
 ) -> None:
     """Train a model as a config says; with --resume, go on exactly where a run stopped."""
     from transformer_mt.config.loading import load_config
@@ -50,7 +53,7 @@ def train(
 
     from transformer_mt.training.run import start_or_resume
 
-    outcome = start_or_resume(loaded.config, run, resume is not None, change_lr)
+    outcome = start_or_resume(loaded.config, run, resume is not None, change_lr, profile)
     with suppress(BrokenPipeError):  # whoever read this may be gone by the same Ctrl-C
         _tell(outcome)
         sys.stdout.flush()

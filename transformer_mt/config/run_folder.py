@@ -55,6 +55,11 @@ class RunFolder:
         """Updates that were not finite."""
         return self.path / "debug"
 
+    @property
+    def profile(self) -> Path:
+        """Traces of `tmt train --profile`."""
+        return self.path / "profile"
+
     def step(self, step: int) -> Path:
         """The checkpoint of one step."""
         return self.checkpoints / f"{STEP_PREFIX}{step}"

@@ -199,6 +199,9 @@ class TrainingConfig(Section):
     adam_eps: Annotated[float, Field(gt=0)] = 1e-9
     precision: Precision = "auto"
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    compile: bool | Literal["auto"] = Field(
+        default="auto", description="Layers and loss by torch.compile; auto: on a GPU, where nothing hinders it."
+    )
     deterministic: bool = Field(default=False, description="On a GPU: the same numbers every time, more slowly.")
     sharding: Literal["none", "full"] = Field(
         default="none", description="full: several processes share out weights, gradients and moments (FSDP2)."

@@ -3,6 +3,7 @@
 A sum, not a mean: the training loop divides once, by the target tokens of the whole update.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -75,18 +76,19 @@ def batch_loss(
     tgt_out: Tensor,
     label_smoothing: float,
     real: Tensor | None = None,
+    cross_entropy: Callable[[Tensor, Tensor, float], LossSums] = cross_entropy_sums,
 ) -> LossSums:
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
     `real` (num_tokens,) are their places in tgt_out.flatten(), where the caller has them: how many they are is nothing
-    that a GPU can say without being waited for.
+    that a GPU can say without being waited for. `cross_entropy` is what is called for it, compiled or not.
     """
     if real is None:
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
     logits = model.output(model.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real))
-    sums = cross_entropy_sums(logits, tgt_out.flatten().index_select(0, real), label_smoothing)
+    sums = cross_entropy(logits, tgt_out.flatten().index_select(0, real), label_smoothing)
     if routing is None or not routing.losses:
         return sums
     # Times the tokens, so that dividing by those of the whole update gives the mean over micro-batches.

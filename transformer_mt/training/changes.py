@@ -10,8 +10,9 @@ from transformer_mt.errors import UserError
 # How long, how often to look, what to keep, how to search.
 FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
                   "training.checkpoint_every_steps", "training.keep_checkpoints", "training.on_save_error",
-                  "training.device", "training.sharding", "training.timeout_minutes", "training.grad_accum",
-                  "validation.", "decoding.", "data.root", "data.cache_dir", "data.test", "name")  # fmt: skip
+                  "training.device", "training.compile", "training.sharding", "training.timeout_minutes",
+                  "training.grad_accum", "validation.", "decoding.", "data.root", "data.cache_dir", "data.test",
+                  "name")  # fmt: skip
 # With a flag: the learning rate.
 RATE = ("training.schedule", "training.lr", "training.factor", "training.warmup_steps")
 

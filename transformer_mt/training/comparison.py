@@ -14,7 +14,7 @@ from transformer_mt.decoding.weights import read_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.checkpoints import OPTIMIZER
 
-CLOCK_FIELDS = ("tokens_per_second", "elapsed_seconds", "seconds", "data_wait")
+CLOCK_FIELDS = ("tokens_per_second", "elapsed_seconds", "seconds", "data_wait", "compiled_graphs", "peak_memory")
 
 
 @dataclass(frozen=True)

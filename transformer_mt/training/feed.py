@@ -10,10 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
+from torch.profiler import record_function
+
 from transformer_mt.data.batching import Batch, Rows
 from transformer_mt.training.parts import Part
 
 DEPTH = 4  # batches that wait to be asked for
+DATA_WAIT = "data wait"  # what it is called in a profile
 
 
 class Feed:
@@ -61,9 +64,10 @@ class Feed:
         """
         began = time.perf_counter()
         try:
-            if part.number != 1:
-                return self._make(part.rows)
-            return self._in_turn((epoch, first + part.index), part.rows)
+            with record_function(DATA_WAIT):
+                if part.number != 1:
+                    return self._make(part.rows)
+                return self._in_turn((epoch, first + part.index), part.rows)
         finally:
             self._waited += time.perf_counter() - began
 

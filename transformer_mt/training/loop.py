@@ -5,6 +5,7 @@ import time
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from transformer_mt.config.run_folder import RunFolder
@@ -22,6 +23,7 @@ from transformer_mt.training.feed import Feed
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.not_finite import NotFiniteError
+from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater, UpdateResult
 from transformer_mt.training.validation import Sample, Validator, is_better
@@ -44,6 +46,7 @@ class Trainer:
         state: TrainingState,
         monitor: Monitor,
         request: StopRequest,
+        profiler: StepProfiler | None = None,
     ) -> None:
         self.config = config
         self.data = data
@@ -52,6 +55,7 @@ class Trainer:
         self.state = state
         self.monitor = monitor
         self.request = request
+        self.profiler = profiler
         self.world = updater.world
         self.validator = Validator(config, data, self._validation_precision(), self.world)
         self.feed = Feed(
@@ -69,6 +73,7 @@ class Trainer:
         self._saved_step = state.step
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
+        self._num_graphs = 0  # that the console knows of
         self._clock = time.perf_counter()
 
     def _validation_precision(self) -> str:
@@ -84,7 +89,10 @@ class Trainer:
     def train(self) -> str | None:
         """Train until the config or a signal says stop. Returns the config's reason, None for a signal."""
         with self.feed:
-            return self._train()
+            reason = self._train()
+        if self.profiler is not None:
+            self.profiler.close()
+        return reason
 
     def _train(self) -> str | None:
         state = self.state
@@ -123,7 +131,17 @@ class Trainer:
         """Whether the largest micro-batch fits, now rather than hours from now."""
         if (largest := self.updater.probe(self.data.train, self.feed.plan(self.state.epoch))) is not None:
             self._say_split(f"memory: the largest micro-batch ({self._shape(largest)}) does not fit")
-        self._tick()  # no part of the speed of the first steps
+        self._say_compiled("before the first step", self._tick())  # no part of the speed of the first steps
+
+    def _say_compiled(self, when: str, seconds: float) -> None:
+        """That something was compiled since this was last called, and how often that should be."""
+        compiled = self.updater.compiled
+        if compiled and compiled.num_graphs > self._num_graphs:
+            more, self._num_graphs = compiled.num_graphs - self._num_graphs, compiled.num_graphs
+            self.monitor.say(
+                f"compiled {when}: {more} graphs in {seconds:.0f} s, {self._num_graphs} in all; at most "
+                f"{compiled.most_graphs} are expected"
+            )
 
     def _say_split(self, what: str) -> None:
         """Once a start: that micro-batches are split, and how to do without."""
@@ -156,13 +174,16 @@ class Trainer:
         if state.micro_batch >= len(plan):
             state.epoch, state.micro_batch = state.epoch + 1, 0
         self._account(result)
+        if self.profiler is not None:
+            self.profiler.step_done(state.step)
+            self._tick()  # writing a trace is no part of the next step
         self.monitor.advance(state)
         if state.step - self._first_step == STEPS_TIMED:
             self._tell_time_left()
 
     def _diagnosed(self, error: NotFiniteError) -> UserError:
         """What one of the processes finds, which all raise."""
-        with self.updater.sharing.whole_model() as model:
+        with self.updater.whole_model() as model:
             said = self.world.first(lambda: diagnose(error, self.updater, model, self.run), patient=True)
         return said if self.world.is_first else ToldElsewhereError(str(said))
 
@@ -177,6 +198,7 @@ class Trainer:
         """Add an update to the sums since the last line of metrics; write the line where it is due."""
         state, window = self.state, self.state.window
         seconds = self._tick()
+        self._say_compiled(f"in step {state.step:,}", seconds)
         state.num_tokens += result.num_tokens
         for name, value in (
             ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
@@ -204,6 +226,10 @@ class Trainer:
                 metrics["skipped_steps"] = int(window["skipped_steps"])
             if window["split_micro_batches"]:
                 metrics["split_micro_batches"] = int(window["split_micro_batches"])
+            if self.updater.device.type == "cuda":
+                metrics["peak_memory"] = torch.cuda.max_memory_allocated(self.updater.device)
+            if self.updater.compiled:
+                metrics["compiled_graphs"] = self.updater.compiled.num_graphs
             self.monitor.train(state.step, metrics)
             window.clear()
 
@@ -226,7 +252,7 @@ class Trainer:
         """Whether the validation was finished (a signal ends it; a resumed run does it again), and was the best."""
         state = self.state
         picture = None
-        with self.updater.sharing.whole_model() as model:
+        with self.updater.whole_model() as model:
             try:
                 result = self.validator.validate(model, self.request.check)
             except StopRequestedError:

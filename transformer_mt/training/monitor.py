@@ -45,7 +45,7 @@ class Monitor:
         """Numbers since the last line; see `README.md` for what each is."""
         self._line("train", step, metrics)
         names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "data_wait",
-                 "skipped_steps", "split_micro_batches")  # fmt: skip
+                 "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
         self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)

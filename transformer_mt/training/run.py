@@ -36,10 +36,12 @@ from transformer_mt.training.checkpoints import (
     remove_superfluous,
     set_damaged_aside,
 )
+from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.monitor import Monitor, Silence
+from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import NoRoomError, Updater
 
@@ -69,8 +71,11 @@ class _Begun:
     config: RunConfig
 
 
-def start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool = False) -> Outcome:
+def start_or_resume(
+    config: RunConfig, run: RunFolder, resume: bool, change_lr: bool = False, profiled: bool = False
+) -> Outcome:
     """Train the config in the folder `run`, going on from its newest whole checkpoint if `resume` and there is one.
+    `profiled`: see `profile.py`.
 
     Raises UserError for a run that exists without `resume`, or is being trained by another process; for a config that
     differs from the run's in what must not change (with `change_lr` the learning rate may); for whatever is wrong with
@@ -92,7 +97,7 @@ def start_or_resume(config: RunConfig, run: RunFolder, resume: bool, change_lr: 
             mark_beginning(name)
             return begun
 
-        return _train(config, world.first(begin, patient=True), run, device, world)
+        return _train(config, world.first(begin, patient=True), run, device, world, profiled)
 
 
 def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> _Begun:
@@ -132,7 +137,7 @@ def _refuse_unless_writable(run: RunFolder) -> None:
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 
-def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, world: World) -> Outcome:
+def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, world: World, profiled: bool) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         # A kill may have come between the last save and this.
@@ -155,10 +160,11 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
 
     world.first(write_beginnings)
     monitor = Monitor(run, config, state) if world.is_first else Silence()
+    profiler = StepProfiler(run.profile, updater.device, monitor.say) if profiled and world.is_first else None
     try:
         # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
         with stop_on_signals(SAME_SIGNAL_SECONDS if world.size > 1 else 0.0) as request:
-            trainer = Trainer(config, data, updater, run, state, monitor, request)
+            trainer = Trainer(config, data, updater, run, state, monitor, request, profiler)
             reason = trainer.train()
         if reason is not None:
             monitor.hparams(trainer.last_metrics)
@@ -254,7 +260,8 @@ def _make_updater(
     model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(device)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"model: {num_parameters:,} parameters")
-    print(f"device: {device} ({chosen.reason}); precision: {precision} ({why})")
+    compiled, why_compiled = choose_compile(config.training, config.model, device, world.size)
+    print(f"device: {device} ({chosen.reason}); precision: {precision} ({why}); compile: {compiled} ({why_compiled})")
     if (sharding := config.training.sharding) == "full" and precision == "fp16" and world.size > 1:
         error = UserError(
             "training.precision is fp16, whose scaling of the loss does not go with training.sharding: full. Use bf16 "
@@ -265,7 +272,7 @@ def _make_updater(
         print(f"processes: {world.size}, {SHARING_NAMES[sharding]}")
     elif sharding == "full":
         print("note: training.sharding is full, and there is one process, which has all of the model")
-    return Updater(model, config.training, config.seed, precision, device, world)
+    return Updater(model, config.training, config.seed, precision, device, world, compiled == "on")
 
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData) -> None:
@@ -274,6 +281,7 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData
     now = {
         "device": _name(updater),
         "precision": updater.precision,
+        "compiled": updater.compiled is not None,
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
     }

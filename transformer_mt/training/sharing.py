@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformer_mt.data.batching import Batch
 from transformer_mt.machine.world import World
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.loss import LossSums, batch_loss
+from transformer_mt.model.loss import LossSums, batch_loss, cross_entropy_sums
 
 
 class WithLoss(nn.Module):
@@ -22,10 +22,12 @@ class WithLoss(nn.Module):
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.model = model
+        self.cross_entropy = cross_entropy_sums
 
     def forward(self, batch: Batch, label_smoothing: float) -> LossSums:
         """The sums of `batch_loss` over a batch on the model's device."""
-        return batch_loss(self.model, batch.src, batch.tgt_in, batch.tgt_out, label_smoothing, batch.real)
+        src, tgt_in, tgt_out = batch.src, batch.tgt_in, batch.tgt_out
+        return batch_loss(self.model, src, tgt_in, tgt_out, label_smoothing, batch.real, self.cross_entropy)
 
 
 class Unshared:

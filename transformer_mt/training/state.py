@@ -12,8 +12,8 @@ from transformer_mt.errors import UserError
 class TrainingState:
     """Everything that a resumed run needs to know. Random numbers are functions of (seed, step), so none is here.
 
-    `epoch` and `micro_batch` are the place in the data of the next micro-batch. `precision`, `device`, `num_threads`
-    and `torch_version` are what the numbers so far were computed with.
+    `epoch` and `micro_batch` are the place in the data of the next micro-batch. `precision`, `compiled`, `device`,
+    `num_threads` and `torch_version` are what the numbers so far were computed with.
     """
 
     step: int = 0
@@ -27,6 +27,7 @@ class TrainingState:
     num_bad_validations: int = 0
     micro_batches_per_update: int = 0  # of all processes; 0: a checkpoint of before there were several
     precision: str = ""
+    compiled: bool = False
     device: str = ""
     num_threads: int = 0
     torch_version: str = ""

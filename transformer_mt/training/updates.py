@@ -1,7 +1,8 @@
 """One optimizer update: `grad_accum` micro-batches a process, one division by their target tokens, one step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +19,12 @@ from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
 from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
+from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.parts import MemoryLimit, Part
 from transformer_mt.training.schedule import make_schedule
-from transformer_mt.training.sharing import share_model
+from transformer_mt.training.sharing import WithLoss, share_model
 
 SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
 
@@ -87,10 +89,15 @@ class Updater:
         precision: str,
         device: torch.device,
         world: World = ALONE,
+        compiled: bool = False,
     ) -> None:
         self.model = model
         self.world = world
+        self.compiled = CompiledStep(model) if compiled else None
         self.sharing = share_model(model, config.sharding, world)
+        for module in self.sharing.module.modules():
+            if self.compiled and isinstance(module, WithLoss):
+                module.cross_entropy = self.compiled.cross_entropy
         self.config = config
         self.seed = seed
         self.precision = precision
@@ -155,6 +162,12 @@ class Updater:
             num_split=int(num_split),
             skipped=self.scaler.get_scale() < scale,
         )
+
+    @contextmanager
+    def whole_model(self) -> Iterator[TranslationModel]:
+        """All of the model, to be looked at by each process for itself, and not compiled, as other commands have it."""
+        with uncompiled() if self.compiled else nullcontext(), self.sharing.whole_model() as model:
+            yield model
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Weights and moments, to be saved: whole in the first process, whatever is there in the others."""

@@ -1,0 +1,97 @@
+"""The step under torch.compile: the layers of a stack and the cross-entropy, each as one compiled piece.
+
+Layers of one class share their code, so a model has two or three pieces however deep it is, and a piece is compiled
+once for all shapes: sizes stay symbols, apart from a size of 1, which torch compiles for itself. That bounds how often
+anything is compiled without a padding to fixed shapes. Pieces, and not the whole model, since so the gradients of a
+layer are there before those of the one below it, which is when several processes exchange them.
+"""
+
+import os
+import shutil
+import sys
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx.experimental import _config as fx_config
+
+from transformer_mt.config.schema import ModelConfig, TrainingConfig
+from transformer_mt.errors import UserError
+from transformer_mt.machine.device import Choice
+from transformer_mt.model.loss import cross_entropy_sums
+from transformer_mt.model.stack import Stack
+
+BACKEND = "inductor"  # what the tests replace, since it takes longer to compile than they have time
+OLDEST_GPU = (7, 0)  # that Triton compiles for
+SHAPES_A_PIECE = 2  # batches of several rows, and of one
+
+
+def choose_compile(
+    training: TrainingConfig, model: ModelConfig, device: torch.device, num_processes: int = 1
+) -> Choice:
+    """`on` or `off`, and why. auto: on a GPU, where nothing speaks against it.
+
+    Raises UserError where compiling was asked for and cannot be.
+    """
+    wanted = training.compile
+    if wanted is False:
+        return Choice("off", "as asked")
+    if wanted == "auto" and device.type != "cuda":
+        return Choice("off", f"it does not pay on {device.type}")
+    hindrance = _hindrance(training, model, device, num_processes)
+    if hindrance is None:
+        return Choice("on", "as asked" if wanted is True else "it is a GPU")
+    if wanted is True:
+        raise UserError(f"training.compile is true, and {hindrance}. Set training.compile: auto, or false.")
+    return Choice("off", hindrance)
+
+
+def _hindrance(training: TrainingConfig, model: ModelConfig, device: torch.device, num_processes: int) -> str | None:
+    """The first thing that speaks against compiling, in words."""
+    if training.deterministic:
+        return "training.deterministic is true, while what is compiled depends on the first batch that a process sees"
+    if model.num_experts > 1:
+        return "model.num_experts is more than 1, whose shapes depend on numbers"
+    if training.sharding == "full" and num_processes > 1:
+        return "training.sharding is full, with which it is not tried"
+    compiler = os.environ.get("CXX", "g++" if sys.platform.startswith("linux") else "c++")
+    if shutil.which(compiler) is None:
+        return f"there is no C++ compiler here ({compiler}), which it needs"
+    if device.type == "cuda" and find_spec("triton") is None:
+        return "there is no Triton here, which it needs on a GPU"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST_GPU:
+        return f"{torch.cuda.get_device_name(device)} is older than what Triton compiles for"
+    return None
+
+
+class CompiledStep:
+    """A model's layers, compiled in place where they stand, and the cross-entropy that goes with them.
+
+    Names of parameters stay what they are. `most_graphs` is how often anything should be compiled, in all.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
+        fx_config.use_duck_shape = False
+        layers = [layer for stack in model.modules() if isinstance(stack, Stack) for layer in stack.layers]
+        for layer in layers:
+            layer.compile(dynamic=True, backend=BACKEND)
+        self.cross_entropy: Any = torch.compile(cross_entropy_sums, dynamic=True, backend=BACKEND)
+        self.most_graphs = SHAPES_A_PIECE * (len({type(layer) for layer in layers}) + 1)
+        self._before = _graphs_so_far()
+
+    @property
+    def num_graphs(self) -> int:
+        """How often something was compiled since this was made."""
+        return _graphs_so_far() - self._before
+
+
+def uncompiled() -> AbstractContextManager:
+    """While inside, everything computes as if it had never been compiled: validations, pictures and replays."""
+    return torch.compiler.set_stance("force_eager")
+
+
+def _graphs_so_far() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
