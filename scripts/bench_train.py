@@ -9,6 +9,10 @@ tokens a second, padding not counted, as the median of windows of five steps aft
 the largest speed that this machine's matrix products would allow; and the peak memory of the process. The sides take
 turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
 The last line is `N.NN x plain loop`: ours as `precision: auto` runs it over the plain loop in fp32.
+
+    python scripts/bench_train.py --data DIR --preset big --device cuda --max-tokens 25000 --precision bf16 [--profile]
+
+measures a preset of ours alone, and how much of the device it uses: see `preset_speed.py`.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from preset_speed import PRESETS, measure
 
 WARM_UP, WINDOW = 5, 5
 ROWS = 3600  # of a batch that are no padding, about
@@ -184,7 +189,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--smoke", action="store_true", help="a few steps, once: whether it runs")
+    alone = parser.add_argument_group("a preset of ours alone")
+    alone.add_argument("--preset", choices=PRESETS)
+    alone.add_argument("--device", default="auto")
+    alone.add_argument("--max-tokens", type=int, default=25000, help="padded tokens a batch")
+    alone.add_argument("--precision", default="bf16")
+    alone.add_argument("--warm-up", type=int, default=20, help="steps before those that count")
+    alone.add_argument("--profile", action="store_true", help="print where the time goes, by kind of operation")
+    alone.add_argument("--set", nargs="+", default=[], help="settings that replace those of the benchmark")
     args = parser.parse_args()
+    if args.preset:
+        return measure_preset(args)
     if args.smoke:
         args.steps, args.rounds, args.precisions = WINDOW, 1, ["auto"]
     args.plain_loop = args.plain_loop or args.data.resolve().parent.parent / "bench" / "plain_loop.py"
@@ -199,6 +214,15 @@ def main() -> None:
                 if name not in best or measured.speed > best[name].speed:
                     best[name] = measured
         print_table(best, Shape(args.d_model, 4 * args.d_model), data)
+
+
+def measure_preset(args: argparse.Namespace) -> None:
+    """`--preset`, in a folder of its own."""
+    if args.smoke:
+        args.steps, args.warm_up, args.max_tokens = 15, 5, 512
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as text:
+        data = args.data.resolve() if args.join == 1 else joined(args.data, args.join, Path(text))
+        measure(args, data, Path(place), run_measured)
 
 
 def print_table(best: dict[str, Measured], shape: Shape, data: Path) -> None:

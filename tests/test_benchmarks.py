@@ -1,12 +1,18 @@
 """That the benchmarks run, and that what they print is what they measured. Never how fast anything is."""
 
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from toy import toy_pairs
+
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.transformer import Transformer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -53,3 +59,40 @@ def test_bench_train_measures_other_shapes_alone(text: Path) -> None:
     assert row(table, "ours, auto") > 0
     assert "d_model 32" in table
     assert "plain loop" not in table
+
+
+def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:
+    """What a GPU would run, on a CPU."""
+    arguments = ("--preset", "base", "--device", "cpu", "--precision", "fp32", "--profile", "--smoke")
+    said = run("bench_train.py", "--data", str(text), *arguments, "--set", "seed=5")
+    needed, peak = re.findall(r"needed: ([\d,.]+) MFLOP a target token; device: ([\d.]+) TFLOP/s, measured here", said)[
+        0
+    ]
+    row = re.findall(
+        r"^\| fp32 \| ([\d,]+) \| ([\d.]+) \| ([\d.]+)% \| [\d,]+ MiB \| [\d.]+% \| 0 \|$", said, re.MULTILINE
+    )
+    speed, used, share = (float(number.replace(",", "")) for number in row[0])
+    assert used == pytest.approx(speed * float(needed) / 1e6, rel=0.05, abs=0.001)
+    assert share == pytest.approx(100 * used / float(peak), rel=0.05, abs=0.2)
+    assert "matrix products" in said
+
+
+def test_needed_operations_by_hand() -> None:
+    """d 8, d_ff 16, 1 + 1 layers, 10 words; 3 source and 2 target positions, twice."""
+    spec = importlib.util.spec_from_file_location("preset_speed", SCRIPTS / "preset_speed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    with torch.device("meta"):
+        model = Transformer(config, 10, 10)
+    encoder = (
+        3 * 4 * 2 * 8 * 8 + 2 * 2 * 9 * 8 + 3 * 2 * 2 * 8 * 16
+    )  # projections, 3 x 3 scores and values, feed-forward
+    decoder = 2 * 4 * 2 * 8 * 8 + 2 * 2 * 3 * 8 + 2 * 2 * 2 * 8 * 16  # of the 2 x 2 scores 3 are allowed
+    cross = 2 * 2 * 2 * 8 * 8 + 3 * 2 * 2 * 8 * 8 + 2 * 2 * 6 * 8
+    forward = encoder + decoder + cross + 2 * 2 * 8 * 10
+    assert forward == 7296
+    lengths = (np.array([3, 3], np.int32), np.array([2, 2], np.int32))
+    assert module.flops_per_target_token(model, *lengths) == 3 * 7296 / 2

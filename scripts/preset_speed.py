@@ -1,0 +1,114 @@
+"""What `bench_train.py --preset` measures: a known model on one device, and how much of the device it uses.
+
+Model FLOP utilisation is the arithmetic that the model needs, over what the device could do in the time. Needed is: for
+each pair, of S source and T target positions without padding, EOS and BOS counted, every matrix product of the forward
+pass, a multiply-add as 2, and twice as much again for the backward pass. Attention counts the pairs of positions that
+its mask allows: S x S in the encoder, T (T + 1) / 2 in the decoder, S x T across. Embeddings, norms, softmax, dropout,
+the loss and the optimizer count nothing, and neither does padding. `transformer_mt/inspect/flops.py` does the counting.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.data.preparation import prepare_data
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.inspect.flops import flops_by_part
+from transformer_mt.machine.device import choose_device, choose_precision, machine_name
+from transformer_mt.model.interface import TranslationModel
+
+CONFIG = "multi30k_en_de_tok.yaml"
+PRESETS = {"base": "transformer-base", "big": "transformer-big"}
+# Dense bf16 products a second as the maker publishes them, by what stands in the device's name; the first that does.
+PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
+SMOKE = ["model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.num_encoder_layers=1",
+         "model.num_decoder_layers=1"]  # fmt: skip
+
+
+def flops_per_target_token(
+    model: TranslationModel, src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32]
+) -> float:
+    """Of a training step over pairs of these lengths, EOS counted; see the top of this file for what counts."""
+    pairs = Counter(zip(src_lengths.tolist(), tgt_lengths.tolist(), strict=True))
+    forward = sum(number * sum(flops_by_part(model, *lengths).values()) for lengths, number in pairs.items())
+    return 3 * forward / int(tgt_lengths.sum())
+
+
+def peak_of(device: torch.device, precision: str) -> tuple[float, str]:
+    """Operations a second that the device could do, and where that is known from."""
+    name = machine_name(device)
+    for part, peak in PEAKS.items():
+        if precision == "bf16" and part in name:
+            return peak, f"published for {part}, dense bf16"
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    size = 8192 if device.type == "cuda" else 1024
+    return measured_peak(device, dtype, size), f"measured here: a product of {size} x {size} matrices in {precision}"
+
+
+def measured_peak(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    """Operations a second of a square matrix product, the best of ten."""
+    a = torch.ones(size, size, dtype=dtype, device=device)
+    best = float("inf")
+    for _ in range(11):
+        start = time.perf_counter()
+        torch.mm(a, a)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def measure(
+    args: argparse.Namespace, data: Path, folder: Path, run: Callable[[list[str], Path], tuple[str, int]]
+) -> None:
+    """Train, read what the run wrote, print a table. `run` gives a command's output and its peak memory on the host."""
+    device = torch.device(choose_device(args.device).value)
+    overrides = [
+        "name=preset", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
+        "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
+        f"model.preset={PRESETS[args.preset]}", "model.tie_embeddings=decoder",
+        f"training.max_tokens={args.max_tokens}", f"training.precision={args.precision}",
+        f"training.device={args.device}", f"training.max_steps={args.warm_up + args.steps}",
+        "training.log_every_steps=5", "training.checkpoint_every_steps=1000000", "training.keep_checkpoints=1",
+        "validation.every_steps=1000000", "validation.num_translated=0", "validation.metric=nll",
+        *(SMOKE if args.smoke else []), *args.set,
+    ]  # fmt: skip
+    config = load_config(CONFIG, overrides).config
+    command = [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides]
+    said, host_memory = run([*command, "--profile"] if args.profile else command, folder)
+    prepared = prepare_data(config)
+    with torch.device("meta"):
+        model = build_model(config, prepared.src_tokenizer, prepared.tgt_tokenizer)
+    needed = flops_per_target_token(model, prepared.train.src_lengths, prepared.train.tgt_lengths)
+    precision = choose_precision(args.precision, device, config.model.d_model).value
+    peak, whence = peak_of(device, precision)
+    lines = [json.loads(line) for line in (folder / "runs/preset/metrics.jsonl").read_text().split("\n")[:-1]]
+    windows = [line for line in lines if line["kind"] == "train" and line["step"] > args.warm_up]
+    speed = statistics.median(line["tokens_per_second"] for line in windows)
+    print(
+        f"{machine_name(device)}, torch {torch.__version__}, {PRESETS[args.preset]}, {args.max_tokens:,} padded tokens"
+    )
+    print(f"needed: {needed / 1e6:,.1f} MFLOP a target token; device: {peak / 1e12:,.2f} TFLOP/s, {whence}\n")
+    memory = windows[-1].get("peak_memory", host_memory)
+    graphs = windows[-1].get("compiled_graphs", 0)
+    wait = statistics.median(line["data_wait"] for line in windows)
+    print("| precision | target tokens/s | TFLOP/s | utilisation | peak memory | data wait | graphs compiled |")
+    print("|---|---|---|---|---|---|---|")
+    print(
+        f"| {precision} | {speed:,.0f} | {speed * needed / 1e12:,.3f} | {speed * needed / peak:.1%} | "
+        f"{memory / 2**20:,.0f} MiB | {wait:.2%} | {graphs} |"
+    )
+    if args.profile:
+        (found,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
+        print(f"\n{found.rstrip()}")
