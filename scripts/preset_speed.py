@@ -80,7 +80,8 @@ def measure(
         f"model.preset={PRESETS[args.preset]}", "model.tie_embeddings=decoder",
         f"training.max_tokens={args.max_tokens}", f"training.precision={args.precision}",
         f"training.device={args.device}", f"training.max_steps={args.warm_up + args.steps}",
-        "training.log_every_steps=5", "training.checkpoint_every_steps=1000000", "training.keep_checkpoints=1",
+        "training.schedule=constant", "training.lr=0.0003", "training.log_every_steps=5",
+        "training.checkpoint_every_steps=1000000", "training.keep_checkpoints=1",
         "validation.every_steps=1000000", "validation.num_translated=0", "validation.metric=nll",
         *(SMOKE if args.smoke else []), *args.set,
     ]  # fmt: skip

@@ -270,10 +270,10 @@ def test_a_disk_that_is_full_for_a_while(
 
     update = loop.Updater.update
 
-    def updated(self, split, micro_batches, step, place):
+    def updated(self, split, micro_batches, step, place, batch_of):
         if step == 11:
             filler.unlink()
-        return update(self, split, micro_batches, step, place)
+        return update(self, split, micro_batches, step, place, batch_of)
 
     monkeypatch.setattr(checkpoints, "checkpoint_bytes", lambda model: 0)  # let it try
     monkeypatch.setattr(loop, "save_checkpoint", save)
@@ -345,9 +345,9 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, strai
         "from test_saving import train; from transformer_mt.config.run_folder import RunFolder\n"
         "from transformer_mt.training import loop\n"
         "update = loop.Updater.update\n"
-        "def slow(self, split, micro_batches, step, place):\n"
+        "def slow(self, split, micro_batches, step, place, batch_of):\n"
         "    while step == 5: time.sleep(0.01)\n"
-        "    return update(self, split, micro_batches, step, place)\n"
+        "    return update(self, split, micro_batches, step, place, batch_of)\n"
         "loop.Updater.update = slow\n"
         "train(Path(sys.argv[2]), RunFolder(Path(sys.argv[3])))\n"
     )
