@@ -28,7 +28,7 @@ from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.changes import FREE_TO_CHANGE
 
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
-PAGES += ["docs/architecture.md", "docs/worked_example.md", "docs/reliability.md"]
+PAGES += ["docs/architecture.md", "docs/worked_example.md", "docs/reliability.md", "docs/performance.md"]
 README = "README.md"
 KEYS = "docs/configuration.md"
 PROMISES = "docs/reliability.md"

@@ -46,7 +46,8 @@ class Batch:
         asynchronous = device.type == "cuda" and self.src.device.type == "cpu"
         tensors = [self.src, self.tgt_in, self.tgt_out, self.real]
         if asynchronous:
-            tensors = [tensor.pin_memory() for tensor in tensors]
+            with torch.cuda.device(device):  # a thread begins with the first, which may be another process's
+                tensors = [tensor.pin_memory() for tensor in tensors]
         src, tgt_in, tgt_out, real = (tensor.to(device, non_blocking=asynchronous) for tensor in tensors)
         return Batch(src, tgt_in, tgt_out, real, self.num_tokens, self.num_padding)
 
