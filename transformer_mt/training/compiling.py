@@ -74,7 +74,8 @@ class CompiledStep:
 
     def __init__(self, model: nn.Module) -> None:
         # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
-        fx_config.use_duck_shape = False
+        if hasattr(fx_config, "use_duck_shape"):  # not in the oldest torch that we run on; there it costs graphs
+            fx_config.use_duck_shape = False
         layers = [layer for stack in model.modules() if isinstance(stack, Stack) for layer in stack.layers]
         for layer in layers:
             layer.compile(dynamic=True, backend=BACKEND)
