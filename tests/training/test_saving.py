@@ -328,7 +328,7 @@ def test_a_kill_between_the_last_save_and_its_tidying_leaves_nothing_too_many(da
 
 def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_path: Path, monkeypatch) -> None:
     answers = iter(["bf16", "fp32"])
-    monkeypatch.setattr(loop, "choose_precision", lambda *_: SimpleNamespace(value=next(answers)))
+    monkeypatch.setattr(loop, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
     run = RunFolder(tmp_path / "run")
     for end in (3, 6):
         mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})

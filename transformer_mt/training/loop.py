@@ -12,10 +12,10 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import Rows, make_batch, plan_batches
 from transformer_mt.data.preparation import PreparedData
+from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
-from transformer_mt.machine.device import choose_precision
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
 from transformer_mt.training.diagnosis import diagnose
@@ -83,7 +83,9 @@ class Trainer:
             return wanted
         if not state.validation_precision:
             device, d_model = self.updater.device, self.config.model.d_model
-            state.validation_precision = self.world.first(lambda: choose_precision(wanted, device, d_model).value)
+            state.validation_precision = self.world.first(
+                lambda: choose_search_precision(wanted, device, d_model).value
+            )
         return state.validation_precision
 
     def train(self) -> str | None:

@@ -1,0 +1,301 @@
+"""Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, and transformers.
+
+    python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--hf-python PATH]
+
+RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
+1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
+computes with the same weights, `transformers` with random weights of a Marian model of the same shape, which is made to
+write as many tokens. Each side is a process of its own that loads, translates 64
+sentences to warm up and then all, once for each batch size; the best batch size counts. A beam goes by
+`length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is never written. The sides take
+turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
+
+Then: one short sentence from a loaded model, `tmt translate` of it as a whole process, and `tmt --help`. The last lines
+are ratios.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+BEAM = 5
+BATCH_SIZES = {"ours": [64, 128, 256], "plain": [64], "ct2": [32, 64, 128], "hf": [64, 128]}
+SHORT = "a man rides a bike ."
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The best of a side's batch sizes. Peak memory in bytes; `texts` in the order of the sources."""
+
+    seconds: float
+    batch_size: int
+    num_tokens: int
+    memory: int
+    texts: list[str]
+
+
+def best_of(
+    translate: Callable[[list[str], int], tuple[list[str], int]], lines: list[str], sizes: list[int]
+) -> Measured:
+    """`translate(lines, batch_size)` gives the texts and how many tokens they hold, EOS counted."""
+    translate(lines[:64], min(sizes))
+    found = []
+    for size in sizes:
+        start = time.perf_counter()
+        texts, num_tokens = translate(lines, size)
+        found.append((time.perf_counter() - start, size, num_tokens, texts))
+    seconds, size, num_tokens, texts = min(found)
+    return Measured(seconds, size, num_tokens, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, texts)
+
+
+def ours(run: Path, lines: list[str], beam_size: int, sizes: list[int], precision: str, cached: bool) -> Measured:
+    """With the cache as `tmt translate` does it, or with nothing remembered."""
+    from transformer_mt.decoding.options import search_options
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.machine.memory import keep_freed_memory
+
+    keep_freed_memory()
+    translator = Translator.load(run, device="cpu", precision=precision)
+    if not cached:
+        import transformer_mt.decoding.translator as module
+        from transformer_mt.decoding.plain import PlainDecoder
+
+        module.ModelDecoder = PlainDecoder  # pyright: ignore[reportAttributeAccessIssue]
+        translator.search_model = translator.model
+    decoding = translator.config.decoding.model_copy(update={"length_norm": "average", "length_penalty": 1.0})
+
+    def translate(texts: list[str], size: int) -> tuple[list[str], int]:
+        options = search_options(decoding, beam_size, batch_size=size, scored=False)
+        found = translator.translate_lines(texts, options)
+        return [one.text for one in found], sum(len(one.hypotheses[0].tokens) + 1 for one in found if one.hypotheses)
+
+    return best_of(translate, lines, sizes)
+
+
+def ctranslate2(folder: Path, lines: list[str], beam_size: int, sizes: list[int], threads: int, kind: str) -> Measured:
+    """As many workers as threads, or as many threads in one worker: whichever is faster."""
+    from transformer_mt.export.ctranslate2 import ExportedTranslator
+
+    translator = ExportedTranslator(folder, threads=threads, compute_type=kind)
+
+    def translate(texts: list[str], size: int) -> tuple[list[str], int]:
+        found = translator.translate(texts, beam_size=beam_size, length_penalty=1.0, max_batch_size=size)
+        return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
+
+    return best_of(translate, lines, sizes)
+
+
+HF_SIDE = """
+import json, resource, sys, time, torch
+from transformers import MarianConfig, MarianMTModel
+job = json.load(sys.stdin)
+torch.set_num_threads(job["threads"])
+torch.manual_seed(0)
+layers, width, heads, ff = job["layers"], job["d_model"], job["num_heads"], job["d_ff"]
+config = MarianConfig(vocab_size=job["vocab_size"], d_model=width, encoder_layers=layers, decoder_layers=layers,
+    encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=ff, decoder_ffn_dim=ff,
+    activation_function="relu", pad_token_id=0, eos_token_id=3, forced_eos_token_id=None, decoder_start_token_id=2,
+    bos_token_id=2, max_position_embeddings=512)
+model = MarianMTModel(config).eval()
+model.generation_config.max_length = None
+
+def translate(rows, size):
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
+    written = 0
+    for start in range(0, len(order), size):
+        batch = [rows[i] for i in order[start:start + size]]
+        longest = max(len(src) for src, _ in batch)
+        src = torch.tensor([src + [0] * (longest - len(src)) for src, _ in batch])
+        # A random model does not end by itself: it writes as many tokens as the trained one's longest of the batch.
+        length = max(num for _, num in batch)
+        with torch.inference_mode():
+            model.generate(src, attention_mask=(src != 0).long(), num_beams=job["beam_size"], do_sample=False,
+                           min_new_tokens=length, max_new_tokens=length, use_cache=True)
+        written += sum(num for _, num in batch)
+    return written
+
+translate(job["rows"][:64], 64)
+best = None
+for size in job["sizes"]:
+    start = time.perf_counter()
+    written = translate(job["rows"], size)
+    seconds = time.perf_counter() - start
+    if best is None or seconds < best[0]:
+        best = (seconds, size, written)
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps(dict(seconds=best[0], batch_size=best[1], num_tokens=best[2], memory=memory, texts=[])))
+"""
+
+
+def child(job: dict) -> Measured:
+    """In the process of a side."""
+    run, lines, beam_size, sizes = Path(job["run"]), job["lines"], job["beam_size"], job["sizes"]
+    if job["side"] == "ct2":
+        return ctranslate2(Path(job["export"]), lines, beam_size, sizes, job["threads"], job["kind"])
+    import torch
+
+    torch.set_num_threads(job["threads"])
+    return ours(run, lines, beam_size, sizes, job["kind"], job["side"] == "ours")
+
+
+def measured_apart(job: dict) -> Measured:
+    """A side in a process of its own. A failure ends the benchmark."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"])}
+    command = [sys.executable, __file__, "--child"]
+    if job["side"] == "hf":
+        command = [job["python"], "-c", HF_SIDE]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{job['side']}, {job['kind']}: {done.stderr}")
+    return Measured(**json.loads(done.stdout.strip().split("\n")[-1]))
+
+
+def hf_rows(run: Path, lines: list[str], found: Measured) -> tuple[dict, list]:
+    """The model's shape, and for each sentence its ids and how many tokens ours wrote."""
+    from transformer_mt.decoding.translator import Translator
+
+    translator = Translator.load(run, device="cpu")
+    model = translator.config.model
+    written = [len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found.texts)]
+    rows = [[*row, 3] for row in translator.src_tokenizer.encode_batch(lines)]
+    shape = {"layers": model.num_decoder_layers, "d_model": model.d_model, "num_heads": model.num_heads}
+    shape |= {"d_ff": model.d_ff, "vocab_size": translator.tgt_tokenizer.vocab_size}
+    return shape, list(zip(rows, written, strict=True))
+
+
+def seconds_of(command: list[str], folder: Path, repeats: int) -> float:
+    """The best time of a whole process."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def one_sentence(run: Path, precision: str, repeats: int) -> float:
+    """The median time of one short sentence, greedily, from a loaded model."""
+    from transformer_mt.decoding.translator import Translator
+
+    translator = Translator.load(run, device="cpu", precision=precision)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        translator.translate([SHORT], beam_size=1)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Parse, measure in turn, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True, help="the folder of a trained run")
+    parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--hf-python", help="the Python of an environment with transformers")
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "int8", "bf16"], help="of ours")
+    parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
+    parser.add_argument("--smoke", action="store_true", help="few sentences, once: whether it runs")
+    args = parser.parse_args()
+    lines, references = (
+        (args.data / "tok" / f"test_2016_flickr.lc.norm.tok.{language}").read_text(encoding="utf-8").split("\n")[:-1]
+        for language in ("en", "de")
+    )
+    if args.smoke:
+        args.rounds, args.precisions, lines, references = 1, ["fp32", "int8"], lines[:20], references[:20]
+    run = args.run.resolve()
+    with tempfile.TemporaryDirectory() as place:
+        export = Path(place) / "ct2"
+        have_ct2 = export_for_ct2(run, export)
+        for beam_size in (1, BEAM):
+            best: dict[str, Measured] = {}
+            sides = [("ours", kind) for kind in args.precisions]
+            sides += [("ct2", "float32"), ("ct2", "int8")] * have_ct2 + [("plain", "fp32")] * (not args.no_plain)
+            sides += [("hf", "fp32")] * bool(args.hf_python)
+            for number in range(args.rounds):
+                for side, kind in sides:
+                    job = {"side": side, "kind": kind, "run": str(run), "export": str(export), "lines": lines,
+                           "beam_size": beam_size, "threads": args.threads, "python": args.hf_python,
+                           "sizes": [8] if args.smoke else BATCH_SIZES[side]}  # fmt: skip
+                    if side == "hf":
+                        shape, job["rows"] = hf_rows(run, lines, best["ours, fp32"])
+                        job |= shape
+                    found = measured_apart(job)
+                    name = f"{NAMES[side]}, {kind}"
+                    speed = len(lines) / found.seconds
+                    print(f"round {number + 1}: beam {beam_size}: {name}: {speed:,.1f}", file=sys.stderr, flush=True)
+                    if name not in best or found.seconds < best[name].seconds:
+                        best[name] = found
+            print_table(best, beam_size, references, args.threads)
+    print_latency(run, args.precisions, 2 if args.smoke else 20)
+
+
+NAMES = {"ours": "ours", "ct2": "CTranslate2", "plain": "ours without a cache", "hf": "transformers generate"}
+
+
+def export_for_ct2(run: Path, folder: Path) -> bool:
+    """Whether CTranslate2 is there, and then the run in its format."""
+    from transformer_mt.config.run_folder import open_run
+    from transformer_mt.errors import UserError
+
+    try:
+        from transformer_mt.export.ctranslate2 import export_run
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return False
+    export_run(open_run(run), None, folder)
+    return True
+
+
+def print_table(best: dict[str, Measured], beam_size: int, references: list[str], threads: int) -> None:
+    """Markdown, then the ratios."""
+    import sacrebleu
+    import torch
+
+    reference = best["ours, fp32"]
+    print(f"\n{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {len(references):,} sentences, {threads} threads, "
+          f"torch {torch.__version__}\n")  # fmt: skip
+    print("| side | sentences/s | tokens/s | batch | peak memory | BLEU | same text as ours in fp32 |")
+    print("|---|---|---|---|---|---|---|")
+    for name, found in best.items():
+        bleu = same = ""
+        if found.texts:
+            bleu = f"{sacrebleu.corpus_bleu(found.texts, [references], tokenize='none', force=True).score:.1f}"
+            same = f"{sum(a == b for a, b in zip(found.texts, reference.texts, strict=True)):,}"
+        print(f"| {name} | {len(references) / found.seconds:,.1f} | {found.num_tokens / found.seconds:,.0f} | "
+              f"{found.batch_size} | {found.memory / 2**20:,.0f} MiB | {bleu} | {same} |")  # fmt: skip
+    print()
+    fastest = min((name for name in best if name.startswith("ours, ")), key=lambda name: best[name].seconds)
+    for opponent in best:
+        if not opponent.startswith("ours, "):
+            for name in dict.fromkeys(["ours, fp32", fastest]):
+                print(f"{best[opponent].seconds / best[name].seconds:.2f} x {opponent} ({name})")
+
+
+def print_latency(run: Path, precisions: list[str], repeats: int) -> None:
+    """One sentence from a loaded model, as a whole process, and the help."""
+    print("\n| one short sentence, greedy | ms |\n|---|---|")
+    for precision in precisions:
+        print(f"| from a loaded model, {precision} | {1000 * one_sentence(run, precision, repeats):.1f} |")
+    tmt = [sys.executable, "-m", "transformer_mt"]
+    repeats = min(repeats, 5)
+    whole = seconds_of([*tmt, "translate", SHORT, "--run", str(run), "--beam-size", "1"], run, repeats)
+    print(f"| `tmt translate`, the whole process | {1000 * whole:,.0f} |")
+    print(f"| `tmt --help` | {1000 * seconds_of([*tmt, '--help'], run, repeats):,.0f} |")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--child"]:
+        print(json.dumps(asdict(child(json.load(sys.stdin)))))
+    else:
+        main()
