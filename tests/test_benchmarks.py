@@ -96,3 +96,25 @@ def test_needed_operations_by_hand() -> None:
     assert forward == 7296
     lengths = (np.array([3, 3], np.int32), np.array([2, 2], np.int32))
     assert module.flops_per_target_token(model, *lengths) == 3 * 7296 / 2
+
+
+def test_bench_data_measures_every_size_and_how_it_grows() -> None:
+    table = run("bench_data.py", "--tokenizers", "word", "--smoke")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.split("\n")
+        if line.startswith("| built-in, word |")
+    ]
+    assert [row[1] for row in rows] == ["300", "1,200"]
+    counts = [int(row[2]) for row in rows]
+    assert 1 <= counts[0] < counts[1]
+    for row in rows:
+        cost = re.fullmatch(r"([\d,]+) \+ ([\d,]+) = ([\d,]+) µs", row[-1])
+        assert cost is not None
+        planning, making, both = (int(number.replace(",", "")) for number in cost.groups())
+        assert abs(planning + making - both) <= 1
+    ratios = re.findall(r"^built-in, word, 300 -> 1,200 pairs \(4\.0 x\): (.*)$", table, re.MULTILINE)
+    assert len(ratios) == 1
+    memory = [float(row[-2].split()[0].replace(",", "")) for row in rows]
+    told = float(re.findall(r"second memory ([\d.]+) x", ratios[0])[0])
+    assert told == pytest.approx(memory[1] / memory[0], abs=0.02)

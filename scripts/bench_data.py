@@ -1,0 +1,219 @@
+"""What data costs as it grows: reading, tokenizing, the first batch of a first and of a second start, and every batch.
+
+    python scripts/bench_data.py --pairs 10000 100000 1000000 [--tatoeba DIR] [--tokenizers word bpe]
+
+Pairs are made from the built-in corpus and, with `--tatoeba`, from the folder that holds `train.en` and `train.es`.
+Every second pair is one of theirs, every other one two of them as one sentence, so that all sizes are made alike. Each
+start is a process of its own that prepares the data as `tmt train` does; the cache is empty in the first and full in
+the second (and in the memory of the system, as far as that has room). No model is built.
+
+Times are from the start of the process, imports included. Tokenizing is sentences a second, both sides counted.
+Memory is the peak of the process, and in brackets what of it is its own when the batches are made: pages of mapped
+files count in the former and can be dropped at any time. A batch is planning an epoch, shared out over its batches,
+plus making the tensors of one of 4,096 padded tokens, the mean of several hundred taken from all over the epoch. The
+lines below the table say how much more each is than at the size before.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+BUILTIN = "built-in"
+LANGUAGES = ("en", "es")
+MAX_TOKENS = 4096
+NUM_MADE = 300  # batches
+NUM_VALIDATION = 500
+HEADINGS = ("pairs", "batches", "sentences/s", "first start", "second start", "memory of the first",
+            "memory of the second", "a batch")  # fmt: skip
+STEP = 7919  # a prime: the partners of a sentence come from all over the corpus
+
+
+def texts(corpus: str) -> list[tuple[str, str]]:
+    """All training pairs of the built-in corpus, or of the folder."""
+    if corpus == BUILTIN:
+        from transformer_mt.data.builtin import builtin_pairs
+
+        return builtin_pairs("train")
+    sides = [(Path(corpus) / f"train.{language}").read_text(encoding="utf-8").split("\n") for language in LANGUAGES]
+    return [pair for pair in zip(*sides, strict=True) if all(pair)]
+
+
+def recombined(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Without end: a pair as it is, then one joined with another, and so on; no joined one comes twice for long."""
+    size = len(pairs)
+    for i in itertools.count():
+        src, tgt = pairs[i % size]
+        if i % 2:
+            other_src, other_tgt = pairs[(i // size + STEP * i) % size]
+            src, tgt = f"{src} {other_src}", f"{tgt} {other_tgt}"
+        yield src, tgt
+
+
+def write_corpus(folder: Path, corpus: str, number: int) -> None:
+    """`train.en` and `train.es` of so many pairs, `valid.en` and `valid.es` of a few of them."""
+    pairs = texts(corpus)
+    for split, size in (("train", number), ("valid", min(number, NUM_VALIDATION))):
+        src_path, tgt_path = (folder / f"{split}.{language}" for language in LANGUAGES)
+        with src_path.open("w", encoding="utf-8") as src_file, tgt_path.open("w", encoding="utf-8") as tgt_file:
+            for src, tgt in itertools.islice(recombined(pairs), size):
+                src_file.write(src + "\n")
+                tgt_file.write(tgt + "\n")
+
+
+def config_of(folder: Path, tokenizer: str) -> dict[str, Any]:
+    """A config as YAML would give it."""
+    return {
+        "name": "bench", "seed": 1,
+        "data": {
+            "src_lang": "en", "tgt_lang": "es", "root": str(folder), "cache_dir": str(folder / "cache"),
+            "train": [{"src": "train.en", "tgt": "train.es"}],
+            "validation": [{"src": "valid.en", "tgt": "valid.es"}],
+        },
+        "tokenizer": {"kind": tokenizer, "vocab_size": 8000, "joint": tokenizer != "word"},
+        "model": {"max_len": 256},
+        "training": {"max_tokens": MAX_TOKENS, "max_steps": 1},
+    }  # fmt: skip
+
+
+def own_memory() -> int:
+    """Bytes of this process that are no mapped file; 0 where the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+
+
+def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
+    """One start, measured: this is what the child process runs."""
+    from transformer_mt.config.loading import parse_run_config
+    from transformer_mt.data import preparation
+    from transformer_mt.data.batching import plan_batches
+
+    spent: dict[str, float] = {}
+
+    def timed(name: str) -> None:
+        work: Callable[..., Any] = getattr(preparation, name)
+
+        def measured(*arguments: Any) -> Any:
+            begin = time.perf_counter()
+            result = work(*arguments)
+            spent.setdefault(name, time.perf_counter() - begin)  # the training split comes first
+            return result
+
+        setattr(preparation, name, measured)
+
+    for name in ("load_corpus", "corpus_tokenizers", "encode_corpus"):
+        timed(name)
+    config = parse_run_config(mapping, "bench")
+    data = preparation.prepare_data(config)
+    train = data.train
+    begin = time.perf_counter()
+    plan = plan_batches(train.src_lengths, train.tgt_lengths, MAX_TOKENS, config.seed, 0)
+    planned = time.perf_counter() - begin
+    train.batch(plan[0])
+    first_batch = time.time() - began
+    chosen = plan[:: max(1, len(plan) // NUM_MADE)]
+    begin = time.perf_counter()
+    num_rows = sum(len(train.batch(rows).src) for rows in chosen)
+    made = time.perf_counter() - begin
+    return {
+        "num_pairs": len(train), "num_batches": len(plan), "pairs_a_batch": num_rows / len(chosen),
+        "first_batch": first_batch, "reading": spent["load_corpus"], "training": spent["corpus_tokenizers"],
+        "tokenizing": spent["encode_corpus"], "own_memory": own_memory(),
+        "planning": planned / len(plan), "making": made / len(chosen),
+    }  # fmt: skip
+
+
+def measured_start(mapping: dict[str, Any]) -> dict[str, float]:
+    """`start` in a process of its own, with its peak memory. A failure ends the benchmark."""
+    command = [sys.executable, __file__, "--child", json.dumps(mapping), "--began", str(time.time())]
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        process = subprocess.Popen(command, stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        out.seek(0)
+        said = out.read()
+    if status:
+        sys.exit(said)
+    return {**json.loads(said.split("\n")[-2]), "peak_memory": usage.ru_maxrss * 1024}
+
+
+def measure(corpus: str, tokenizer: str, number: int) -> dict[str, float]:
+    """The text written, a first and a second start; what the table needs of both."""
+    with tempfile.TemporaryDirectory() as place:
+        write_corpus(Path(place), corpus, number)
+        mapping = config_of(Path(place), tokenizer)
+        first, second = measured_start(mapping), measured_start(mapping)
+    assert first["num_batches"] == second["num_batches"]
+    return {
+        "pairs": second["num_pairs"], "batches": second["num_batches"],
+        "tokenizing": 2 * first["num_pairs"] / first["tokenizing"],
+        "first start": first["first_batch"], "second start": second["first_batch"],
+        "first memory": first["peak_memory"], "first own": first["own_memory"],
+        "second memory": second["peak_memory"], "second own": second["own_memory"],
+        "planning": 1e6 * second["planning"], "making": 1e6 * second["making"],
+        "batch": 1e6 * (second["planning"] + second["making"]),
+    }  # fmt: skip
+
+
+def print_row(name: str, row: dict[str, float]) -> None:
+    """One of the markdown table."""
+    mib = {key: f"{row[key] / 2**20:,.0f}" for key in ("first memory", "first own", "second memory", "second own")}
+    print(
+        f"| {name} | {row['pairs']:,.0f} | {row['batches']:,.0f} | {row['tokenizing']:,.0f} "
+        f"| {row['first start']:,.1f} s | {row['second start']:,.1f} s "
+        f"| {mib['first memory']} ({mib['first own']}) MiB | {mib['second memory']} ({mib['second own']}) MiB "
+        f"| {row['planning']:,.0f} + {row['making']:,.0f} = {row['batch']:,.0f} µs |",
+        flush=True,
+    )
+
+
+def growth(name: str, before: dict[str, float], row: dict[str, float]) -> str:
+    """How much more each is than at the size before."""
+    keys = ("first start", "second start", "first memory", "second memory", "batch")
+    ratios = ", ".join(f"{key} {row[key] / before[key]:.2f} x" for key in keys)
+    sizes = [before["pairs"], row["pairs"]]
+    return f"{name}, {sizes[0]:,.0f} -> {sizes[1]:,.0f} pairs ({sizes[1] / sizes[0]:.1f} x): {ratios}"
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7])
+    parser.add_argument("--tatoeba", type=Path, help="a folder with train.en and train.es, measured too")
+    parser.add_argument("--tokenizers", nargs="+", default=["word", "bpe"], choices=["word", "bpe", "unigram"])
+    parser.add_argument("--smoke", action="store_true", help="two small sizes: whether it runs")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(start(json.loads(args.child), args.began)))
+        return
+    if args.smoke:
+        args.pairs = [300, 1200]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    print(f"{cores} cores\n")
+    print(" | ".join(("| text, tokenizer", *HEADINGS)) + " |\n" + "|---" * (1 + len(HEADINGS)) + "|", flush=True)
+    lines = []
+    for corpus in [BUILTIN, *([str(args.tatoeba.resolve())] if args.tatoeba else [])]:
+        for tokenizer in args.tokenizers:
+            name = f"{Path(corpus).name}, {tokenizer}"
+            before = None
+            for number in args.pairs:
+                row = measure(corpus, tokenizer, number)
+                print_row(name, row)
+                lines += [growth(name, before, row)] if before else []
+                before = row
+    print("\n" + "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
