@@ -38,6 +38,21 @@ def test_batches_are_not_in_order_of_length() -> None:
     assert firsts != sorted(firsts)
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30) | st.just(70_000), st.integers(1, 30))), st.integers(0, 9))
+def test_the_order_is_that_of_one_sort_by_all_keys(pairs: list[tuple[int, int]], seed: int) -> None:
+    """As runs of earlier versions had it, which are to be resumed."""
+    src, tgt = (np.array([pair[side] for pair in pairs], dtype=np.int32) for side in (0, 1))
+    generator = np.random.default_rng([seed, 2])
+    side = np.maximum(src, tgt)
+    difference = src.astype(np.float64) - tgt + generator.uniform(-1.0, 1.0, len(side))
+    order = np.lexsort((np.where(side % 2 == 0, difference, -difference), side))
+    plan = plan_batches(src, tgt, 70_000, seed, 2)
+    shuffled = generator.permutation(len(plan))
+    in_order = [plan[int(np.flatnonzero(shuffled == i)[0])] for i in range(len(plan))]
+    assert np.concatenate([np.empty(0, np.int64), *in_order]).tolist() == order.tolist()
+
+
 def test_a_batch_by_hand() -> None:
     batch = make_batch(
         [np.array([5, 6], dtype=np.int32), np.array([7], dtype=np.int32)],

@@ -102,20 +102,44 @@ def _with_eos(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.
 
 
 def plan_batches(
-    src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32], max_tokens: int, seed: int, epoch: int
+    src_lengths: NDArray[np.int32],
+    tgt_lengths: NDArray[np.int32],
+    max_tokens: int,
+    seed: int,
+    epoch: int,
+    window: int = 0,
 ) -> list[Rows]:
     """Row indices of every batch of an epoch, in training order: each row once, sentences x longest side <= max_tokens.
 
     Rows are sorted by their longer side and, within it, by how much longer the source is, up and down in turn, so
     that neighbours are alike on both sides. Ties, a little noise and the order of the batches come from
-    (seed, epoch). No side may exceed max_tokens.
+    (seed, epoch), and where the rows are those of one window of a stream from its number. No side may exceed
+    max_tokens.
     """
-    generator = np.random.default_rng([seed, epoch])
-    side = np.maximum(src_lengths, tgt_lengths).astype(np.int64)
-    difference = src_lengths.astype(np.float64) - tgt_lengths + generator.uniform(-1.0, 1.0, len(side))
-    order = np.lexsort((np.where(side % 2 == 0, difference, -difference), side))
-    batches = _fill(order, side[order], max_tokens)
+    generator = np.random.default_rng([seed, epoch, window] if window else [seed, epoch])
+    difference = generator.uniform(-1.0, 1.0, len(src_lengths))  # as many bytes as the rest of this together
+    difference += src_lengths - tgt_lengths
+    side = np.maximum(src_lengths, tgt_lengths)
+    np.negative(difference, out=difference, where=side % 2 == 1)
+    order = _sorted_by(side, difference)
+    batches = _fill(order, side[order].astype(np.int64), max_tokens)
     return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def _sorted_by(side: NDArray[np.int32], then: NDArray[np.float64]) -> Rows:
+    """`np.lexsort((then, side))`, whose time and memory grow faster than the rows: sides are few, so counting sorts by
+    them, and what is left are small sorts.
+    """
+    if len(side) == 0:
+        return np.empty(0, np.int64)
+    # numpy counts where a number has 16 bits
+    order = np.argsort(side.astype(np.uint16) if side.max() < 2**16 else side, kind="stable")
+    ends = np.cumsum(np.bincount(side))
+    for start, end in zip(ends[:-1], ends[1:], strict=True):
+        if end - start > 1:
+            rows = order[start:end]
+            order[start:end] = rows[np.argsort(then[rows], kind="stable")]
+    return order
 
 
 def plan_in_order(src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32], max_tokens: int) -> list[Rows]:
