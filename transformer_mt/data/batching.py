@@ -7,6 +7,7 @@ tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -135,7 +136,7 @@ def _sorted_by(side: NDArray[np.int32], then: NDArray[np.float64]) -> Rows:
     # numpy counts where a number has 16 bits
     order = np.argsort(side.astype(np.uint16) if side.max() < 2**16 else side, kind="stable")
     ends = np.cumsum(np.bincount(side))
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in pairwise(ends):
         if end - start > 1:
             rows = order[start:end]
             order[start:end] = rows[np.argsort(then[rows], kind="stable")]
