@@ -15,6 +15,7 @@ from trainings import assert_same_run
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.data.batching import Batch, Rows, make_batch, plan_batches
 from transformer_mt.data.encoding import IdColumn
+from transformer_mt.data.plan import WholePlan
 from transformer_mt.data.preparation import PreparedData, Split, prepare_data
 from transformer_mt.errors import UserError
 from transformer_mt.training import feed as feed_module
@@ -33,8 +34,8 @@ def data(corpus: Path) -> PreparedData:
     return prepare_data(toy_config(corpus))
 
 
-def planner(split: Split) -> Callable[[int], list[Rows]]:
-    return lambda epoch: plan_batches(split.src_lengths, split.tgt_lengths, 64, 3, epoch)
+def planner(split: Split) -> Callable[[int], WholePlan]:
+    return lambda epoch: WholePlan(plan_batches(split.src_lengths, split.tgt_lengths, 64, 3, epoch))
 
 
 def assert_same(batch: Batch, expected: Batch) -> None:
@@ -54,8 +55,8 @@ def test_every_batch_of_three_epochs_is_the_one_made_on_the_spot(
     split, plan = data.train, planner(data.train)
     with Feed(plan, split.batch, rank, size, num_epochs=3) as feed:
         for epoch in range(3):
-            batches = feed.plan(epoch)
-            assert all(np.array_equal(a, b) for a, b in zip(batches, plan(epoch), strict=True))
+            batches = feed.plan(epoch).known()
+            assert all(np.array_equal(a, b) for a, b in zip(batches, plan(epoch).known(), strict=True))
             for first in range(0, len(batches), per_update):
                 update = batches[first : first + per_update]
                 for index in range(rank, len(update), size):
@@ -66,12 +67,12 @@ def test_every_batch_of_three_epochs_is_the_one_made_on_the_spot(
 def test_what_is_split_or_asked_for_again_is_made_on_the_spot(data: PreparedData) -> None:
     split = data.train
     with Feed(planner(split), split.batch) as feed:
-        plan = feed.plan(0)
+        plan = feed.plan(0).known()
         for number in (0, 1, 0, 1, 5, 4, 6):  # an update begun again; micro-batches 2 and 3 in parts; again
             assert_same(feed.batch(0, 0, Part(number, plan[number])), split.batch(plan[number]))
         for half in Part(7, plan[7]).halves():
             assert_same(feed.batch(0, 0, half), split.batch(half.rows))
-        assert_same(feed.batch(1, 0, Part(0, feed.plan(1)[0])), split.batch(feed.plan(1)[0]))
+        assert_same(feed.batch(1, 0, Part(0, feed.plan(1).known()[0])), split.batch(feed.plan(1).known()[0]))
 
 
 def test_no_more_than_a_few_are_ahead_and_none_after_the_last_epoch(data: PreparedData) -> None:
@@ -82,7 +83,7 @@ def test_no_more_than_a_few_are_ahead_and_none_after_the_last_epoch(data: Prepar
         return split.batch(rows)
 
     with Feed(planner(split), make, num_epochs=1) as feed:
-        plan = feed.plan(0)
+        plan = feed.plan(0).known()
         for number, rows in enumerate(plan):
             feed.batch(0, 0, Part(number, rows))
             assert len(made) <= number + 1 + DEPTH
@@ -91,17 +92,17 @@ def test_no_more_than_a_few_are_ahead_and_none_after_the_last_epoch(data: Prepar
 
 def test_an_error_of_the_thread_is_raised_where_its_batch_is_asked_for(data: PreparedData) -> None:
     split = data.train
-    plan = planner(split)(0)
+    plan = planner(split)(0).known()
 
     def make(rows: Rows) -> Batch:
         if np.array_equal(rows, plan[2]):
             raise UserError("The file is damaged. Restore it.")
         return split.batch(rows)
 
-    def plan_but_two(epoch: int) -> list[Rows]:
+    def plan_but_two(epoch: int) -> WholePlan:
         if epoch == 2:
             raise MemoryError("Unable to allocate 8.00 GiB")
-        return plan
+        return WholePlan(plan)
 
     with Feed(plan_but_two, make) as feed:
         for number in (0, 1):
@@ -123,7 +124,7 @@ def test_waiting_is_measured(data: PreparedData) -> None:
         return split.batch(rows)
 
     with Feed(planner(split), make) as feed:
-        plan = feed.plan(0)
+        plan = feed.plan(0).known()
         threading.Timer(0.2, held.set).start()
         began = time.perf_counter()
         feed.batch(0, 0, Part(0, plan[0]))

@@ -97,6 +97,15 @@ class DataConfig(Section):
         default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
     )
     cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
+    streaming: bool = Field(
+        default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
+    )
+    shuffle_window: PositiveInt = Field(
+        default=100_000, le=2**32, description="streaming: pairs that are in memory at once and change places."
+    )
+    streaming_tokenizer_pairs: PositiveInt = Field(
+        default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
+    )
 
 
 class TokenizerConfig(Section):

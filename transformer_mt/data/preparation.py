@@ -7,14 +7,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import Batch, Rows, batch_of_ids
+from transformer_mt.data.batching import Batch, Rows, batch_of_ids, plan_batches
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus
-from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
+from transformer_mt.data.plan import WholePlan
+from transformer_mt.data.sources import describe
+from transformer_mt.data.stream import Stream
+from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer, train_tokenizers
+from transformer_mt.data.window import Head
 from transformer_mt.errors import UserError
 
 LARGEST_UNKNOWN_SHARE = 0.5
 WORTH_A_HINT = 0.1
+NUM_SHOWN = 3  # pairs
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,26 @@ class Split:
         rows = self.rows[indices]
         return batch_of_ids(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
 
+    def where(self, index: int) -> str:
+        """Where the pair at this place among `rows` stands: `file.en / file.de, line 17`."""
+        return self.corpus.where(int(self.rows[index]))
+
+    def plan(self, max_tokens: int, seed: int, epoch: int) -> WholePlan:
+        """The micro-batches of an epoch."""
+        return WholePlan(plan_batches(self.src_lengths, self.tgt_lengths, max_tokens, seed, epoch))
+
+    def identity(self) -> dict[str, str | int]:
+        """What tells these pairs from others."""
+        return {"fingerprint": self.corpus.fingerprint, "num_pairs": self.corpus.num_read}
+
     def texts(self, indices: list[int]) -> tuple[list[str], list[str]]:
         """Raw source and target texts of the pairs at these places among `rows`."""
         pairs = self.corpus.dataset[self.rows[indices].tolist()]
         return list(pairs["src"]), list(pairs["tgt"])
+
+    def first_texts(self, number: int) -> list[tuple[str, str]]:
+        """Raw source and target text of so many pairs, or of all there are."""
+        return list(zip(*self.texts(list(range(min(number, len(self))))), strict=True))
 
     def unknown_shares(self) -> tuple[float, float]:
         """UNK among the tokens of the source and of the target, pairs that are too long included."""
@@ -65,16 +86,38 @@ class Split:
 
 
 @dataclass(frozen=True)
-class PreparedData:
-    """What training reads."""
+class TrainingData:
+    """What training reads: the pairs that it is on may be a stream."""
 
-    train: Split
+    train: Split | Stream
     validation: Split
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
 
 
-def prepare_data(config: RunConfig, tokenizers: tuple[Tokenizer, Tokenizer] | None = None) -> PreparedData:
+@dataclass(frozen=True)
+class PreparedData(TrainingData):
+    """Both splits as a whole."""
+
+    train: Split
+
+
+Tokenizers = tuple[Tokenizer, Tokenizer]  # of the source and of the target
+
+
+def prepare_training_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> TrainingData:
+    """What `prepare_data` gives, or with `data.streaming` the same but for a training split that is read later.
+
+    Raises UserError as it does, as far as the beginning of the stream shows what is wrong.
+    """
+    if not config.data.streaming:
+        return prepare_data(config, tokenizers)
+    src, tgt = tokenizers or _head_tokenizers(config)
+    validation = _validation(config, src, tgt)
+    return TrainingData(Stream(config, src, tgt), validation, src, tgt)
+
+
+def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> PreparedData:
     """Load, tokenize and filter both splits. Tokenizers are trained on the training split unless given.
 
     Raises UserError for sources that cannot be read, for a split of which nothing fits the model, and where more than
@@ -83,14 +126,31 @@ def prepare_data(config: RunConfig, tokenizers: tuple[Tokenizer, Tokenizer] | No
     corpus = load_corpus(config.data.train, config.data)
     src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
     train = load_split("train", corpus, src, tgt, config)
-    validation = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
-    unknown = validation.unknown_target_words(tgt)
+    return PreparedData(train, _validation(config, src, tgt), src, tgt)
+
+
+def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
+    """The split, which is always a whole; UserError where its target's words are not known."""
+    split = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
+    unknown = split.unknown_target_words(tgt)
     if unknown > LARGEST_UNKNOWN_SHARE:
         raise UserError(
             f"{unknown:.0%} of the validation target's words are not in the vocabulary ({tgt.vocab_size:,} entries), "
             f"so no model could produce them. {_advice(config)}"
         )
-    return PreparedData(train, validation, src, tgt)
+    return split
+
+
+def _head_tokenizers(config: RunConfig) -> Tokenizers:
+    """Those of a stream, trained on its first pairs."""
+    head = Head(config.data)
+    if next(iter(head), None) is None:
+        raise UserError(
+            f"There is no pair with two sides among the first {config.data.streaming_tokenizer_pairs:,} of "
+            f"{', '.join(describe(source, config.data) for source in config.data.train)}. Check that these are the "
+            "files you mean."
+        )
+    return train_tokenizers(head, config.tokenizer)
 
 
 def load_split(name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig) -> Split:
@@ -113,26 +173,47 @@ def load_split(name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config
     return Split(name, corpus, ids, rows)
 
 
-def report_lines(data: PreparedData) -> list[str]:
+def report_lines(data: TrainingData) -> list[str]:
     """What a person should see before the first step: counts, lengths, vocabularies, unknown words, three pairs."""
     lines = []
     for split in (data.train, data.validation):
-        dropped = f", {split.corpus.num_blank:,} with a blank side dropped" if split.corpus.num_blank else ""
-        too_long = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
-        unknown = split.unknown_shares()
-        lines += [
-            f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{too_long})",
-            f"  tokens a source: {_lengths(split.src_lengths)}; unknown {unknown[0]:.2%}",
-            f"  tokens a target: {_lengths(split.tgt_lengths)}; unknown {unknown[1]:.2%}",
-        ]
-        if max(unknown) > WORTH_A_HINT and isinstance(data.tgt_tokenizer, WordTokenizer):
+        lines += _stream_lines(split) if isinstance(split, Stream) else _split_lines(split)
+        if max(split.unknown_shares()) > WORTH_A_HINT and isinstance(data.tgt_tokenizer, WordTokenizer):
             lines.append("  many words are unknown; tokenizer.kind: bpe knows every text")
     tokenizers = (data.src_tokenizer, data.tgt_tokenizer)
     lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
-    for pair in zip(*data.train.texts(list(range(min(3, len(data.train))))), strict=True):
+    for pair in data.train.first_texts(NUM_SHOWN):
         for text, tokenizer in zip(pair, tokenizers, strict=True):
             lines.append(f"  {text}  ->  {' '.join(tokenizer.tokens(tokenizer.encode(text)))}")
     return lines
+
+
+def _split_lines(split: Split) -> list[str]:
+    dropped = f", {split.corpus.num_blank:,} with a blank side dropped" if split.corpus.num_blank else ""
+    too_long = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
+    return [
+        f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{too_long})",
+        *_token_lines(split.src_lengths, split.tgt_lengths, split.unknown_shares()),
+    ]
+
+
+def _stream_lines(stream: Stream) -> list[str]:
+    window = stream.beginning
+    dropped = f", {window.num_blank:,} with a blank side dropped" if window.num_blank else ""
+    too_long = f", {window.num_too_long:,} too long left out" if window.num_too_long else ""
+    return [
+        f"{stream.name}: a stream ({', '.join(stream.descriptions)}), shuffled within {stream.size:,} pairs at a time; "
+        "how many there are shows at the end of the first epoch",
+        f"  its first window: {len(window):,} pairs{dropped}{too_long}",
+        *_token_lines(window.src.lengths, window.tgt.lengths, stream.unknown_shares()),
+    ]
+
+
+def _token_lines(src: NDArray[np.int32], tgt: NDArray[np.int32], unknown: tuple[float, float]) -> list[str]:
+    return [
+        f"  tokens a {side}: {_lengths(lengths)}; unknown {share:.2%}"
+        for side, lengths, share in (("source", src, unknown[0]), ("target", tgt, unknown[1]))
+    ]
 
 
 def _lengths(lengths: NDArray[np.int32]) -> str:

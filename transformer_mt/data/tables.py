@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,41 @@ def hub_pairs(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
         needed = [NESTED] if chosen.nested else list(dict.fromkeys(chosen[:2]))
         batches: Any = dataset.select_columns(needed).with_format("arrow").iter(batch_size=BATCH_ROWS)
         yield from _batch_pairs(batches, chosen, place)
+
+
+def hub_stream(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
+    """The same without a copy on the disk: what is read is fetched and forgotten."""
+    choices = column_choices(source, data)
+    place = f"data set {source.hub}, split {source.split}"
+    tables = _streamed(source, data)
+    first = next(tables, None)
+    if first is not None:
+        chosen = _choose(first.schema, choices, place)
+        yield from _batch_pairs(chain([first], tables), chosen, place)
+
+
+def _streamed(source: SourceConfig, data: DataConfig) -> Iterator[pa.Table]:
+    """The split in tables of some rows, all columns of it."""
+    folder = _local_folder(source, data)
+    with _quiet(), _hub_errors(source, local=folder is not None):
+        dataset: Any = _load(source, folder, streaming=True)
+        tables = iter(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
+    while True:
+        with _quiet(), _hub_errors(source, local=folder is not None):  # never around a yield
+            table = next(tables, None)
+        if table is None:
+            return
+        yield table
+
+
+def _load(source: SourceConfig, folder: Path | None, **options: Any) -> Any:
+    """The split as `datasets` loads it. In CSV files the words NA, null and nan are words."""
+    import datasets
+
+    name = str(folder.absolute() if folder else source.hub)  # a bare "csv" is a loader to `datasets`
+    if hasattr(datasets.load_dataset_builder(name, source.config).config, "keep_default_na"):
+        options["keep_default_na"] = False
+    return datasets.load_dataset(name, source.config, split=str(source.split), **options)
 
 
 def local_hub_files(source: SourceConfig, data: DataConfig) -> list[Path]:
@@ -115,8 +151,6 @@ def _local_folder(source: SourceConfig, data: DataConfig) -> Path | None:
 def _hub_dataset(source: SourceConfig, data: DataConfig) -> Iterator["Dataset"]:
     """The split, mapped into memory. What `datasets` makes of a local folder is deleted afterwards: `corpus.py` keeps
     its own copy, under a key that, unlike that of `datasets`, sees the bytes and not the time of the last change."""
-    import datasets
-
     folder = _local_folder(source, data)
     temporary = None
     if folder is not None:
@@ -125,14 +159,8 @@ def _hub_dataset(source: SourceConfig, data: DataConfig) -> Iterator["Dataset"]:
             temporary = make_temporary_folder(beside)
     try:
         with _hub_errors(source, local=folder is not None):
-            name = str(folder.absolute() if folder else source.hub)  # a bare "csv" is a loader to `datasets`
-            builder = datasets.load_dataset_builder(name, source.config)
-            # In CSV files the words NA, null and nan are words.
-            options: dict[str, Any] = {"keep_default_na": False} if hasattr(builder.config, "keep_default_na") else {}
             cache_dir = None if temporary is None else str(temporary)
-            dataset: Any = datasets.load_dataset(
-                name, source.config, split=str(source.split), cache_dir=cache_dir, **options
-            )
+            dataset = _load(source, folder, cache_dir=cache_dir)
         yield dataset
     finally:
         if temporary is not None:

@@ -64,8 +64,8 @@ def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_p
 def refuse_other_data(before: Splits, now: Splits) -> None:
     """UserError naming the splits that are not those of the run so far."""
     changed = [
-        f"{name}: was {before[name]['num_pairs']:,} pairs (fingerprint {before[name]['fingerprint']}), is "
-        f"{split['num_pairs']:,} ({split['fingerprint']})"
+        f"{name}: was {_number(before[name])} (fingerprint {before[name]['fingerprint']}), is "
+        f"{_number(split).removesuffix(' pairs')} ({split['fingerprint']})"
         for name, split in now.items()
         if before[name] != split
     ]
@@ -75,6 +75,10 @@ def refuse_other_data(before: Splits, now: Splits) -> None:
             f"The data changed since this run was begun, and going on would not be the same training:\n  {lines}\n"
             "Restore the files, or train from the start under another name (name=NEW)."
         )
+
+
+def _number(split: dict[str, str | int]) -> str:
+    return f"{split['num_pairs']:,} pairs" if "num_pairs" in split else "a stream"
 
 
 def record_changes(changes: Changes, run: RunFolder, step: int) -> None:

@@ -50,8 +50,7 @@ def _finding(error: NotFiniteError, updater: Updater, model: TranslationModel) -
 
 def _origins(error: NotFiniteError) -> list[list[str]]:
     """Where the pairs of each part stand."""
-    split = error.split
-    return [[split.corpus.where(int(row)) for row in split.rows[part.rows]] for part in error.parts]
+    return [[error.split.where(int(row)) for row in part.rows] for part in error.parts]
 
 
 def _write(

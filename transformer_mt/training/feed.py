@@ -13,6 +13,7 @@ from typing import Self
 from torch.profiler import record_function
 
 from transformer_mt.data.batching import Batch, Rows
+from transformer_mt.data.plan import Plan
 from transformer_mt.training.parts import Part
 
 DEPTH = 4  # batches that wait to be asked for
@@ -29,7 +30,7 @@ class Feed:
 
     def __init__(
         self,
-        plan: Callable[[int], list[Rows]],
+        plan: Callable[[int], Plan],
         make: Callable[[Rows], Batch],
         rank: int = 0,
         size: int = 1,
@@ -40,7 +41,7 @@ class Feed:
         self._num_epochs = num_epochs
         self._planner = ThreadPoolExecutor(1, "tmt_plan")
         self._maker = ThreadPoolExecutor(1, "tmt_feed")
-        self._plans: dict[int, Future[list[Rows]]] = {}
+        self._plans: dict[int, Future[Plan]] = {}
         self._ahead: deque[tuple[tuple[int, int], Future[Batch | None]]] = deque()
         self._waited = 0.0
 
@@ -51,7 +52,7 @@ class Feed:
         for executor in (self._maker, self._planner):
             executor.shutdown(wait=True, cancel_futures=True)
 
-    def plan(self, epoch: int) -> list[Rows]:
+    def plan(self, epoch: int) -> Plan:
         """The micro-batches of an epoch, of all processes. Those of epochs before it are forgotten."""
         for past in [other for other in self._plans if other < epoch]:
             del self._plans[past]
@@ -92,12 +93,13 @@ class Feed:
     def _look_ahead(self, place: tuple[int, int]) -> None:
         """Order what comes after `place` until enough waits, as far as it is known what comes."""
         epoch, index = place
-        if 2 * index >= len(self.plan(epoch)) and not self._is_over(epoch + 1):
+        number = self.plan(epoch).num_micro_batches
+        if (number is None or 2 * index >= number) and not self._is_over(epoch + 1):
             self._planned(epoch + 1)
         epoch, index = self._ahead[-1][0] if self._ahead else place
         while len(self._ahead) < DEPTH and self._planned(epoch).done():
             index += self._size
-            if index >= len(self._planned(epoch).result()):
+            if not self._planned(epoch).result().has(index):
                 epoch, index = epoch + 1, self._rank
                 if self._is_over(epoch):
                     return
@@ -107,12 +109,12 @@ class Feed:
         plan, index = self._planned(place[0]), place[1]
 
         def make() -> Batch | None:  # None in an epoch of fewer micro-batches than processes
-            rows = plan.result()
-            return self._make(rows[index]) if index < len(rows) else None
+            rows = plan.result().get(index)
+            return None if rows is None else self._make(rows)
 
         self._ahead.append((place, self._maker.submit(make)))
 
-    def _planned(self, epoch: int) -> Future[list[Rows]]:
+    def _planned(self, epoch: int) -> Future[Plan]:
         if epoch not in self._plans:
             self._plans[epoch] = self._planner.submit(self._make_plan, epoch)
         return self._plans[epoch]

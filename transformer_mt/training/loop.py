@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import Rows, make_batch, plan_batches
-from transformer_mt.data.preparation import PreparedData
+from transformer_mt.data.batching import Rows, make_batch
+from transformer_mt.data.plan import Plan
+from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.inspect.attention import cross_attention
@@ -40,7 +41,7 @@ class Trainer:
     def __init__(
         self,
         config: RunConfig,
-        data: PreparedData,
+        data: TrainingData,
         updater: Updater,
         run: RunFolder,
         state: TrainingState,
@@ -68,8 +69,8 @@ class Trainer:
         self.per_update = config.training.grad_accum * self.world.size
         self.stop_status: int | None = None  # what all processes know of their requests
         self.last_metrics: dict[str, float] = {}
-        if config.training.max_epochs is not None:
-            monitor.expect(config.training.max_epochs * self._updates_an_epoch())
+        if config.training.max_epochs is not None and (number := self._updates_an_epoch()) is not None:
+            monitor.expect(config.training.max_epochs * number)
         self._saved_step = state.step
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
@@ -131,7 +132,7 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Whether the largest micro-batch fits, now rather than hours from now."""
-        if (largest := self.updater.probe(self.data.train, self.feed.plan(self.state.epoch))) is not None:
+        if (largest := self.updater.probe(self.data.train, self.feed.plan(self.state.epoch).known())) is not None:
             self._say_split(f"memory: the largest micro-batch ({self._shape(largest)}) does not fit")
         self._say_compiled("before the first step", self._tick())  # no part of the speed of the first steps
 
@@ -162,7 +163,7 @@ class Trainer:
     def _step(self) -> None:
         """One update, and the state moved on by it."""
         state, plan = self.state, self.feed.plan(self.state.epoch)
-        micro_batches = plan[state.micro_batch : state.micro_batch + self.per_update]
+        micro_batches = plan.take(state.micro_batch, self.per_update)
         batch_of = partial(self.feed.batch, state.epoch, state.micro_batch)
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
         try:
@@ -173,7 +174,9 @@ class Trainer:
         if result.num_split:
             self._say_split(f"memory: a micro-batch of step {state.step:,} does not fit")
         state.micro_batch += len(micro_batches)
-        if state.micro_batch >= len(plan):
+        if not plan.has(state.micro_batch):
+            if (summary := plan.summary()) is not None:
+                self.monitor.say(summary)
             state.epoch, state.micro_batch = state.epoch + 1, 0
         self._account(result)
         if self.profiler is not None:
@@ -189,12 +192,13 @@ class Trainer:
             said = self.world.first(lambda: diagnose(error, self.updater, model, self.run), patient=True)
         return said if self.world.is_first else ToldElsewhereError(str(said))
 
-    def _plan(self, epoch: int) -> list[Rows]:
-        split, training = self.data.train, self.config.training
-        return plan_batches(split.src_lengths, split.tgt_lengths, training.max_tokens, self.config.seed, epoch)
+    def _plan(self, epoch: int) -> Plan:
+        return self.data.train.plan(self.config.training.max_tokens, self.config.seed, epoch)
 
-    def _updates_an_epoch(self) -> int:
-        return -(-len(self.feed.plan(self.state.epoch)) // self.per_update)
+    def _updates_an_epoch(self) -> int | None:
+        """None where that is not known."""
+        number = self.feed.plan(self.state.epoch).num_micro_batches
+        return None if number is None else -(-number // self.per_update)
 
     def _account(self, result: UpdateResult) -> None:
         """Add an update to the sums since the last line of metrics; write the line where it is due."""
@@ -305,6 +309,7 @@ class Trainer:
         state.loss_scale = self.updater.scaler.state_dict() or None
         limit = self.updater.limit.smallest_failed
         state.memory_limit = int(limit) if math.isfinite(limit) else None
+        state.stream = self.feed.plan(state.epoch).place(state.micro_batch)
         weights, moments = self.updater.tensors()
 
         def save() -> None:
@@ -330,11 +335,14 @@ class Trainer:
         limits = []
         if training.max_steps is not None:
             limits.append((training.max_steps - state.step) * per_step / 60)
-        if training.max_epochs is not None:
-            done = state.epoch + state.micro_batch / len(self.feed.plan(state.epoch))
-            limits.append((training.max_epochs - done) * self._updates_an_epoch() * per_step / 60)
+        if training.max_epochs is not None and (per_epoch := self._updates_an_epoch()) is not None:
+            done = state.epoch + state.micro_batch / self.per_update / per_epoch
+            limits.append((training.max_epochs - done) * per_epoch * per_step / 60)
         if training.max_minutes is not None:
             limits.append(training.max_minutes - state.elapsed_seconds / 60)
+        if not limits:  # an epoch of a stream, whose length is not known
+            self.monitor.say(f"{per_step:.2f} seconds a step over the first {STEPS_TIMED}")
+            return
         minutes = min(limits)
         self.monitor.say(f"{per_step:.2f} seconds a step over the first {STEPS_TIMED}: about {duration(minutes)} left")
         # Who gave a number of minutes knows how long it takes.

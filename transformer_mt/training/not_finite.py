@@ -1,6 +1,6 @@
 """A loss or a gradient that is not finite."""
 
-from transformer_mt.data.preparation import Split
+from transformer_mt.data.plan import TrainingSplit
 from transformer_mt.errors import UserError
 from transformer_mt.training.parts import Part
 
@@ -18,7 +18,7 @@ class NotFiniteError(UserError):
         value: float,
         step: int,
         place: str,
-        split: Split,
+        split: TrainingSplit,
         parts: list[Part],
         num_tokens: int,
         loss_scale: float,
@@ -29,7 +29,7 @@ class NotFiniteError(UserError):
         self.parts = parts
         self.num_tokens = num_tokens
         self.loss_scale = loss_scale
-        first = split.corpus.where(int(split.rows[parts[0].rows[0]]))
+        first = split.where(int(parts[0].rows[0]))
         self.reason = f"The {what} is {value} at step {step:,} ({place}; its first pair is {first})"
         super().__init__(
             f"{self.reason}, so the training stops; nothing was changed by this step and the checkpoints are "

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from transformer_mt.config.files import replace_file
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.data.batching import Rows
-from transformer_mt.data.preparation import Split
+from transformer_mt.data.plan import TrainingSplit
 from transformer_mt.errors import UserError
 
 
@@ -58,7 +58,7 @@ class MemoryLimit:
         self.per_token = 3 * vocab_size  # of a target token: logits, their exponentials, their gradient
         self.smallest_failed = math.inf
 
-    def demand(self, split: Split, batches: list[Rows]) -> NDArray[np.int64]:
+    def demand(self, split: TrainingSplit, batches: list[Rows]) -> NDArray[np.int64]:
         """(batches,): rows x (longest source + longest target) x per_position + target tokens x per_token."""
         order = np.concatenate(batches)
         sizes = np.array([len(rows) for rows in batches])
@@ -67,11 +67,11 @@ class MemoryLimit:
         positions = sizes * (np.maximum.reduceat(src, starts) + np.maximum.reduceat(tgt, starts))
         return positions * self.per_position + np.add.reduceat(tgt, starts) * self.per_token
 
-    def largest(self, split: Split, batches: list[Rows]) -> Rows:
+    def largest(self, split: TrainingSplit, batches: list[Rows]) -> Rows:
         """The batch of the greatest demand."""
         return batches[int(self.demand(split, batches).argmax())]
 
-    def pieces(self, split: Split, part: Part) -> Iterator[Part]:
+    def pieces(self, split: TrainingSplit, part: Part) -> Iterator[Part]:
         """The part, or its halves, or theirs: as large as may be."""
         if (
             len(part.rows) == 1
@@ -101,6 +101,6 @@ class MemoryLimit:
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise UserError(f"{path} is damaged ({error}). Delete it: the memory is then tried anew.") from error
 
-    def failed(self, split: Split, part: Part) -> None:
+    def failed(self, split: TrainingSplit, part: Part) -> None:
         """Note that a part did not fit. Its halves are of less demand, so `pieces` comes to an end."""
         self.smallest_failed = min(self.smallest_failed, int(self.demand(split, [part.rows])[0]))

@@ -12,7 +12,8 @@ from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
-from transformer_mt.data.preparation import PreparedData, prepare_data, report_lines
+from transformer_mt.data.preparation import TrainingData, prepare_training_data, report_lines
+from transformer_mt.data.stream import Stream, StreamError
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import ToldElsewhereError, UserError
@@ -151,6 +152,8 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
     if going_on:
         _restore(updater, state, run, world)
         print(f"going on from step {state.step:,}")
+        if isinstance(data.train, Stream):
+            data.train.go_on_from(state.epoch, state.stream)
     _compare_with_now(state, updater, data)
 
     def write_beginnings() -> None:
@@ -170,6 +173,8 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
             monitor.hparams(trainer.last_metrics)
     except NoRoomError as error:
         raise _noted(error, updater, run) from error
+    except StreamError as error:
+        raise error if world.is_first else ToldElsewhereError(str(error)) from error
     except OSError as error:  # what is opened in there is in the folder of the run, the mapped data apart
         raise UserError(
             f"{error.filename or run.path} could not be written: {error.strerror or error}. "
@@ -203,17 +208,17 @@ def _noted(error: NoRoomError, updater: Updater, run: RunFolder) -> UserError:
     )
 
 
-def _prepare_together(config: RunConfig, run: RunFolder, going_on: bool, world: World) -> PreparedData:
+def _prepare_together(config: RunConfig, run: RunFolder, going_on: bool, world: World) -> TrainingData:
     """The same data in all processes, with the tokenizers of the first one, which is there first."""
-    prepared: list[PreparedData] = []
+    prepared: list[TrainingData] = []
 
     def prepare() -> tuple[Tokenizer, Tokenizer]:
-        data = prepare_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
+        data = prepare_training_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
         prepared.append(data)
         return data.src_tokenizer, data.tgt_tokenizer
 
     tokenizers = world.first(prepare, patient=True)
-    data = world.one_first(lambda: prepared[0] if prepared else prepare_data(config, tokenizers))
+    data = world.one_first(lambda: prepared[0] if prepared else prepare_training_data(config, tokenizers))
     read = world.gather(_fingerprints(data))
     if others := [rank for rank, splits in enumerate(read) if splits != read[0]]:
         error = UserError(
@@ -224,11 +229,8 @@ def _prepare_together(config: RunConfig, run: RunFolder, going_on: bool, world: 
     return data
 
 
-def _fingerprints(data: PreparedData) -> Splits:
-    return {
-        split.name: {"fingerprint": split.corpus.fingerprint, "num_pairs": split.corpus.num_read}
-        for split in (data.train, data.validation)
-    }
+def _fingerprints(data: TrainingData) -> Splits:
+    return {split.name: split.identity() for split in (data.train, data.validation)}
 
 
 def _restore(updater: Updater, state: TrainingState, run: RunFolder, world: World) -> None:
@@ -243,7 +245,7 @@ def _restore(updater: Updater, state: TrainingState, run: RunFolder, world: Worl
 
 
 def _make_updater(
-    config: RunConfig, data: PreparedData, precision_before: str | None, chosen: Choice, world: World
+    config: RunConfig, data: TrainingData, precision_before: str | None, chosen: Choice, world: World
 ) -> Updater:
     """A fresh model on the device, in the precision of the config or in that of the run so far; says which."""
     device = torch.device(chosen.value)
@@ -275,7 +277,7 @@ def _make_updater(
     return Updater(model, config.training, config.seed, precision, device, world, compiled == "on")
 
 
-def _compare_with_now(state: TrainingState, updater: Updater, data: PreparedData) -> None:
+def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData) -> None:
     """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
     splits = _fingerprints(data)
     now = {
@@ -302,7 +304,7 @@ def _name(updater: Updater) -> str:
     return str(updater.device) if updater.world.size == 1 else updater.device.type
 
 
-def _write_beginnings(config: RunConfig, run: RunFolder, data: PreparedData | None) -> None:
+def _write_beginnings(config: RunConfig, run: RunFolder, data: TrainingData | None) -> None:
     """What makes the folder of a run self-contained, before the first checkpoint: tokenizers, then the config.
 
     Without data only the config, in which a resumed run may have changed the little that it may.

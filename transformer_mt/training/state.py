@@ -32,6 +32,7 @@ class TrainingState:
     num_threads: int = 0
     torch_version: str = ""
     data: dict[str, dict[str, str | int]] = field(default_factory=dict)  # a split's fingerprint and number of pairs
+    stream: dict[str, int | str] | None = None  # of a stream, the window of `micro_batch` (see `Stream.go_on_from`)
     loss_scale: dict[str, float] | None = None
     memory_limit: int | None = None  # MemoryLimit.smallest_failed: which micro-batches are computed in parts
     validation_precision: str = ""  # where decoding.precision is auto, what it was found to be

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import TrainingConfig
 from transformer_mt.data.batching import Batch, Rows
-from transformer_mt.data.preparation import Split
+from transformer_mt.data.plan import TrainingSplit
 from transformer_mt.decoding.weights import unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
@@ -113,7 +113,7 @@ class Updater:
 
     def update(
         self,
-        split: Split,
+        split: TrainingSplit,
         micro_batches: list[Rows],
         step: int,
         place: str,
@@ -186,7 +186,7 @@ class Updater:
         }
         restore_optimizer(self.model, self.optimizer, parts)
 
-    def probe(self, split: Split, plan: list[Rows]) -> Rows | None:
+    def probe(self, split: TrainingSplit, plan: list[Rows]) -> Rows | None:
         """Try the largest of the planned micro-batches (see `MemoryLimit`): forward and backward pass, no step, and
         everything left as it was. Returns it where it does not fit: `update` then splits what is as large from the
         start. Raises UserError where not one pair fits, or where it does not fit and the model is sharded.
@@ -212,7 +212,12 @@ class Updater:
         del moments
 
     def _accumulate(
-        self, split: Split, micro_batches: list[Rows], step: int, num_tokens: int, batch_of: Callable[[Part], Batch]
+        self,
+        split: TrainingSplit,
+        micro_batches: list[Rows],
+        step: int,
+        num_tokens: int,
+        batch_of: Callable[[Part], Batch],
     ) -> _Sums:
         """The gradient of the whole update, from none, and the sums of this process's micro-batches. Where the memory
         runs out, it may do so in the middle of a backward pass, with a gradient half added; so all begins again, in
@@ -230,7 +235,7 @@ class Updater:
             else:
                 return sums
 
-    def _share(self, split: Split, micro_batches: list[Rows]) -> list[Part]:
+    def _share(self, split: TrainingSplit, micro_batches: list[Rows]) -> list[Part]:
         """This process's micro-batches, in pieces that fit; as many as any other has, filled up with what counts
         nothing.
         """
@@ -269,7 +274,7 @@ class Updater:
                 weight * self.sharing.weight,
             )
 
-    def _fits(self, split: Split, part: Part, last: bool, work: Callable[..., None], *arguments: Any) -> bool:
+    def _fits(self, split: TrainingSplit, part: Part, last: bool, work: Callable[..., None], *arguments: Any) -> bool:
         """Do the work on a part. Where the memory has no room for it, note that, drop all gradients and return False.
 
         Raises UserError where the part is one pair, and NoRoomError where other processes wait for it.
@@ -287,7 +292,7 @@ class Updater:
             row = part.rows[0]
             raise UserError(
                 f"The memory of {self.device} has no room for one pair beside the model ("
-                f"{split.corpus.where(int(split.rows[row]))}: {split.src_lengths[row]:,} source and "
+                f"{split.where(int(row))}: {split.src_lengths[row]:,} source and "
                 f"{split.tgt_lengths[row]:,} target tokens). Lower model.max_len, train a smaller model, or use "
                 "another training.device."
             )

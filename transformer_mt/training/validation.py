@@ -9,7 +9,7 @@ import numpy as np
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import plan_in_order
-from transformer_mt.data.preparation import PreparedData
+from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
@@ -49,7 +49,7 @@ class Validator:
     Several processes share batches and sentences out, and all get the scores that one would.
     """
 
-    def __init__(self, config: RunConfig, data: PreparedData, precision: str, world: World = ALONE) -> None:
+    def __init__(self, config: RunConfig, data: TrainingData, precision: str, world: World = ALONE) -> None:
         self.config = config
         self.world = world
         self.data = data

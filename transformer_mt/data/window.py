@@ -1,0 +1,206 @@
+"""A stretch of a stream of pairs in memory: read in order, tokenized as it comes, and checked like a whole corpus."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from transformer_mt.config.schema import DataConfig, RunConfig
+from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.data.batching import Batch, Rows, make_batch
+from transformer_mt.data.columns import RawPair
+from transformer_mt.data.sources import describe, read_pairs
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.errors import UserError
+
+CHUNK_PAIRS = 1000
+NUM_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a window's pairs: row i is `ids[starts[i] : starts[i + 1]]`, without special tokens."""
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """Of each row with EOS."""
+        return (np.diff(self.starts) + 1).astype(np.int32)
+
+    def row(self, row: int) -> NDArray[np.int32]:
+        """The ids of a row."""
+        return self.ids[self.starts[row] : self.starts[row + 1]]
+
+    def unknown_share(self) -> float:
+        """UNK among the tokens."""
+        return int((self.ids == UNK_ID).sum()) / max(1, len(self.ids))
+
+
+@dataclass(frozen=True)
+class Window:
+    """The pairs number `first` to `first + num_read - 1` of a stream, from 0, of which those that are blank or too long
+    are left out.
+
+    `sources` and `lines` say where each pair stands; `digest` is a hash of all texts that were read, and `shown` are a
+    few of them.
+    """
+
+    first: int
+    num_read: int
+    num_blank: int
+    num_too_long: int
+    src: Side
+    tgt: Side
+    sources: NDArray[np.int32]
+    lines: NDArray[np.int64]
+    digest: str
+    shown: list[tuple[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def batch(self, rows: Rows) -> Batch:
+        """The pairs of these rows, padded."""
+        return make_batch([self.src.row(row) for row in rows], [self.tgt.row(row) for row in rows])
+
+
+class Head:
+    """The texts of the first pairs of the training sources, as often as one likes; blank ones are left out."""
+
+    def __init__(self, data: DataConfig) -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for _, pair in islice(stream_pairs(self.data), self.data.streaming_tokenizer_pairs):
+            if pair.src.strip() and pair.tgt.strip():
+                yield pair.src, pair.tgt
+
+
+def stream_pairs(data: DataConfig) -> Iterator[tuple[int, RawPair]]:
+    """Every pair of the training sources in their order, blank ones included, with the number of its source.
+
+    Nothing of it is kept on the disk. Raises UserError for whatever cannot be read, where it is come to.
+    """
+    for number, source in enumerate(data.train):
+        if source.kind == "hub":
+            from transformer_mt.data.tables import hub_stream
+
+            pairs = hub_stream(source, data)
+        else:
+            pairs = read_pairs(source, data)
+        for pair in pairs:
+            yield number, pair
+
+
+class _Filling:
+    """What a window is made of, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self.num_read = self.num_blank = self.num_too_long = 0
+        self.chunks: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = ([], [])
+        self.lengths: tuple[list[int], list[int]] = ([], [])
+        self.sources: list[int] = []
+        self.lines: list[int] = []
+        self.digest = xxhash.xxh3_128()
+        self.shown: list[tuple[str, str]] = []
+
+    def hash(self, pair: RawPair) -> None:
+        for text in (pair.src, pair.tgt):
+            encoded = text.encode()
+            self.digest.update(len(encoded).to_bytes(8, "little"))
+            self.digest.update(encoded)
+
+    def side(self, number: int) -> Side:
+        starts = np.cumsum([0, *self.lengths[number]], dtype=np.int64)
+        return Side(np.concatenate([np.empty(0, np.int32), *self.chunks[number]]), starts)
+
+
+class WindowReader:
+    """Reads windows of `data.shuffle_window` pairs, best in their order: a place further back is read from the start.
+
+    `stopped` is asked every so many pairs, and where it is true a window is given up: None is returned.
+    """
+
+    def __init__(self, config: RunConfig, src: Tokenizer, tgt: Tokenizer, stopped: Callable[[], bool]) -> None:
+        self.data = config.data
+        self.max_len = config.model.max_len
+        self.tokenizers = (src, tgt)
+        self.size = config.data.shuffle_window
+        self.stopped = stopped
+        self._pairs: Iterator[tuple[int, RawPair]] = iter(())
+        self._place: int | None = None
+
+    def read(self, number: int) -> Window | None:
+        """The window of this number; one without a pair read where the stream is over before it.
+
+        Raises UserError for what cannot be read, and for a pair that is too long where that is to be an error.
+        """
+        self._go_to(number * self.size)
+        filling = _Filling()
+        window = islice(self._pairs, self.size)
+        while chunk := list(islice(window, CHUNK_PAIRS)):
+            self._add(filling, chunk)
+            if self.stopped():
+                self._place = None
+                return None
+        self._place = number * self.size + filling.num_read
+        return Window(
+            number * self.size,
+            filling.num_read,
+            filling.num_blank,
+            filling.num_too_long,
+            filling.side(0),
+            filling.side(1),
+            np.array(filling.sources, np.int32),
+            np.array(filling.lines, np.int64),
+            filling.digest.hexdigest(),
+            filling.shown,
+        )
+
+    def where(self, source: int, line: int) -> str:
+        """Where a pair stands: `file.en / file.de, line 17`."""
+        return f"{describe(self.data.train[source], self.data)}, line {line}"
+
+    def _go_to(self, place: int) -> None:
+        """Have the pair number `place` be the next one."""
+        if self._place is None or self._place > place:
+            self._pairs, self._place = stream_pairs(self.data), 0
+        while self._place < place:
+            skipped = sum(1 for _ in islice(self._pairs, min(place - self._place, CHUNK_PAIRS)))
+            self._place += skipped
+            if skipped == 0 or self.stopped():
+                return
+
+    def _add(self, filling: _Filling, chunk: list[tuple[int, RawPair]]) -> None:
+        for _, pair in chunk:
+            filling.hash(pair)
+        kept = [(source, pair) for source, pair in chunk if pair.src.strip() and pair.tgt.strip()]
+        filling.num_read += len(chunk)
+        filling.num_blank += len(chunk) - len(kept)
+        texts = [pair.src for _, pair in kept], [pair.tgt for _, pair in kept]
+        src_ids, tgt_ids = (t.encode_batch(side) for t, side in zip(self.tokenizers, texts, strict=True))
+        fits = [len(s) < self.max_len and len(t) < self.max_len for s, t in zip(src_ids, tgt_ids, strict=True)]
+        if self.data.too_long == "error" and not all(fits):
+            i = fits.index(False)
+            raise UserError(
+                f"{self.where(kept[i][0], kept[i][1].line)}: {len(src_ids[i]) + 1:,} source and "
+                f"{len(tgt_ids[i]) + 1:,} target tokens (EOS counted), model.max_len is {self.max_len}. "
+                "Shorten the pair, raise model.max_len, or set data.too_long: filter."
+            )
+        filling.num_too_long += len(fits) - sum(fits)
+        for i, (source, pair) in enumerate(kept):
+            if fits[i]:
+                filling.sources.append(source)
+                filling.lines.append(pair.line)
+                if len(filling.shown) < NUM_SHOWN:
+                    filling.shown.append((pair.src, pair.tgt))
+        for number, ids in enumerate((src_ids, tgt_ids)):
+            own = [row for row, fit in zip(ids, fits, strict=True) if fit]
+            filling.lengths[number].extend(map(len, own))
+            filling.chunks[number].append(np.fromiter(chain.from_iterable(own), np.int32))
