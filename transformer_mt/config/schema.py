@@ -101,7 +101,7 @@ class DataConfig(Section):
         default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
     )
     shuffle_window: PositiveInt = Field(
-        default=100_000, le=2**32, description="streaming: pairs that are in memory at once and change places."
+        default=100_000, le=10**9, description="streaming: pairs that are in memory at once and change places."
     )
     streaming_tokenizer_pairs: PositiveInt = Field(
         default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
