@@ -47,19 +47,19 @@ class IdColumn:
         return sum(int(np.isin(values, ids).sum()) for values in self._values)
 
     def gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ids of these rows one after the other, and the length of each: what a loop would do row by row."""
+        """The ids of these rows one after the other, and the length of each.
+
+        Row by row, which takes as long in a table of a thousand chunks as in one of ten: rows of a batch come from all
+        over a corpus, so work by chunk would grow with it.
+        """
         lengths = self.lengths[rows].astype(np.int64)
-        ends = np.cumsum(lengths)
-        found = np.empty(int(lengths.sum()), np.int32)
         chunks = np.searchsorted(self._starts, rows, side="right") - 1
-        for chunk in np.unique(chunks):
-            here = chunks == chunk
-            sizes = lengths[here]
-            within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            starts = self._offsets[chunk][rows[here] - self._starts[chunk]]
-            target = np.repeat((ends - lengths)[here], sizes) + within
-            found[target] = self._values[chunk][np.repeat(starts, sizes) + within]
-        return found, lengths
+        places = (rows - self._starts[chunks]).tolist()
+        pieces = [np.empty(0, np.int32)]
+        for chunk, place, length in zip(chunks.tolist(), places, lengths.tolist(), strict=True):
+            start = self._offsets[chunk][place]
+            pieces.append(self._values[chunk][start : start + length])
+        return np.concatenate(pieces), lengths
 
     def __getitem__(self, row: int) -> NDArray[np.int32]:
         chunk = int(np.searchsorted(self._starts, row, side="right")) - 1
