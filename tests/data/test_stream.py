@@ -247,10 +247,10 @@ def test_nothing_that_fits(tmp_path: Path, whole: PreparedData) -> None:
         make_stream(whole, tmp_path, 2, train=[{"tsv": "a.tsv"}])
 
 
-def test_a_bad_line_is_named_when_it_is_come_to(tmp_path: Path) -> None:
+def test_a_bad_line_is_named_when_it_is_come_to(tmp_path: Path, whole: PreparedData) -> None:
     good = "".join(f"{src}\t{tgt}\n" for src, tgt in toy_pairs(20))
     (tmp_path / "a.tsv").write_bytes(good.encode() + b"\xff\tuno\n" + good.encode())
-    stream = _stream_of(tmp_path, [{"tsv": "a.tsv"}], 10)
+    stream = make_stream(whole, tmp_path, 10, train=[{"tsv": "a.tsv"}])
     with pytest.raises(StreamError, match=r"a\.tsv, line 21: the bytes are not UTF-8"):
         lines_of(stream, 0)
 
