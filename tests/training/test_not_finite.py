@@ -158,7 +158,7 @@ def test_the_replay_of_the_file_is_the_update_bit_for_bit(
     updater = make_updater(config, data)
     updater.update(data.train, [np.arange(20, 30)], 3, "")
     updater.limit.smallest_failed = sound.limit.smallest_failed
-    plant_gradient(updater.model, "output")  # the live model alone: the replay of its file is sound
+    plant_gradient(updater.model, "decoder")  # the live model alone: the replay of its file is sound
     stop(updater, data, run)
     saved = load_file(run.debug / "step_4_weights.safetensors")
     assert all(torch.equal(saved[name], weight) for name, weight in weights.items())
@@ -174,7 +174,7 @@ def test_the_replay_of_the_file_is_the_update_bit_for_bit(
 
 def test_what_the_file_holds(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
     updater = make_updater(config, data)
-    plant_gradient(updater.model, "output")
+    plant_gradient(updater.model, "decoder")
     stop(updater, data, run)
     assert sorted(path.name for path in run.debug.iterdir()) == ["step_4.safetensors", "step_4_weights.safetensors"]
     path = run.debug / "step_4.safetensors"
@@ -192,7 +192,7 @@ def test_what_the_file_holds(config: RunConfig, data: PreparedData, run: RunFold
 
 def test_without_its_weights_a_checkpoint_is_needed(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
     updater = make_updater(config, data)
-    plant_gradient(updater.model, "output")
+    plant_gradient(updater.model, "decoder")
     stop(updater, data, run)
     (run.debug / "step_4_weights.safetensors").unlink()
     with pytest.raises(UserError, match="has no checkpoint yet"):
@@ -204,7 +204,7 @@ def test_a_disk_that_takes_nothing_is_said_and_hides_nothing(
 ) -> None:
     run.debug.write_text("in the way")
     updater = make_updater(config, data)
-    plant_gradient(updater.model, "output")
+    plant_gradient(updater.model, "decoder")
     message = stop(updater, data, run)
     assert message.startswith("The gradient norm is nan at step 4")
     assert "The update could not be kept: File exists." in message
@@ -219,7 +219,7 @@ def test_weights_that_do_not_fit_the_disk_are_left_out(
 
     monkeypatch.setattr("transformer_mt.training.update_record.save_weights", full)
     updater = make_updater(config, data)
-    plant_gradient(updater.model, "output")
+    plant_gradient(updater.model, "decoder")
     assert "its weights could not be kept (No space left on device)" in stop(updater, data, run)
     assert [path.name for path in run.debug.iterdir()] == ["step_4.safetensors"]
 
@@ -244,7 +244,7 @@ def test_a_file_that_is_none_is_one_sentence(
     config: RunConfig, data: PreparedData, run: RunFolder, damage, message: str
 ) -> None:
     updater = make_updater(config, data)
-    plant_gradient(updater.model, "output")
+    plant_gradient(updater.model, "decoder")
     stop(updater, data, run)
     path = run.debug / "step_4.safetensors"
     damage(path)

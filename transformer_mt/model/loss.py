@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.model.chunked_loss import ChunkedCrossEntropy
 from transformer_mt.model.context import Routing
 from transformer_mt.model.experts import mean_load_balancing
 from transformer_mt.model.interface import TranslationModel
@@ -69,6 +70,31 @@ def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) 
     return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing))
 
 
+def output_loss_sums(
+    output: nn.Linear,
+    hidden: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    cross_entropy: Callable[[Tensor, Tensor, float], LossSums] = cross_entropy_sums,
+) -> LossSums:
+    """`cross_entropy_sums` of the logits `output(hidden)`; hidden (num_tokens, d_model), targets (num_tokens,).
+
+    On a CPU the logits are made and used up in chunks; all at once on other devices, whose products need the height,
+    where the caller has a `cross_entropy` of his own (a compiled one), and under fp16, whose gradients need the
+    scaler's factor before they are rounded.
+    """
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    if hidden.device.type != "cpu" or dtype == torch.float16 or cross_entropy is not cross_entropy_sums:
+        return cross_entropy(output(hidden), targets, label_smoothing)
+    if output._forward_hooks:  # somebody looks at every module: logits are made to be shown, the sums stay the same
+        with torch.no_grad():
+            output(hidden)
+    with_gradient = torch.is_grad_enabled() and (hidden.requires_grad or output.weight.requires_grad)
+    weight, bias = output.weight, output.bias
+    sums = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, label_smoothing, dtype, with_gradient)
+    return LossSums(*sums)
+
+
 def batch_loss(
     model: TranslationModel,
     src: Tensor,
@@ -87,8 +113,9 @@ def batch_loss(
     if real is None:
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
-    logits = model.output(model.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real))
-    sums = cross_entropy(logits, tgt_out.flatten().index_select(0, real), label_smoothing)
+    hidden = model.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)
+    targets = tgt_out.flatten().index_select(0, real)
+    sums = output_loss_sums(model.output, hidden, targets, label_smoothing, cross_entropy)
     if routing is None or not routing.losses:
         return sums
     # Times the tokens, so that dividing by those of the whole update gives the mean over micro-batches.

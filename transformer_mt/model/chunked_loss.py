@@ -1,0 +1,102 @@
+"""Output projection and cross-entropy as one operation, a chunk of rows at a time: what training on a CPU does.
+
+Of one chunk after the other the logits are made, turned into their gradient where they lie, and multiplied into the
+gradients of hidden states and weight. All logits at once, some hundred megabytes, never exist, and no pass over them
+goes through the whole memory.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CHUNK = 1024  # rows: products of this height run at full speed, and some chunks' worth of logits stay in the cache
+
+
+class ChunkedCrossEntropy(torch.autograd.Function):
+    """`cross_entropy_sums(F.linear(hidden, weight, bias), targets, label_smoothing)`, gradients included.
+
+    With z = exp(logits - max) and s = sum of z, a row's nll is log(s) + max - logits[target]. Its gradient is z / s
+    less the one-hot target; it is kept times s, and s is divided out where rows are short. The uniform part of a
+    smoothed target needs no logits: their mean over the vocabulary is hidden @ mean(weight) + mean(bias).
+    """
+
+    @staticmethod
+    def forward(
+        ctx,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        label_smoothing: float,
+        dtype: torch.dtype,
+        with_gradient: bool,
+    ) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(dtype, torch.float32)
+        narrow, narrow_weight = hidden.to(dtype), weight.to(dtype)
+        narrow_bias = None if bias is None else bias.to(dtype)
+        grads = _Gradients(hidden, weight, bias) if with_gradient else None
+        nll = normalisers = hidden.new_zeros((), dtype=wide)
+        for start in range(0, len(hidden), CHUNK):
+            rows = slice(start, start + CHUNK)
+            z = F.linear(narrow[rows], narrow_weight, narrow_bias).to(wide)
+            target = targets[rows, None]
+            largest = z.amax(dim=-1, keepdim=True)
+            z -= largest
+            at_target = z.gather(-1, target)
+            s = z.exp_().sum(dim=-1, keepdim=True)
+            normaliser = s.log()
+            nll = nll + (normaliser - at_target).sum()
+            normalisers = normalisers + (normaliser + largest).sum()
+            if grads is not None:
+                z.scatter_add_(-1, target, s * (label_smoothing - 1))
+                grads.add(rows, z.to(dtype), s, narrow_weight)
+        loss = nll.clone()
+        if label_smoothing > 0:
+            loss = (1 - label_smoothing) * nll + label_smoothing * (normalisers - _mean_logits(hidden, weight, bias))
+        if grads is not None:
+            ctx.save_for_backward(*grads.finished(label_smoothing))
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, *bias = (saved * grad_outputs[0] for saved in ctx.saved_tensors)
+        return hidden, weight, bias[0] if bias else None, None, None, None, None
+
+
+class _Gradients:
+    """Of the loss with respect to hidden states, weight and bias, as chunks come in. Sums are float32."""
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        self.inputs = hidden, weight, bias
+        self.hidden = torch.empty_like(hidden)
+        self.weight = torch.zeros_like(weight)
+        self.bias = None if bias is None else torch.zeros_like(bias)
+
+    def add(self, rows: slice, logits: Tensor, s: Tensor, weight: Tensor) -> None:
+        """`logits`: the gradient with respect to a chunk's logits, times s (rows, 1)."""
+        hidden = self.inputs[0][rows]
+        self.hidden[rows] = torch.mm(logits, weight) / s
+        if logits.dtype == self.weight.dtype:
+            self.weight.addmm_(logits.t(), hidden / s)
+        else:
+            self.weight += torch.mm(logits.t(), (hidden / s).to(logits.dtype))
+        if self.bias is not None:
+            self.bias += (logits / s).sum(dim=0)
+
+    def finished(self, label_smoothing: float) -> list[Tensor]:
+        """With the part of the uniform distribution, the same for every row and word."""
+        hidden, weight, _ = self.inputs
+        if label_smoothing > 0:
+            share = label_smoothing / len(weight)
+            self.hidden.sub_(weight.sum(dim=0) * share)
+            self.weight.sub_(hidden.sum(dim=0) * share)
+            if self.bias is not None:
+                self.bias.sub_(len(hidden) * share)
+        return [self.hidden, self.weight] if self.bias is None else [self.hidden, self.weight, self.bias]
+
+
+def _mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The mean over the vocabulary, summed over rows."""
+    mean = hidden.sum(dim=0).to(weight.dtype) @ weight.mean(dim=0)
+    return mean if bias is None else mean + len(hidden) * bias.mean()
