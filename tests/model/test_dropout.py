@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.dropout import Dropout, dropout, keep_mask
+from transformer_mt.model.dropout import Dropout, add_dropout, dropout, keep_mask, relu_dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -44,6 +44,32 @@ def test_the_gradient_is_dropped_and_scaled_as_the_value_was(dtype: torch.dtype)
     out.backward(torch.ones_like(out))
     assert x.grad is not None
     torch.testing.assert_close(x.grad * x, out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_added_and_after_relu_it_is_the_same_dropout(p: float, dtype: torch.dtype) -> None:
+    x, y = (torch.randn(6, 5, 16, dtype=dtype, requires_grad=True) for _ in range(2))
+    upstream = torch.randn(6, 5, 16, dtype=dtype)
+    for fused, plain in (
+        (lambda: add_dropout(x, y, p), lambda: x + dropout(y, p)),
+        (lambda: relu_dropout(x, p) + y, lambda: dropout(x.relu(), p) + y),
+    ):
+        results = []
+        for formula in (fused, plain):
+            torch.manual_seed(1)
+            out = formula()
+            results.append((out, *torch.autograd.grad(out, (x, y), upstream)))
+        torch.testing.assert_close(*results)
+
+
+def test_bf16_is_added_to_float32() -> None:
+    x, y = torch.randn(3, 8), torch.randn(3, 8, dtype=torch.bfloat16, requires_grad=True)
+    torch.manual_seed(1)
+    out = add_dropout(x, y, 0.3)
+    assert out.dtype == torch.float32
+    torch.manual_seed(1)
+    assert torch.equal(out, x + dropout(y, 0.3))
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-9])

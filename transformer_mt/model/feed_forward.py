@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.context import LayerContext
-from transformer_mt.model.dropout import Dropout
+from transformer_mt.model.dropout import Dropout, relu_dropout
 
 
 class FeedForward(nn.Module):
@@ -22,6 +22,16 @@ class FeedForward(nn.Module):
         return self.out_proj(self.dropout(self.activation(self.in_proj(x))))
 
 
+class ReluFeedForward(FeedForward):
+    """The same where the activation is relu: in training it and dropout are one pass."""
+
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+        """(..., d_model) -> the same shape."""
+        if not self.training:
+            return super().forward(x, context)
+        return self.out_proj(relu_dropout(self.in_proj(x), self.dropout.p))
+
+
 class GatedFeedForward(FeedForward):
     """Three linear maps: the activation of one multiplies another (Shazeer 2020). `d_ff` is the inner size."""
 
@@ -35,7 +45,7 @@ class GatedFeedForward(FeedForward):
 
 
 KINDS: dict[str, tuple[type[FeedForward], type[nn.Module]]] = {
-    "relu": (FeedForward, nn.ReLU),
+    "relu": (ReluFeedForward, nn.ReLU),
     "gelu": (FeedForward, nn.GELU),
     "swiglu": (GatedFeedForward, nn.SiLU),
     "geglu": (GatedFeedForward, nn.GELU),

@@ -8,7 +8,7 @@ from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.attention import MultiHeadAttention, make_attention
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.model.context import LayerContext
-from transformer_mt.model.dropout import Dropout
+from transformer_mt.model.dropout import Dropout, add_dropout
 from transformer_mt.model.experts import make_feed_forward
 from transformer_mt.model.norms import make_norm
 
@@ -21,19 +21,23 @@ class Residual(nn.Module):
         self.norm = make_norm(config)
         self.dropout = Dropout(config.dropout)
 
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + dropout(y)."""
+        return add_dropout(x, y, self.dropout.p) if self.training else x + self.dropout(y)
+
 
 class PreNormResidual(Residual):
     """x + f(norm(x))."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return x + self.dropout(sublayer(self.norm(x)))
+        return self.add(x, sublayer(self.norm(x)))
 
 
 class PostNormResidual(Residual):
     """norm(x + f(x)), as in 2017."""
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.norm(x + self.dropout(sublayer(x)))
+        return self.norm(self.add(x, sublayer(x)))
 
 
 RESIDUALS: dict[str, type[PreNormResidual] | type[PostNormResidual]] = {
