@@ -92,6 +92,17 @@ class Dropout(nn.Module):
         super().__init__()
         self.p = p
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape."""
+    def forward(self, x: Tensor, add_to: Tensor | None = None) -> Tensor:
+        """Any shape -> the same shape. `add_to` is what the result is added to in the same pass."""
+        if add_to is not None:
+            return add_dropout(add_to, x, self.p if self.training else 0.0)
         return dropout(x, self.p) if self.training else x
+
+
+class ReluDropout(Dropout):
+    """`relu_dropout` in training, relu else."""
+
+    def forward(self, x: Tensor, add_to: Tensor | None = None) -> Tensor:
+        """Any shape -> the same shape."""
+        assert add_to is None, "it stands inside a feed-forward, not at a sum"
+        return relu_dropout(x, self.p if self.training else 0.0)

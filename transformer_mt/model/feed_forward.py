@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.context import LayerContext
-from transformer_mt.model.dropout import Dropout, relu_dropout
+from transformer_mt.model.dropout import Dropout, ReluDropout
 
 
 class FeedForward(nn.Module):
@@ -23,13 +23,15 @@ class FeedForward(nn.Module):
 
 
 class ReluFeedForward(FeedForward):
-    """The same where the activation is relu: in training it and dropout are one pass."""
+    """The same where the activation is relu, which is one operation with the dropout behind it."""
+
+    def __init__(self, config: ModelConfig, activation: nn.Module) -> None:
+        super().__init__(config, activation)
+        self.dropout = ReluDropout(config.dropout)
 
     def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
         """(..., d_model) -> the same shape."""
-        if not self.training:
-            return super().forward(x, context)
-        return self.out_proj(relu_dropout(self.in_proj(x), self.dropout.p))
+        return self.out_proj(self.dropout(self.in_proj(x)))
 
 
 class GatedFeedForward(FeedForward):

@@ -8,7 +8,7 @@ from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.attention import MultiHeadAttention, make_attention
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.model.context import LayerContext
-from transformer_mt.model.dropout import Dropout, add_dropout
+from transformer_mt.model.dropout import Dropout
 from transformer_mt.model.experts import make_feed_forward
 from transformer_mt.model.norms import make_norm
 
@@ -23,7 +23,7 @@ class Residual(nn.Module):
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + dropout(y)."""
-        return add_dropout(x, y, self.dropout.p) if self.training else x + self.dropout(y)
+        return self.dropout(y, add_to=x) if self.training else x + self.dropout(y)
 
 
 class PreNormResidual(Residual):

@@ -1,0 +1,96 @@
+"""Training's attention on a CPU against the plain formula: values and gradients, every kind of mask, short rows too."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_mt.model.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.cpu_attention import REGISTER, training_attention
+from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.masks import causal_mask
+
+BATCH, HEADS, QUERIES, SIZE = 3, 2, 5, 4
+
+
+def inputs(num_keys: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """q, k and v with gradients, heads between batch and length as the projections leave them."""
+    torch.manual_seed(0)
+    lengths = (QUERIES, num_keys, num_keys)
+    return [torch.randn(BATCH, n, HEADS, SIZE, dtype=dtype).transpose(1, 2).requires_grad_() for n in lengths]
+
+
+def mask_of(kind: str, num_keys: int) -> Tensor | None:
+    """Of one kind; a float one is trained."""
+    torch.manual_seed(1)
+    if kind == "none":
+        return None
+    if kind == "causal":
+        return causal_mask(max(QUERIES, num_keys))[:, :, -QUERIES:, :num_keys]
+    if kind == "padding":
+        return torch.arange(num_keys)[None, None, None] < torch.tensor([1, num_keys, 2])[:, None, None, None]
+    if kind == "per query":
+        return (torch.rand(BATCH, 1, QUERIES, num_keys) < 0.5) | (torch.arange(num_keys) == 0)
+    bias = torch.randn(1, HEADS, QUERIES, num_keys, dtype=torch.float64)
+    return bias.masked_fill(torch.arange(num_keys) == 1, -torch.inf).requires_grad_()
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
+    """The formula, with the same factors of dropout."""
+    weights = attention_weights(q, k, mask, scale)
+    if p:
+        drawn = max(k.size(2), REGISTER // q.element_size())
+        weights = weights * keep_factors(torch.Size((BATCH, HEADS, QUERIES, drawn)), p, q.dtype)[..., : k.size(2)]
+    return weights @ v
+
+
+@pytest.mark.parametrize("num_keys", [3, 8, 11])
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("kind", ["none", "causal", "padding", "per query", "bias"])
+def test_values_and_gradients_are_the_formulas(kind: str, p: float, num_keys: int) -> None:
+    q, k, v = inputs(num_keys)
+    mask = mask_of(kind, num_keys)
+    asked = [q, k, v] if mask is None or not mask.requires_grad else [q, k, v, mask]
+    results = []
+    for attention in (training_attention, plain):
+        torch.manual_seed(2)
+        out = attention(q, k, v, mask, p, 0.3)
+        upstream = torch.randn(out.shape, dtype=out.dtype)
+        results.append((out, *torch.autograd.grad(out, asked, upstream, retain_graph=True)))
+        again = torch.autograd.grad(out, asked, upstream)  # nothing that was kept is used up
+        assert all(map(torch.equal, again, results[-1][1:]))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("num_keys", [3, 9])
+def test_the_gradient_is_that_of_differences(num_keys: int) -> None:
+    bias = torch.randn(BATCH, HEADS, QUERIES, num_keys, dtype=torch.float64, requires_grad=True)
+
+    def attend(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return training_attention(*tensors, p=0.3, scale=0.5)
+
+    assert torch.autograd.gradcheck(attend, (*inputs(num_keys), bias))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_grouped_queries_attend_as_with_repeated_keys(num_kv_heads: int, dropout: float) -> None:
+    """In training: shared keys give the same as copies of them, and without dropout the same as the fused kernel."""
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(16, 4, dropout, bias=True, num_kv_heads=num_kv_heads).double()
+    x = torch.randn(3, 6, 16, dtype=torch.float64)
+    mask = causal_mask(6)
+    q, (k, v) = attention.project_query(x), attention.project_key_value(x)
+    group = 4 // num_kv_heads
+    repeated = MultiHeadAttention(16, 4, dropout, bias=True).double()
+    repeated.out_proj.load_state_dict(attention.out_proj.state_dict())
+    outs = []
+    for module, keys, values in (
+        (attention, k, v),
+        (repeated, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)),
+    ):
+        torch.manual_seed(4)
+        outs.append(module.train().attend(q, keys, values, mask))
+    torch.testing.assert_close(*outs)
+    if dropout == 0:
+        torch.testing.assert_close(outs[0], attention.eval().attend(q, k, v, mask))
