@@ -94,3 +94,20 @@ def test_grouped_queries_attend_as_with_repeated_keys(num_kv_heads: int, dropout
     torch.testing.assert_close(*outs)
     if dropout == 0:
         torch.testing.assert_close(outs[0], attention.eval().attend(q, k, v, mask))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_under_autocast_one_cast_serves_queries_keys_and_values(training: bool) -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(16, 4, 0.0, bias=True).train(training)
+    x, memory = torch.randn(3, 6, 16, requires_grad=True), torch.randn(3, 5, 16)
+    gradients = []
+    for key_value in (x, memory):
+        with torch.autocast("cpu", torch.bfloat16):
+            once = attention(x, key_value)
+            q, (k, v) = attention.project_query(x), attention.project_key_value(key_value)
+            assert torch.equal(once, attention.attend(q, k, v, None))
+        gradients.append(torch.autograd.grad(once.float().square().sum(), x)[0])
+        exact = torch.autograd.grad(attention(x, key_value).square().sum(), x)[0]
+        assert (gradients[-1] - exact).norm() < 0.03 * exact.norm()
+    assert all(gradient.dtype == torch.float32 for gradient in gradients)

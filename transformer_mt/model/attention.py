@@ -37,6 +37,12 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, scale: f
     return attention_scores(q, k, mask, scale).softmax(dim=-1)
 
 
+def lowered(x: Tensor) -> Tensor:
+    """x as autocast would cast it for a product, so that several products of it share one cast; itself elsewhere."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
 def unrotated(heads: Tensor) -> Tensor:
     """What is done to queries and keys where no positions are rotated in: nothing."""
     return heads
@@ -76,7 +82,8 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, query: Tensor, key_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """All three projections, as `project_query` and `project_key_value` give them."""
-        return self.project_query(query), *self.project_key_value(key_value)
+        source = lowered(key_value)
+        return self.project_query(source if query is key_value else query), *self.project_key_value(source)
 
     def project_query(self, x: Tensor) -> Tensor:
         """x (batch, query_len, d_model) -> (batch, num_heads, query_len, head_dim)."""

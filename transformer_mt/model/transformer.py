@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.attention import MultiHeadAttention, lowered
 from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
 from transformer_mt.model.context import Routing
 from transformer_mt.model.interface import TranslationModel
@@ -46,7 +46,7 @@ class Decoder(Stack):
         """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model)."""
         at = positions_of(tgt_in)
         context = self.context(causal_mask(tgt_in.size(1), tgt_in.device), at, at, tgt_in != PAD_ID, routing)
-        x = self.embedder(tgt_in, at)
+        x, memory = self.embedder(tgt_in, at), lowered(memory)
         for layer in self.layers:
             x = layer(x, context, memory, src_mask)
         return self.norm(x)
