@@ -78,9 +78,9 @@ def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> None:
-    """24 positions, EOS among them: four tokens a sentence, so five sentences fit and the cut is after the fifth."""
+    """24 positions, EOS among them: tokens 5 x 4 + 3 fit, so the cut is after the sixth sentence."""
     sentences = ["one two three."] * 5 + ["seven eight."] * 4
-    expected = [tmt("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:5], sentences[5:])]
+    expected = [tmt("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:6], sentences[6:])]
     arguments = ("translate", "--too-long", "split", "--format", "jsonl", "--n-best", "2")
     result = tmt(*arguments, " ".join(sentences), "seven eight.")
     assert result.returncode == 0
