@@ -15,9 +15,10 @@ BELOW = {
     "model": {"config"},
     "decoding": {"config", "machine", "data", "model"},
     "inspect": {"config", "machine", "data", "model", "decoding"},
+    "export": {"config", "machine", "data", "model", "decoding"},
     "evaluation": {"config", "machine", "data", "model", "decoding"},
     "training": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation"},
-    "cli": {"config", "machine", "data", "model", "decoding", "inspect", "evaluation", "training"},
+    "cli": {"config", "machine", "data", "model", "decoding", "inspect", "export", "evaluation", "training"},
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from transformer_mt import __version__
-from transformer_mt.cli import attention, average, config, data, debug, evaluate, trace, train, translate, verify
+from transformer_mt.cli import (
+    attention,
+    average,
+    config,
+    data,
+    debug,
+    evaluate,
+    export,
+    trace,
+    train,
+    translate,
+    verify,
+)
 from transformer_mt.errors import ToldElsewhereError, UserError
 
 app = typer.Typer(
@@ -21,6 +33,7 @@ app.command("train")(train.train)
 app.command("translate")(translate.translate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("average")(average.average)
+app.command("export")(export.export)
 app.command("trace")(trace.trace)
 app.command("attention")(attention.attention)
 app.command("verify-resume")(verify.verify_resume)

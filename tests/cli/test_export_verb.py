@@ -1,0 +1,82 @@
+"""`tmt export`: the trained model for CTranslate2, and what a user can get wrong."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy import toy_pairs
+
+SENTENCES = [src for src, _ in toy_pairs(40, seed=6)]
+
+
+@pytest.fixture(scope="module")
+def exported(tmt, trained: Path) -> Path:
+    pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
+    result = tmt("export", "--to", "ctranslate2", "exported/toy")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "run: runs/toy\n"
+    assert "exported/toy: the model for ctranslate2, and its tokenizers" in result.stdout
+    return trained / "exported" / "toy"
+
+
+def test_the_folder_alone_translates_as_the_run_does(tmt, trained: Path, exported: Path, tmp_path: Path) -> None:
+    from transformer_mt import Translator
+    from transformer_mt.decoding.options import search_options
+    from transformer_mt.decoding.search import LengthNorm
+    from transformer_mt.export.ctranslate2 import ExportedTranslator
+
+    moved = exported.rename(tmp_path / "moved")
+    theirs = ExportedTranslator(moved, threads=1)
+    moved.rename(exported)
+    ours = Translator.load(trained / "runs" / "toy", device="cpu")
+    assert theirs.translate([*SENTENCES, ""], beam_size=1) == ours.translate([*SENTENCES, ""], beam_size=1)
+    options = replace(search_options(ours.config.decoding, beam_size=4), norm=LengthNorm("average", 1.0))
+    beam = [line.text for line in ours.translate_lines(SENTENCES, options)]
+    assert theirs.translate(SENTENCES, beam_size=4, length_penalty=1.0) == beam
+
+
+def test_eight_bits_still_translate(tmt, trained: Path, exported: Path) -> None:
+    from transformer_mt.export.ctranslate2 import ExportedTranslator
+
+    result = tmt("export", "--to", "ctranslate2", "--run", "runs/toy", "--quantization", "int8", "exported/int8")
+    assert result.returncode == 0, result.stderr
+    small, whole = trained / "exported/int8/model.bin", exported / "model.bin"
+    assert small.stat().st_size < 0.5 * whole.stat().st_size
+    theirs = ExportedTranslator(trained / "exported" / "int8", threads=1)
+    assert theirs.translate(["one two three.", "seven eight."], beam_size=1) == ["uno tres dos.", "ocho siete."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--to", "onnx", "new"], "not one of 'ctranslate2'"),
+        (["new"], "Missing option '--to'"),
+        (["--to", "ctranslate2", "--run", "nowhere", "new"], "nowhere is not the folder of a run"),
+        (["--to", "ctranslate2", "--run", "runs/toy", "data"], "data exists and is not an empty folder. Name another"),
+        (["--to", "ctranslate2", "--checkpoint", "step_7", "new"], "has no checkpoint 'step_7'; there are "),
+        (["--to", "ctranslate2", "--quantization", "int3", "new"], "'int3' is not a quantization. Use one of int8"),
+        (["--to", "ctranslate2", "toy.yaml/new"], "cannot be written: Not a directory"),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(
+    exported: Path, tmt, trained: Path, arguments: list[str], message: str
+) -> None:
+    result = tmt("export", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert not (trained / "new").exists()
+
+
+def test_without_ctranslate2_the_extra_is_named(trained: Path) -> None:
+    code = (
+        "import sys; sys.modules['ctranslate2'] = None\n"
+        "sys.argv = ['tmt', 'export', '--to', 'ctranslate2', '--run', 'runs/toy', 'new']\n"
+        "from transformer_mt.cli.main import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=trained, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr.startswith("tmt: CTranslate2 is not installed")
+    assert 'Install it with: pip install "transformer_mt[ct2]"' in result.stderr

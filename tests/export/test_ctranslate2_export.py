@@ -1,0 +1,210 @@
+"""CTranslate2's log-probabilities of given tokens are ours, whatever the options; its searches find the same text."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy import toy_pairs
+
+from transformer_mt.config.presets import MODELS
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+
+pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
+
+from exports import SMALL, export, make_translator, our_log_probs, their_log_probs
+
+from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
+
+ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
+POSITIONS = ("sinusoidal", "learned", "rotary", "relative_bias", "none")
+CONVERTED: dict[str, dict[str, Any]] = {
+    **{
+        f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
+            "positions": positions, "norm_position": norm_position, **stream,
+        }
+        for positions in POSITIONS
+        for norm_position in ("pre", "post")
+        for stream in ({}, ONE_STREAM)
+        if not (stream and positions == "relative_bias")
+    },
+    **{activation: {"activation": activation} for activation in ("relu", "gelu", "swiglu", "geglu")},
+    **{f"tied: {tied}": {"tie_embeddings": tied} for tied in ("none", "decoder", "all")},
+    **{
+        f"{norm}, {norm_position}-norm, bias {bias}": {"norm": norm, "norm_position": norm_position, "bias": bias}
+        for norm in ("layernorm", "rmsnorm")
+        for norm_position in ("pre", "post")
+        for bias in (True, False)
+    },
+    "one key head": {"num_kv_heads": 1},
+    "two key heads, rotary": {"num_kv_heads": 2, "positions": "rotary"},
+    "two key heads, one stream": {"num_kv_heads": 2, "positions": "rotary", **ONE_STREAM},
+    "unscaled": {"scale_attention": False},
+    "no bias on a free output": {"tie_embeddings": "none", "bias": False},
+    "three layers and one": {"num_encoder_layers": 3, "num_decoder_layers": 1},
+    "a window that hides nothing": {"attention_window": SMALL["max_len"]},
+    **{
+        f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
+        for name, model in MODELS.items()
+        if model["num_experts"] == 1
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_every_option_gives_the_same_log_probabilities(name: str, tmp_path: Path) -> None:
+    translator = make_translator({"num_encoder_layers": 2, **SMALL, **CONVERTED[name]})
+    exported = export(translator, tmp_path / "model")
+    dice = random.Random(5)
+    ids = [i for i in range(translator.src_tokenizer.vocab_size) if i not in (PAD_ID, BOS_ID, EOS_ID)]
+    pairs = [(dice.choices(ids, k=n), dice.choices(ids, k=m)) for n, m in ((1, 1), (5, 9), (23, 23), (14, 2), (3, 20))]
+    spread = []
+    for (src, tgt), found in zip(pairs, their_log_probs(exported, pairs), strict=True):
+        expected = our_log_probs(translator, src, tgt)
+        spread.append(expected.std())
+        torch.testing.assert_close(found, expected, atol=3e-5, rtol=1e-5)
+    assert max(spread) > 0.5, "such weights tell one token from another"
+    texts = [src for src, _ in toy_pairs(12, seed=1)]
+    assert exported.translate(texts, beam_size=1) == translator.translate(texts, beam_size=1)
+
+
+@pytest.mark.parametrize("positions", ["relative_bias", "rotary"])
+def test_far_positions(positions: str, tmp_path: Path) -> None:
+    """All buckets of the bias, those too that begin at a power of two; angles worked out in both precisions."""
+    model = {**SMALL, "num_encoder_layers": 1, "positions": positions, "max_len": 200}
+    translator = make_translator(model)
+    dice = random.Random(5)
+    pairs = [(dice.choices(range(4, 20), k=199), dice.choices(range(4, 20), k=199))]
+    (found,) = their_log_probs(export(translator, tmp_path / "model"), pairs)
+    torch.testing.assert_close(found, our_log_probs(translator, *pairs[0]), atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ({"num_experts": 4}, "model.num_experts is 4"),
+        ({"attention_window": 23}, "model.attention_window is 23"),
+        ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
+        ({"positions": "relative_bias", **ONE_STREAM}, "model.positions is relative_bias"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], key: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=key):
+        export(make_translator({"num_encoder_layers": 1, **SMALL, **model}), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
+def test_every_token_is_the_same_token(kind: str, tmp_path: Path) -> None:
+    """Each entry of the vocabularies as a source and as a target: what looks special or like white space too."""
+    lines = [
+        "<unk> </s> <s> <pad>",
+        "a￭b ￭ <joiner>",
+        "a\u2028b\u00a0c\u200bd\x00e",
+        "🙂 e\u0301 ß \\ \"' \\u0041",
+        "▁ Ġ Ċ ċ",
+    ]
+    tokenizer = {"kind": kind, "vocab_size": 320, "min_frequency": 1, "joint": False}
+    pairs = [(a, b) for a in lines for b in reversed(lines)]
+    translator = make_translator({"num_encoder_layers": 1, **SMALL}, pairs, tokenizer=tokenizer)
+    exported = export(translator, tmp_path / "model")
+    ids = [i for i in range(translator.src_tokenizer.vocab_size) if i not in (PAD_ID, EOS_ID)]
+    assert kind == "word" or len(ids) > 255
+    scored = [([i], [j]) for i, j in zip(ids, reversed(ids), strict=True) if j < translator.tgt_tokenizer.vocab_size]
+    for (src, tgt), found in zip(scored, their_log_probs(exported, scored), strict=True):
+        torch.testing.assert_close(found, our_log_probs(translator, src, tgt), atol=3e-5, rtol=1e-5)
+    assert exported.translate(lines, beam_size=1) == translator.translate(lines, beam_size=1)
+
+
+def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
+    """Ours and theirs, where the rules that differ do not matter: what is never generated has no probability, and
+    after eight tokens every hypothesis soon ends, long before its largest length.
+    """
+    decoding = {"length_norm": "average", "length_penalty": 1.0, "max_length_ratio": 5.0}
+    model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none", "positions": "learned", "max_len": 60}
+    translator = make_translator(model, decoding=decoding)
+    decoder, output = translator.model.get_submodule("decoder.embedder.positions.embedding"), translator.model.output
+    assert isinstance(decoder, torch.nn.Embedding)
+    with torch.no_grad():
+        output.bias[[PAD_ID, UNK_ID, BOS_ID]] = -40
+        output.bias[EOS_ID] += 3
+        decoder.weight[8:] += 20 * output.weight[EOS_ID]
+    return translator, export(translator, tmp_path / "model")
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_beam_finds_the_same_text(alpha: float, tmp_path: Path) -> None:
+    translator, exported = ending_model(tmp_path)
+    texts = [src for src, _ in toy_pairs(60, seed=2)]
+    ours = translator.translate(texts, beam_size=4, length_penalty=alpha)
+    assert exported.translate(texts, beam_size=4, length_penalty=alpha) == ours
+    assert ours != translator.translate(texts, beam_size=1)
+    assert len({len(text.split()) for text in ours}) > 4
+
+
+def test_the_order_and_size_of_batches_change_no_text(tmp_path: Path) -> None:
+    translator, exported = ending_model(tmp_path)
+    texts = ["", "one " * 100, *(src for src, _ in toy_pairs(30, seed=3)), " "]
+    expected = translator.translate(texts, beam_size=3)
+    assert expected[:2] == ["", ""]
+    assert expected[-1] == ""
+    for size, kind in ((1, "examples"), (7, "examples"), (100, "examples"), (5, "tokens"), (40, "tokens")):
+        assert exported.translate(texts, beam_size=3, max_batch_size=size, batch_type=kind) == expected
+    assert exported.translate([]) == []
+
+
+def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_path: Path) -> None:
+    decoding = {"length_norm": "average", "max_length_ratio": 1.0, "max_length_extra": 1}
+    translator = make_translator({"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none"}, decoding=decoding)
+    with torch.no_grad():
+        translator.model.output.bias[EOS_ID] = -40  # it would never end
+    exported = export(translator, tmp_path / "model")
+    texts = ["one.", "one two three four five six.", "one two three."]
+    for beam_size in (1, 3):
+        found = exported.translate(texts, beam_size=beam_size)
+        assert [len(translator.tgt_tokenizer.encode(text)) for text in found] == [3, 8, 5], "x, EOS and 1, less EOS"
+    assert exported.translate(texts, beam_size=1) == translator.translate(texts, beam_size=1)
+
+
+def test_quantizing_is_near_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    translator = make_translator({"num_encoder_layers": 1, **SMALL})
+    before = {name: parameter.clone() for name, parameter in translator.model.named_parameters()}
+    exported = export(translator, tmp_path / "model", "int8")
+    for name, parameter in translator.model.named_parameters():
+        assert torch.equal(parameter, before[name])
+    src, tgt = [5, 6, 7], [7, 6, 5]
+    expected = our_log_probs(translator, src, tgt)
+    (found,) = their_log_probs(exported, [(src, tgt)])
+    assert 0 < (found - expected).abs().max() < 0.5
+    assert json.loads((tmp_path / "model/transformer_mt.json").read_text())["quantization"] == "int8"
+
+
+def test_what_a_user_can_get_wrong(tmp_path: Path) -> None:
+    translator = make_translator({"num_encoder_layers": 1, **SMALL})
+    parts = (translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config)
+    with pytest.raises(UserError, match=r"'int7' is not a quantization. Use one of int8, "):
+        write_model(*parts, tmp_path / "model", "int7")
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(UserError, match="file exists and is not an empty folder"):
+        write_model(*parts, tmp_path / "file")
+    with pytest.raises(UserError, match="cannot be written: Not a directory"):
+        write_model(*parts, tmp_path / "file" / "model")
+    with pytest.raises(UserError, match=r"transformer_mt.json cannot be used: No such file"):
+        ExportedTranslator(tmp_path)
+    (tmp_path / "empty").mkdir()
+    exported = export(translator, tmp_path / "empty")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"], "nothing half-written is left"
+    with pytest.raises(UserError, match=r"decoding.length_norm is gnmt, .* Pass length_penalty"):
+        exported.translate(["one."])
+    with pytest.raises(UserError, match=r"batch_type is 'words'. Use examples or tokens"):
+        exported.translate(["one."], beam_size=1, batch_type="words")
+    with pytest.raises(UserError, match=r"CTranslate2 cannot load .* Check the device and the compute type"):
+        ExportedTranslator(tmp_path / "empty", compute_type="int7")
+    for damaged in ("[]", "", "{}", '{"tokenizer": {"kind": "words"}}'):
+        (tmp_path / "empty/transformer_mt.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"cannot be used: it is damaged"):
+            ExportedTranslator(tmp_path / "empty")

@@ -1,0 +1,1 @@
+"""Trained models in other engines' formats: each option exactly, or refused by its name."""

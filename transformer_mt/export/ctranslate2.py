@@ -1,0 +1,288 @@
+"""A run in the format of CTranslate2, and translating with it under the rules of our own search.
+
+A folder for CTranslate2 (model.bin, config.json, vocabularies) with our tokenizers and `transformer_mt.json` beside
+it, so that it needs nothing else. CTranslate2 has no tokenizer: `transformer_mt.json` says how tokens are made.
+"""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_mt import __version__
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import DecodingConfig, RunConfig, TokenizerConfig
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
+from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.checkpoint import load_run, stale_average
+from transformer_mt.decoding.options import SearchOptions, search_options
+from transformer_mt.errors import UserError
+from transformer_mt.model.interface import TranslationModel
+
+try:
+    import ctranslate2
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+except ImportError as error:
+    raise UserError(
+        f'CTranslate2 is not installed ({error}). Install it with: pip install "transformer_mt[ct2]"'
+    ) from error
+
+from transformer_mt.export.ctranslate2_spec import make_spec
+
+DESCRIPTION = "transformer_mt.json"
+TOKENIZERS = "tokenizers"
+_PAD, _, _BOS, _EOS = SPECIAL_TOKENS
+_HOW_TO = {
+    "encoder_decoder": (
+        "Load the folder with ctranslate2.Translator. The tokens of a source text are those that tokenizers/src.json "
+        f"makes of it; {_EOS} is added by CTranslate2 and the target begins with {_BOS}, both as config.json says."
+    ),
+    "decoder_only": (
+        "Load the folder with ctranslate2.Generator. The prompt is the tokens that tokenizers/src.json makes of the "
+        f"source text, then {_EOS}, then {_BOS}; pass include_prompt_in_result=False."
+    ),
+}
+_HOW_TO_BOTH = (
+    "Text is prepared before the tokenizer sees it: NFC, white space to single spaces, lower case where `tokenizer` "
+    "says so, then words split (kind word) or one space before the first word (bpe, unigram). "
+    "transformer_mt.export.ctranslate2.ExportedTranslator does all of this."
+)
+
+
+def export_run(run: RunFolder, checkpoint: str | None, folder: Path, quantization: str | None = None) -> str:
+    """Write a run's checkpoint for CTranslate2 into a new `folder`. Returns what a person should know, or nothing.
+
+    checkpoint as in `find_checkpoint`; quantization: CTranslate2's name of a type, None for float32. Raises UserError
+    for a model that CTranslate2 cannot compute, naming the key, and for a folder that is there with something in it.
+    """
+    refuse_occupied(folder)
+    _check_quantization(quantization)
+    config, model, src, tgt, taken = load_run(run, checkpoint)
+    write_model(model, src, tgt, config, folder, quantization, taken.name)
+    return stale_average(run, taken)
+
+
+def write_model(
+    model: TranslationModel,
+    src: Tokenizer,
+    tgt: Tokenizer,
+    config: RunConfig,
+    folder: Path,
+    quantization: str | None = None,
+    checkpoint: str | None = None,
+) -> None:
+    """`export_run` of a model in memory; `checkpoint` is only noted."""
+    _check_quantization(quantization)
+    spec = make_spec(model, _vocabulary(src), _vocabulary(tgt))
+    spec.validate()
+    spec.optimize(quantization)
+    architecture = config.model.architecture
+    description = {
+        "how_to": f"{_HOW_TO[architecture]} {_HOW_TO_BOTH}",
+        "version": __version__,
+        "run": config.name,
+        "checkpoint": checkpoint,
+        "quantization": quantization or "float32",
+        "src_lang": config.data.src_lang,
+        "tgt_lang": config.data.tgt_lang,
+        "architecture": architecture,
+        "max_len": config.model.max_len,
+        "tokenizer": config.tokenizer.model_dump(),
+        "decoding": config.decoding.model_dump(),
+    }
+
+    def write(temporary: Path) -> None:
+        spec.save(str(temporary))
+        save_tokenizers(temporary / TOKENIZERS, src, tgt)
+        text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
+        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+
+    _make_folder(folder, write)
+
+
+def refuse_occupied(folder: Path) -> None:
+    """UserError where something stands that an export would replace."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists() or folder.is_symlink():
+        raise UserError(f"{folder} exists and is not an empty folder. Name another, or delete it first.")
+
+
+class ExportedTranslator:
+    """What `tmt export --to ctranslate2` wrote, with our tokenizers and, as far as CTranslate2 has them, our rules.
+
+    PAD, BOS and, unless the run allows it, UNK are never generated, a hypothesis' length counts EOS, and lengths are
+    limited as in our search. Two things are CTranslate2's own. Of the tokens not generated it shares out the
+    probability among the others. And a hypothesis at its largest length is scored without an EOS, not with a forced
+    one.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        threads: int = 0,
+        compute_type: str = "default",
+        device: str = "cpu",
+    ) -> None:
+        """threads: of one batch, 0 for CTranslate2's default; compute_type and device: CTranslate2's names.
+
+        Raises UserError where the folder is not what was written, or CTranslate2 cannot load it so.
+        """
+        folder = Path(folder)
+        config, self.decoding, self.max_len, self.decoder_only = _read_description(folder)
+        self.src_tokenizer, self.tgt_tokenizer = load_tokenizers(folder / TOKENIZERS, config)
+        self._src_vocabulary = _vocabulary(self.src_tokenizer)
+        self._tgt_ids = {token: i for i, token in enumerate(_vocabulary(self.tgt_tokenizer))}
+        engine: Any = ctranslate2.Generator if self.decoder_only else ctranslate2.Translator
+        try:
+            self.engine = engine(str(folder), device=device, compute_type=compute_type, intra_threads=threads)
+        except (RuntimeError, ValueError) as error:
+            raise UserError(
+                f"CTranslate2 cannot load {folder}: {error}. Check the device and the compute type, or export again."
+            ) from error
+
+    def src_tokens(self, ids: Sequence[int]) -> list[str]:
+        """The tokens of source ids, as this model's input wants them: an encoder-decoder adds EOS itself."""
+        tokens = [self._src_vocabulary[i] for i in ids]
+        return [*tokens, _EOS, _BOS] if self.decoder_only else tokens
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        max_batch_size: int | None = None,
+        batch_type: str = "examples",
+    ) -> list[str]:
+        """One text for each text, in order; blank for a blank one and for one longer than the model's positions.
+
+        length_penalty is the alpha of `length_norm: average`, the only one that CTranslate2 has. max_batch_size counts
+        sentences, or with batch_type `tokens` sentences x longest source. None takes what the run's config says;
+        UserError where that is a beam under another length norm.
+        """
+        options = search_options(self.decoding, beam_size, length_penalty, batch_size=max_batch_size)
+        if options.norm.kind != "average" and length_penalty is None and options.norm.alpha and options.beam_size > 1:
+            raise UserError(
+                f"decoding.length_norm is {options.norm.kind}, and CTranslate2 has only average. Pass length_penalty "
+                "for it, 1 for the mean log-probability or 0 for none, or beam_size=1."
+            )
+        if batch_type not in ("examples", "tokens"):
+            raise UserError(f"batch_type is {batch_type!r}. Use examples or tokens.")
+        rows = self.src_tokenizer.encode_batch(list(texts))
+        lengths = {i: len(row) + 1 for i, row in enumerate(rows) if 0 < len(row) < self.max_len}
+        limits = {i: options.max_length(length, self.max_len) for i, length in lengths.items()}
+        batches = _batches(lengths, options.batch_size, batch_type, same=lengths if self.decoder_only else None)
+        found = self._search(rows, batches, limits, options)
+        if options.beam_size > 1:
+            # A batch has one largest length. Greedy text is cut below; a beam is searched again under its own.
+            late = [(i, batch) for batch in batches for i in batch if len(found[i]) >= limits[i]]
+            again = {i: lengths[i] for i, batch in late if limits[i] < max(limits[j] for j in batch)}
+            found |= self._search(rows, _batches(again, options.batch_size, batch_type, limits), limits, options)
+        # What did not end by itself ends where our search puts its EOS.
+        return [self.tgt_tokenizer.decode(found[i][: limits[i] - 1]) if i in found else "" for i in range(len(rows))]
+
+    def _search(
+        self, rows: list[list[int]], batches: list[list[int]], limits: dict[int, int], options: SearchOptions
+    ) -> dict[int, list[int]]:
+        """Ids of each sentence of the batches, all of which CTranslate2 is given at once."""
+        begun = [
+            (batch, self._start([self.src_tokens(rows[i]) for i in batch], max(limits[i] for i in batch), options))
+            for batch in batches
+        ]
+        return {
+            i: self._ids(result.result()) for batch, results in begun for i, result in zip(batch, results, strict=True)
+        }
+
+    def _start(self, batch: list[list[str]], max_length: int, options: SearchOptions) -> list[Any]:
+        shared = {
+            "asynchronous": True,
+            "beam_size": options.beam_size,
+            "length_penalty": options.norm.alpha,
+            "disable_unk": not options.allow_unk,
+            "suppress_sequences": [[_PAD], [_BOS]],
+            "return_end_token": True,  # so that EOS counts in the length that a score is divided by
+        }
+        if self.decoder_only:
+            return self.engine.generate_batch(batch, max_length=max_length, include_prompt_in_result=False, **shared)
+        # min_decoding_length: CTranslate2's default of 1 would forbid a translation of nothing
+        return self.engine.translate_batch(
+            batch, max_decoding_length=max_length, min_decoding_length=0, max_input_length=0, **shared
+        )
+
+    def _ids(self, result: Any) -> list[int]:
+        tokens = (result.sequences if self.decoder_only else result.hypotheses)[0]
+        return [self._tgt_ids[token] for token in tokens if token != _EOS]
+
+
+def _batches(
+    lengths: dict[int, int], size: int, batch_type: str, same: dict[int, int] | None = None
+) -> list[list[int]]:
+    """Sentences of like length together, long ones first; together only those that agree in `same`.
+
+    Made here and not by CTranslate2, which would give sentences of all lengths one largest length.
+    """
+    batches: list[list[int]] = []
+    for i in sorted(lengths, key=lambda i: (lengths[i], same[i] if same else 0), reverse=True):
+        last = batches[-1] if batches else []
+        cost = (len(last) + 1) * (lengths[last[0]] if last and batch_type == "tokens" else 1)
+        if last and cost <= size and (same is None or same[i] == same[last[0]]):
+            last.append(i)
+        else:
+            batches.append([i])
+    return batches
+
+
+def _vocabulary(tokenizer: Tokenizer) -> list[str]:
+    """Tokens in the order of their ids. They are a dictionary's keys, so none stands twice."""
+    by_id = {i: token for token, i in tokenizer.backend.get_vocab().items()}
+    assert sorted(by_id) == list(range(tokenizer.vocab_size)), "ids without a gap"
+    assert (by_id[PAD_ID], by_id[BOS_ID], by_id[EOS_ID]) == (_PAD, _BOS, _EOS)
+    return [by_id[i] for i in range(len(by_id))]
+
+
+def _check_quantization(quantization: str | None) -> None:
+    if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
+        raise UserError(f"{quantization!r} is not a quantization. Use one of {', '.join(ACCEPTED_MODEL_TYPES)}.")
+
+
+def _read_description(folder: Path) -> tuple[TokenizerConfig, DecodingConfig, int, bool]:
+    """Tokenizer and search of the run, positions of a side, and whether the model is a decoder alone."""
+    path = folder / DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        return (
+            TokenizerConfig.model_validate(description["tokenizer"]),
+            DecodingConfig.model_validate(description["decoding"]),
+            int(description["max_len"]),
+            description["architecture"] == "decoder_only",
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        first, *_ = str(error).split("\n")
+        reason = f"it is damaged ({first})"
+    raise UserError(
+        f"{path} cannot be used: {reason}. Give a folder that `tmt export --to ctranslate2` wrote, or write it again."
+    )
+
+
+def _make_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """A folder whole or not at all: written beside its final name, synced, renamed."""
+    refuse_occupied(final)
+    temporary = final.with_name(f".tmp-{final.name}-{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for path in [*temporary.rglob("*"), temporary]:
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        os.replace(temporary, final)  # in place of nothing or of an empty folder
+    except OSError as error:
+        raise UserError(f"{final} cannot be written: {error.strerror or error}. Choose another folder.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
