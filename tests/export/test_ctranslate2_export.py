@@ -133,6 +133,8 @@ def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
         output.bias[[PAD_ID, UNK_ID, BOS_ID]] = -40
         output.bias[EOS_ID] += 3
         decoder.weight[8:] += 20 * output.weight[EOS_ID]
+    # Anew: a translator packs the weights that it is given.
+    translator = Translator(translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config)
     return translator, export(translator, tmp_path / "model")
 
 

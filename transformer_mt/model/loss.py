@@ -71,7 +71,7 @@ def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) 
 
 
 def output_loss_sums(
-    output: nn.Linear,
+    output: nn.Module,
     hidden: Tensor,
     targets: Tensor,
     label_smoothing: float,
@@ -80,11 +80,12 @@ def output_loss_sums(
     """`cross_entropy_sums` of the logits `output(hidden)`; hidden (num_tokens, d_model), targets (num_tokens,).
 
     On a CPU the logits are made and used up in chunks; all at once on other devices, whose products need the height,
-    where the caller has a `cross_entropy` of his own (a compiled one), and under fp16, whose gradients need the
-    scaler's factor before they are rounded.
+    where the caller has a `cross_entropy` of his own (a compiled one), where `output` is something else laid out for
+    decoding, and under fp16, whose gradients need the scaler's factor before they are rounded.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
-    if hidden.device.type != "cpu" or dtype == torch.float16 or cross_entropy is not cross_entropy_sums:
+    plain = isinstance(output, nn.Linear) and cross_entropy is cross_entropy_sums
+    if hidden.device.type != "cpu" or dtype == torch.float16 or not plain:
         return cross_entropy(output(hidden), targets, label_smoothing)
     if output._forward_hooks:  # somebody looks at every module: logits are made to be shown, the sums stay the same
         with torch.no_grad():
