@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy import toy_pairs
+from toy import toy_mapping, toy_pairs, write_toy_corpus
 
+from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.run import start_or_resume
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -118,3 +121,21 @@ def test_bench_data_measures_every_size_and_how_it_grows() -> None:
     memory = [float(row[-2].split()[0].replace(",", "")) for row in rows]
     told = float(re.findall(r"second memory ([\d.]+) x", ratios[0])[0])
     assert told == pytest.approx(memory[1] / memory[0], abs=0.02)
+
+
+def test_bench_decode_measures_sides_that_agree(text: Path, tmp_path: Path) -> None:
+    run_folder = RunFolder(tmp_path / "run")
+    write_toy_corpus(tmp_path / "data")
+    mapping = toy_mapping(tmp_path / "data", training={"max_steps": 20, "checkpoint_every_steps": 20})
+    start_or_resume(parse_run_config(mapping, "toy"), run_folder, resume=False)
+    table = run("bench_decode.py", "--run", str(run_folder.path), "--data", str(text), "--threads", "1", "--smoke")
+    cells = r"^\| (.*?) \| ([\d,.]+) \| [\d,]+ \| 8 \| [\d,]+ MiB \| [\d.]+ \| (\d+) \|$"
+    rows = re.findall(cells, table, re.MULTILINE)
+    assert [name for name, _, _ in rows] == ["ours, fp32", "CTranslate2, float32", "ours without a cache, fp32"]
+    same = {name: int(number) for name, _, number in rows}
+    assert same["ours without a cache, fp32"] == same["ours, fp32"] == 20
+    speeds = {name: float(speed.replace(",", "")) for name, speed, _ in rows}
+    told = re.findall(r"^([\d.]+) x ours without a cache, fp32 \(ours, fp32\)$", table, re.MULTILINE)
+    expected = speeds["ours, fp32"] / speeds["ours without a cache, fp32"]
+    assert float(told[0]) == pytest.approx(expected, rel=0.05, abs=0.02)
+    assert len(re.findall(r"^\| (?:from a loaded model, fp32|`tmt .*) \| [\d,.]+ \|$", table, re.MULTILINE)) == 3

@@ -4,7 +4,7 @@ from transformer_mt import Translator
 Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from transformer_mt.decoding.options import SearchOptions, search_options
 from transformer_mt.decoding.packed import LINEARS, packed
 from transformer_mt.decoding.parallel import in_parallel
 from transformer_mt.decoding.precision import choose_search_precision
-from transformer_mt.decoding.search import Hypothesis, greedy_search
+from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.machine.device import autocast, choose_device
 from transformer_mt.model.cache import DecoderCache
@@ -80,6 +80,7 @@ class Translator:
         # What searches: on a CPU a copy that is laid out for it, elsewhere the model under autocast.
         self.is_packed = self.device.type == "cpu" and precision in LINEARS
         self.search_model = packed(model, precision) if self.is_packed else model
+        self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
@@ -176,7 +177,7 @@ class Translator:
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
         with self.arithmetic():
-            decoder = ModelDecoder(self.search_model, src)
+            decoder = self.decoder(self.search_model, src)
             if options.beam_size == 1:
                 return greedy_search(decoder, limits, options.norm, options.allow_unk, self.device, options.scored)
             return beam_search(

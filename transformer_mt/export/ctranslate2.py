@@ -127,8 +127,10 @@ class ExportedTranslator:
         threads: int = 0,
         compute_type: str = "default",
         device: str = "cpu",
+        workers: int = 1,
     ) -> None:
-        """threads: of one batch, 0 for CTranslate2's default; compute_type and device: CTranslate2's names.
+        """threads: of one batch, 0 for CTranslate2's default; workers: batches at once; compute_type and device:
+        CTranslate2's names.
 
         Raises UserError where the folder is not what was written, or CTranslate2 cannot load it so.
         """
@@ -139,7 +141,9 @@ class ExportedTranslator:
         self._tgt_ids = {token: i for i, token in enumerate(_vocabulary(self.tgt_tokenizer))}
         engine: Any = ctranslate2.Generator if self.decoder_only else ctranslate2.Translator
         try:
-            self.engine = engine(str(folder), device=device, compute_type=compute_type, intra_threads=threads)
+            self.engine = engine(
+                str(folder), device=device, compute_type=compute_type, intra_threads=threads, inter_threads=workers
+            )
         except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"CTranslate2 cannot load {folder}: {error}. Check the device and the compute type, or export again."
