@@ -18,8 +18,8 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     write_toy_corpus(folder / "data", 3000)
     training = {
-        "max_tokens": 512, "max_steps": 600, "schedule": "cosine", "lr": 0.006, "warmup_steps": 100,
-        "checkpoint_every_steps": 600, "log_every_steps": 50,
+        "max_tokens": 512, "max_steps": 900, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
+        "checkpoint_every_steps": 900, "log_every_steps": 50,
     }  # fmt: skip
     mapping = toy_mapping(
         folder / "data",

@@ -6,6 +6,7 @@ softmax, residual sums) stays in fp32.
 
 import copy
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -126,18 +127,20 @@ def packed(model: TranslationModel, precision: str) -> TranslationModel:
 
     precision: `fp32`, `bf16` or `int8`.
     """
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    model = copy.deepcopy(model, shared)
-    _pack(model, LINEARS[precision])
-    return model.eval()
+    return cast(TranslationModel, _pack(model, LINEARS[precision]).eval())
 
 
-def _pack(module: nn.Module, pack: Pack) -> None:
-    for name, child in list(module.named_children()):
-        if isinstance(child, MultiHeadAttention):
-            setattr(module, name, ATTENTIONS[name](child, pack))
-        elif isinstance(child, nn.Linear):
-            # Fewer bits would send tokens to other experts.
-            setattr(module, name, (PackedLinear if name == "router" else pack)(child.weight, child.bias))
-        else:
-            _pack(child, pack)
+def _pack(module: nn.Module, pack: Pack) -> nn.Module:
+    """A module with packed children in its place; no tensor is copied but theirs."""
+    twin = copy.copy(module)
+    twin._modules = {name: child and _packed_child(name, child, pack) for name, child in module._modules.items()}
+    return twin
+
+
+def _packed_child(name: str, child: nn.Module, pack: Pack) -> nn.Module:
+    if isinstance(child, MultiHeadAttention):
+        return ATTENTIONS[name](child, pack)
+    if isinstance(child, nn.Linear):
+        # Fewer bits would send tokens to other experts.
+        return (PackedLinear if name == "router" else pack)(child.weight, child.bias)
+    return _pack(child, pack)

@@ -97,7 +97,8 @@ class MultiHeadAttention(nn.Module):
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`."""
         dropped = self.dropout if self.training else 0.0
         folded, mask = self._fold_queries(q), self._fold_mask(mask)
-        if self.training and q.device.type == "cpu" and (dropped or k.size(2) < FUSED_FROM):
+        written_out = self.training and q.device.type == "cpu" and not torch.compiler.is_compiling()
+        if written_out and (dropped or k.size(2) < FUSED_FROM):
             heads = training_attention(folded, k, v, mask, dropped, self.scale)
         else:
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)
