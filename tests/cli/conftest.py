@@ -25,7 +25,7 @@ def trained(tmp_path_factory) -> Path:
         folder / "data",
         model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
         training=training,
-        validation={"every_steps": 200, "num_translated": 20, "metric": "bleu"},
+        validation={"every_steps": 900, "num_translated": 20, "metric": "bleu"},
         data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
     )
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
