@@ -3,10 +3,11 @@
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -29,6 +30,14 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(autouse=True)
+def torch_threads() -> Iterator[None]:
+    """A test leaves torch as many threads as it found: with others, sums of later tests differ in the last bit."""
+    before = torch.get_num_threads()
+    yield
+    assert torch.get_num_threads() == before
 
 
 _CASES: dict[str, int] = {}

@@ -10,9 +10,12 @@ import torch
 from toy import toy_pairs
 
 from transformer_mt.config.presets import MODELS
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+from transformer_mt.model.interface import TranslationModel
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
@@ -172,6 +175,10 @@ def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_pa
     assert exported.translate(texts, beam_size=1) == translator.translate(texts, beam_size=1)
 
 
+def _parts(translator: Translator) -> tuple[TranslationModel, Tokenizer, Tokenizer, RunConfig]:
+    return translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
+
+
 def test_quantizing_is_near_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     translator = make_translator({"num_encoder_layers": 1, **SMALL})
     before = {name: parameter.clone() for name, parameter in translator.model.named_parameters()}
@@ -185,9 +192,23 @@ def test_quantizing_is_near_and_leaves_the_model_as_it_was(tmp_path: Path) -> No
     assert json.loads((tmp_path / "model/transformer_mt.json").read_text())["quantization"] == "int8"
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_torch_keeps_its_threads(threads: int, tmp_path: Path) -> None:
+    """They have one OpenMP; a training in this process would sum in another order."""
+    write_model(*_parts(make_translator({"num_encoder_layers": 1, **SMALL})), tmp_path / "model")
+    before = torch.get_num_threads()
+    exported = ExportedTranslator(tmp_path / "model", threads=threads)
+    assert torch.get_num_threads() == before
+    exported.translate(["one.", "two."], beam_size=1)
+    assert torch.get_num_threads() == before
+    with pytest.raises(UserError):
+        ExportedTranslator(tmp_path / "model", threads=threads, compute_type="int7")
+    assert torch.get_num_threads() == before
+
+
 def test_what_a_user_can_get_wrong(tmp_path: Path) -> None:
     translator = make_translator({"num_encoder_layers": 1, **SMALL})
-    parts = (translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config)
+    parts = _parts(translator)
     with pytest.raises(UserError, match=r"'int7' is not a quantization. Use one of int8, "):
         write_model(*parts, tmp_path / "model", "int7")
     (tmp_path / "file").write_text("precious")

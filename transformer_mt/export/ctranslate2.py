@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from transformer_mt import __version__
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import DecodingConfig, RunConfig, TokenizerConfig
@@ -140,6 +142,7 @@ class ExportedTranslator:
         self._src_vocabulary = _vocabulary(self.src_tokenizer)
         self._tgt_ids = {token: i for i, token in enumerate(_vocabulary(self.tgt_tokenizer))}
         engine: Any = ctranslate2.Generator if self.decoder_only else ctranslate2.Translator
+        torch_threads = torch.get_num_threads()
         try:
             self.engine = engine(
                 str(folder), device=device, compute_type=compute_type, intra_threads=threads, inter_threads=workers
@@ -148,6 +151,9 @@ class ExportedTranslator:
             raise UserError(
                 f"CTranslate2 cannot load {folder}: {error}. Check the device and the compute type, or export again."
             ) from error
+        finally:
+            # Loading leaves `threads` as the setting of OpenMP, which is torch's too; CTranslate2 has its own by then.
+            torch.set_num_threads(torch_threads)
 
     def src_tokens(self, ids: Sequence[int]) -> list[str]:
         """The tokens of source ids, as this model's input wants them: an encoder-decoder adds EOS itself."""
