@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import run_tmt
 
 SENTENCES = {
     "one two three.": "uno tres dos.",
@@ -64,6 +65,35 @@ def test_order_and_text_do_not_depend_on_the_batch(tmt, trained: Path, batch_siz
     result = tmt("translate", "--batch-size", batch_size, stdin="\n".join(lines).encode())
     assert result.stdout == expected
     assert len(expected.split("\n")) == 41
+
+
+@pytest.mark.parametrize(("threads", "beam_size"), [(2, "1"), (2, "4"), (5, "1")])
+def test_order_and_text_do_not_depend_on_the_cores(tmt, trained: Path, threads: int, beam_size: str) -> None:
+    lines = (trained / "data" / "train.en").read_text().split("\n")[:60]
+    command = ("translate", "--batch-size", "4", "--beam-size", beam_size)
+    expected = tmt(*command, stdin="\n".join(lines).encode())
+    result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=threads)
+    assert (result.returncode, result.stdout) == (0, expected.stdout)
+    assert len(expected.stdout.split("\n")) == 61
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+def test_ctrl_c_ends_all_processes_of_a_search(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "long.en").write_text("one two three four five six seven.\n" * 100_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "translate", "--input", str(tmp_path / "long.en")],
+        cwd=trained, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"uno dos tres")
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
 
 
 def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:

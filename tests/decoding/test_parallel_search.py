@@ -1,74 +1,224 @@
-"""Batches on several threads: the same results in the same order, and nothing left behind."""
+"""Batches on several cores: the same results in the same order, and nothing left behind, whoever dies first."""
 
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from transformer_mt.decoding.parallel import in_parallel
+from transformer_mt.decoding.parallel import in_parallel, in_processes, in_threads, may_fork
+from transformer_mt.errors import UserError
 
 CPU = torch.device("cpu")
+Way = Callable[[Sequence[Callable[[], Any]], int], Generator[Any]]
+both = pytest.mark.parametrize(
+    "way",
+    [
+        in_threads,
+        pytest.param(
+            in_processes, marks=pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+        ),
+    ],
+)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
+    assert torch.get_num_threads() == 2, "given back"
+    assert not multiprocessing.active_children()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("search")]
     torch.set_num_threads(before)
 
 
-def searches() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("search")]
-
-
-def slow(i: int, log: list[int]) -> Callable[[], tuple[int, int]]:
+def slow(i: int, log: Path) -> Callable[[], tuple[int, int]]:
     def task() -> tuple[int, int]:
         time.sleep(0.02 * (i % 2))
-        log.append(i)
+        with log.open("a") as file:
+            file.write(f"{i}\n")
         return i, torch.get_num_threads()
 
     return task
 
 
-@pytest.mark.usefixtures("_two_threads")
-def test_results_come_in_order_and_the_threads_are_given_back() -> None:
-    log: list[int] = []
-    assert list(in_parallel((slow(i, log) for i in range(20)), 20, CPU)) == [(i, 1) for i in range(20)]
-    assert sorted(log) == list(range(20))
-    assert torch.get_num_threads() == 2
-    assert not searches()
+def fail(error: Exception) -> Callable[[], tuple[int, int]]:
+    def task() -> tuple[int, int]:
+        raise error
+
+    return task
 
 
-@pytest.mark.usefixtures("_two_threads")
-def test_one_task_has_all_threads() -> None:
-    assert list(in_parallel([slow(0, [])], 1, CPU)) == [(0, 2)]
+def logged(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()]
 
 
-@pytest.mark.usefixtures("_two_threads")
-def test_a_failure_is_the_caller_s_and_ends_the_others() -> None:
-    log: list[int] = []
+@both
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_results_come_in_order_each_of_one_thread(way: Way, num_workers: int, tmp_path: Path) -> None:
+    found = list(way([slow(i, tmp_path / "log") for i in range(20)], num_workers))
+    assert [i for i, _ in found] == list(range(20))
+    assert {threads for _, threads in found} == {2 if (way, num_workers) == (in_threads, 1) else 1}
+    assert sorted(logged(tmp_path / "log")) == list(range(20))
 
-    def fail() -> tuple[int, int]:
-        raise ValueError("no")
 
-    results = in_parallel([slow(0, log), fail, *(slow(i, log) for i in range(2, 50))], 50, CPU)
+@both
+def test_what_is_computed_is_the_same(way: Way) -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(300, 300)
+    inputs = [torch.randn(50, 300) for _ in range(6)]
+    tasks = [lambda x=x: (x @ weight).softmax(dim=1).tolist() for x in inputs]
+    torch.set_num_threads(1)
+    expected = [task() for task in tasks]
+    torch.set_num_threads(2)
+    assert list(way(tasks, 2)) == expected
+
+
+def test_one_task_has_all_threads(tmp_path: Path) -> None:
+    assert list(in_parallel([slow(0, tmp_path / "log")], CPU)) == [(0, 2)]
+
+
+def test_another_device_has_one_task_at_a_time(tmp_path: Path) -> None:
+    found = list(in_parallel([slow(i, tmp_path / "log") for i in range(3)], torch.device("cuda")))
+    assert found == [(0, 2), (1, 2), (2, 2)]
+    assert logged(tmp_path / "log") == [0, 1, 2]
+
+
+@both
+@pytest.mark.parametrize("error", [ValueError("no"), UserError("No. Say yes.")])
+def test_a_failure_is_the_caller_s_and_ends_the_others(way: Way, error: Exception, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    results = way([slow(0, log), fail(error), *(slow(i, log) for i in range(2, 50))], 2)
     assert next(results)[0] == 0
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(type(error), match=str(error)):
         next(results)
-    assert len(log) < 20
-    assert torch.get_num_threads() == 2
-    assert not searches()
+    assert len(logged(log)) < 20
 
 
-@pytest.mark.usefixtures("_two_threads")
-def test_a_caller_who_leaves_ends_the_others() -> None:
-    log: list[int] = []
-    results = in_parallel((slow(i, log) for i in range(50)), 50, CPU)
+@both
+def test_a_caller_who_leaves_ends_the_others(way: Way, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    results = way([slow(i, log) for i in range(50)], 2)
     next(results)
     results.close()
-    assert len(log) < 20
-    assert torch.get_num_threads() == 2
-    assert not searches()
+    assert len(logged(log)) < 20
+
+
+@on_linux
+def test_where_a_failure_was_is_told() -> None:
+    def at_this_place() -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError) as raised:
+        list(in_processes([at_this_place] * 3, 2))
+    assert "at_this_place" in "".join(raised.value.__notes__)
+
+
+@on_linux
+def test_a_result_that_cannot_be_sent_is_a_failure() -> None:
+    with pytest.raises(Exception, match="pickle"):
+        list(in_processes([lambda: threading.Lock()] * 2, 2))
+
+
+@on_linux
+@pytest.mark.parametrize("status", ["-9", "3"])
+def test_a_process_that_is_gone_is_said(status: str) -> None:
+    def leave() -> None:
+        if status == "-9":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(int(status))
+
+    with pytest.raises(UserError, match=f"ended with exit status {status}, .* Take a smaller --batch-size"):
+        list(in_processes([lambda: 1, leave, lambda: 2, lambda: 3], 2))
+
+
+def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A program of two search processes that have begun; they write their numbers into the first argument."""
+    head = """
+        import json, os, sys, threading, time
+        from pathlib import Path
+        import torch
+        from transformer_mt.decoding.parallel import in_parallel, in_processes, may_fork, READER
+        def long():
+            Path(sys.argv[1], str(os.getpid())).touch()
+            time.sleep(2)
+    """
+    program = textwrap.dedent(head) + textwrap.dedent(code)
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **options)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        state = Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@on_linux
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C goes to all of them, and only the first says something. One that it could not end sees to its task."""
+    program = started(
+        "list(in_processes([long] * 300, 3))", str(tmp_path), start_new_session=True, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: len(list(tmp_path.iterdir())) == 3)
+    if ending == signal.SIGINT:
+        os.killpg(program.pid, ending)
+    else:
+        program.send_signal(ending)
+    _, said = program.communicate()
+    assert said.count("Traceback") == (ending == signal.SIGINT), "of the first process alone"
+    wait_for(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
+
+
+@on_linux
+def test_processes_are_for_whoever_computes_alone() -> None:
+    code = """
+        told = [may_fork()]
+        end = threading.Event()
+        for name in (READER, "other"):
+            threading.Thread(target=end.wait, name=name).start()
+            told.append(may_fork())
+        end.set()
+        for thread in threading.enumerate():
+            thread is threading.main_thread() or thread.join()
+        thread = threading.Thread(target=lambda: told.append(may_fork()))
+        thread.start()
+        thread.join()
+        torch.set_num_threads(2)
+        pids = list(in_parallel([os.getpid] * 4, torch.device("cpu")))
+        print(json.dumps([*told, len(set(pids)), os.getpid() in pids]))
+    """
+    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    assert json.loads(out) == [True, True, False, False, 2, False]
+
+
+def test_a_thread_of_somebody_else_forbids_processes() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        assert not may_fork()
+    finally:
+        end.set()
+        thread.join()

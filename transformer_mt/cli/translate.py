@@ -80,9 +80,9 @@ def _translate_stream(
 
     from tqdm import tqdm
 
-    from transformer_mt.decoding.streaming import CHUNK_BATCHES, chunk_lines, json_line, text_lines, translate_chunks
+    from transformer_mt.decoding.streaming import chunk_lines, chunk_size, json_line, text_lines, translate_chunks
 
-    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, CHUNK_BATCHES * options.batch_size)
+    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, chunk_size(options))
     number = 0
     hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.isatty()
     with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:

@@ -66,8 +66,10 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
         rows, scale = _to_int8(x.reshape(-1, x.size(-1)))
-        y = torch.ops.aten._int_mm(rows, self.weight) * self.scale
-        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
+        sums = torch.ops.aten._int_mm(rows, self.weight)
+        # In their own memory: a second and a third matrix of the vocabulary's width fall out of the cache.
+        y = torch.mul(sums, self.scale, out=sums.view(torch.float32))
+        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale, out=y)
         return y.view(*x.shape[:-1], self.weight.size(1))
 
 

@@ -6,11 +6,14 @@ import queue
 import threading
 from collections.abc import Iterator
 
+import torch
+
 from transformer_mt.decoding.options import SearchOptions
+from transformer_mt.decoding.parallel import READER
 from transformer_mt.decoding.translator import Translated, Translator
 
 READ_BYTES = 65536
-CHUNK_BATCHES = 16  # lines that are sorted by length together, in batches
+CHUNK_BATCHES = 8  # of each core: lines that are sorted by length together
 
 
 def translate_chunks(
@@ -19,6 +22,11 @@ def translate_chunks(
     """The translations of each chunk of lines, in order."""
     for chunk in chunks:
         yield translator.translate_lines(chunk, options)
+
+
+def chunk_size(options: SearchOptions) -> int:
+    """How many lines are sorted by length and translated together: enough batches for all cores."""
+    return max(2, torch.get_num_threads()) * CHUNK_BATCHES * options.batch_size
 
 
 def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
@@ -40,7 +48,7 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
         except BaseException as error:  # handed to the thread that can report it
             lines.put(error)
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=read, name=READER, daemon=True).start()
     ended = False
     while not ended:
         chunk: list[str] = []

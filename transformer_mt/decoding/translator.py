@@ -142,8 +142,8 @@ class Translator:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
         batches = [to_do[start : start + options.batch_size] for start in range(0, len(to_do), options.batch_size)]
-        searches = (partial(self.search, [ids[index] for index in batch], options) for batch in batches)
-        with closing(in_parallel(searches, len(batches), self.device)) as results:
+        searches = [partial(self.search, [ids[index] for index in batch], options) for batch in batches]
+        with closing(in_parallel(searches, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, found in zip(batch, result, strict=True):
                     yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
