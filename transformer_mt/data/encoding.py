@@ -154,9 +154,12 @@ def _write_ids(path: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> Co
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
     with bar, pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for chunk in CorpusPairs(corpus).chunks():
-            columns = [pa.array(t.encode_batch(texts), ids) for t, texts in zip((src, tgt), chunk, strict=True)]
-            for side, column in zip(("src", "tgt"), columns, strict=True):
-                counts[f"num_unknown_{side}"] += int((column.values.to_numpy() == UNK_ID).sum())
+            columns = []
+            for side, tokenizer, texts in zip(("src", "tgt"), (src, tgt), chunk, strict=True):
+                values, lengths = tokenizer.encode_flat(texts)
+                counts[f"num_unknown_{side}"] += int((values == UNK_ID).sum())
+                offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+                columns.append(pa.ListArray.from_arrays(offsets, values, ids))
             writer.write_batch(pa.record_batch(columns, schema=schema))
             bar.update(len(chunk[0]))
     return counts

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 
 import numpy as np
 import xxhash
@@ -104,7 +104,7 @@ class _Filling:
     def __init__(self) -> None:
         self.num_read = self.num_blank = self.num_too_long = 0
         self.chunks: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = ([], [])
-        self.lengths: tuple[list[int], list[int]] = ([], [])
+        self.lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = ([], [])
         self.sources: list[int] = []
         self.lines: list[int] = []
         self.digest = xxhash.xxh3_128()
@@ -117,7 +117,7 @@ class _Filling:
             self.digest.update(encoded)
 
     def side(self, number: int) -> Side:
-        starts = np.cumsum([0, *self.lengths[number]], dtype=np.int64)
+        starts = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self.lengths[number]]))
         return Side(np.concatenate([np.empty(0, np.int32), *self.chunks[number]]), starts)
 
 
@@ -184,23 +184,23 @@ class WindowReader:
         filling.num_read += len(chunk)
         filling.num_blank += len(chunk) - len(kept)
         texts = [pair.src for _, pair in kept], [pair.tgt for _, pair in kept]
-        src_ids, tgt_ids = (t.encode_batch(side) for t, side in zip(self.tokenizers, texts, strict=True))
-        fits = [len(s) < self.max_len and len(t) < self.max_len for s, t in zip(src_ids, tgt_ids, strict=True)]
-        if self.data.too_long == "error" and not all(fits):
-            i = fits.index(False)
+        encoded = [t.encode_flat(side) for t, side in zip(self.tokenizers, texts, strict=True)]
+        (_, num_src), (_, num_tgt) = encoded
+        fits = (num_src < self.max_len) & (num_tgt < self.max_len)
+        if self.data.too_long == "error" and not fits.all():
+            i = int(np.argmin(fits))
             raise UserError(
-                f"{self.where(kept[i][0], kept[i][1].line)}: {len(src_ids[i]) + 1:,} source and "
-                f"{len(tgt_ids[i]) + 1:,} target tokens (EOS counted), model.max_len is {self.max_len}. "
+                f"{self.where(kept[i][0], kept[i][1].line)}: {num_src[i] + 1:,} source and "
+                f"{num_tgt[i] + 1:,} target tokens (EOS counted), model.max_len is {self.max_len}. "
                 "Shorten the pair, raise model.max_len, or set data.too_long: filter."
             )
-        filling.num_too_long += len(fits) - sum(fits)
+        filling.num_too_long += int((~fits).sum())
         for i, (source, pair) in enumerate(kept):
             if fits[i]:
                 filling.sources.append(source)
                 filling.lines.append(pair.line)
                 if len(filling.shown) < NUM_SHOWN:
                     filling.shown.append((pair.src, pair.tgt))
-        for number, ids in enumerate((src_ids, tgt_ids)):
-            own = [row for row, fit in zip(ids, fits, strict=True) if fit]
-            filling.lengths[number].extend(map(len, own))
-            filling.chunks[number].append(np.fromiter(chain.from_iterable(own), np.int32))
+        for number, (ids, lengths) in enumerate(encoded):
+            filling.lengths[number].append(lengths[fits])
+            filling.chunks[number].append(ids[np.repeat(fits, lengths)])

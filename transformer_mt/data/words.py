@@ -10,6 +10,8 @@ attachment is written once and the way back is to drop spaces beside joiners.
 """
 
 import functools
+from collections import Counter
+from collections.abc import Iterable
 
 import regex
 
@@ -18,11 +20,31 @@ JOINER = "￭"
 ESCAPED_JOINER = "<joiner>"
 _PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
+NUM_CHUNKS = 200_000  # stretches without white space that are remembered: few tens of MB
 
 
 def split_words(text: str) -> list[str]:
     """Text -> tokens without white space in them. White space only separates; runs of it count as one."""
     return [token for chunk in text.split() for token in _split_chunk(chunk)]
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """How often each token of `split_words` comes in all the texts."""
+    words: Counter[str] = Counter()
+    chunks: Counter[str] = Counter()
+
+    def split_chunks() -> None:
+        for chunk, count in chunks.items():
+            for word in _split_chunk(chunk):
+                words[word] += count
+        chunks.clear()
+
+    for text in texts:
+        chunks.update(text.split())
+        if len(chunks) > NUM_CHUNKS:
+            split_chunks()
+    split_chunks()
+    return words
 
 
 def join_words(tokens: list[str]) -> str:
@@ -45,7 +67,7 @@ def has_word(token: str) -> bool:
     return _WORD.search(token) is not None
 
 
-@functools.lru_cache(maxsize=200_000)
+@functools.lru_cache(maxsize=NUM_CHUNKS)
 def _split_chunk(chunk: str) -> tuple[str, ...]:
     """Tokens of one stretch without white space. Cached: most of a corpus is few distinct stretches."""
     pieces: list[str] = _PIECES.findall(chunk)
