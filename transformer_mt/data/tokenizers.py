@@ -49,15 +49,22 @@ def _chunks(text: str, lowercase: bool) -> list[str]:
 
 
 class _Memo:
-    """The ids of chunks, each as the bytes of its int32s, and what memory they take."""
+    """The ids of chunks, as the bytes of their int32s. Nothing is taken out of it: another thread may be reading it."""
 
     def __init__(self) -> None:
-        self.ids: dict[str, bytes] = {}
         self.num_bytes = 0
+        self._ids: dict[str, bytes] = {}
+
+    def __contains__(self, chunk: str) -> bool:
+        return chunk in self._ids
 
     def add(self, chunk: str, ids: list[int]) -> None:
-        self.ids[chunk] = packed = np.array(ids, np.int32).tobytes()
+        self._ids[chunk] = packed = np.array(ids, np.int32).tobytes()
         self.num_bytes += sys.getsizeof(chunk) + sys.getsizeof(packed) + _SLOT_BYTES
+
+    def ids_of(self, chunks: list[str]) -> bytes:
+        """Those of the chunks one after the other. KeyError where one of them is new."""
+        return b"".join(map(self._ids.__getitem__, chunks))
 
 
 class Tokenizer(ABC):
@@ -112,8 +119,8 @@ class Tokenizer(ABC):
         """Learn the vocabulary from normalised texts."""
 
     @abstractmethod
-    def _prepare(self, chunk: str) -> str:
-        """What the backend reads in place of a chunk."""
+    def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
+        """The ids of each of these chunks."""
 
     @abstractmethod
     def _join(self, tokens: list[str]) -> str:
@@ -123,26 +130,33 @@ class Tokenizer(ABC):
         return token
 
     def _packed_rows(self, texts: list[str]) -> list[bytes]:
-        rows = [_chunks(text, self.lowercase) for text in texts]
-        ids = self._ids_of(set(chain.from_iterable(rows)))
-        return [b"".join(map(ids.__getitem__, row)) for row in rows]
-
-    def _ids_of(self, chunks: set[str]) -> dict[str, bytes]:
-        """The ids of these chunks, among others. Nothing is ever taken out of a memo, for another thread may read it."""
+        """The ids of each text, as the bytes of its int32s."""
         memo = self._memo
         if memo.num_bytes > MEMO_BYTES:
             memo = self._memo = _Memo()
-        new = [chunk for chunk in chunks if chunk not in memo.ids]
-        if new:
-            prepared = [self._prepare(chunk) for chunk in new]
-            encodings = self.backend.encode_batch_fast(prepared, add_special_tokens=False)
-            for chunk, encoding in zip(new, encodings, strict=True):
-                memo.add(chunk, encoding.ids)
-        return memo.ids
+        rows: list[bytes] = []
+        unknown: dict[int, list[str]] = {}  # chunks by row, where one of them is new
+        for i, text in enumerate(texts):
+            chunks = _chunks(text, self.lowercase)
+            try:
+                rows.append(memo.ids_of(chunks))
+            except KeyError:
+                rows.append(b"")
+                unknown[i] = chunks
+        new = [chunk for chunk in set(chain.from_iterable(unknown.values())) if chunk not in memo]
+        for chunk, ids in zip(new, self._encode_chunks(new), strict=True):
+            memo.add(chunk, ids)
+        for i, chunks in unknown.items():
+            rows[i] = memo.ids_of(chunks)
+        return rows
 
 
 class WordTokenizer(Tokenizer):
     """Whole words and punctuation (`words.py`); what the vocabulary lacks is UNK."""
+
+    def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
+        super().__init__(backend, lowercase)
+        self._vocab = backend.get_vocab()
 
     @staticmethod
     def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
@@ -159,8 +173,8 @@ class WordTokenizer(Tokenizer):
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
         return backend
 
-    def _prepare(self, chunk: str) -> str:
-        return " ".join(split_words(chunk))
+    def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
+        return [[self._vocab.get(word, UNK_ID) for word in split_words(chunk)] for chunk in chunks]
 
     def _join(self, tokens: list[str]) -> str:
         return join_words(tokens)
@@ -169,8 +183,10 @@ class WordTokenizer(Tokenizer):
 class SubwordTokenizer(Tokenizer):
     """Pieces of words over bytes: every text has ids, and none is UNK."""
 
-    def _prepare(self, chunk: str) -> str:
-        return " " + chunk  # the space belongs to its first piece, at the start of a line as within it
+    def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
+        # The space belongs to the first piece of a chunk, at the start of a line as within it.
+        spaced = [" " + chunk for chunk in chunks]
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(spaced, add_special_tokens=False)]
 
     def _join(self, tokens: list[str]) -> str:
         return self.backend.decoder.decode(tokens)
