@@ -9,7 +9,6 @@ Within punctuation that opens a word the joiner looks right (`(￭ "￭ Hi`), el
 attachment is written once and the way back is to drop spaces beside joiners.
 """
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -20,7 +19,7 @@ JOINER = "￭"
 ESCAPED_JOINER = "<joiner>"
 _PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
-NUM_CHUNKS = 200_000  # stretches without white space that are remembered: few tens of MB
+NUM_CHUNKS = 200_000  # stretches without white space that are counted before they are split: some 30 MB
 
 
 def split_words(text: str) -> list[str]:
@@ -29,7 +28,10 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each token of `split_words` comes in all the texts."""
+    """How often each token of `split_words` comes in all the texts.
+
+    Most of a corpus is few distinct stretches without white space: they are counted first, and each is split once.
+    """
     words: Counter[str] = Counter()
     chunks: Counter[str] = Counter()
 
@@ -67,9 +69,8 @@ def has_word(token: str) -> bool:
     return _WORD.search(token) is not None
 
 
-@functools.lru_cache(maxsize=NUM_CHUNKS)
 def _split_chunk(chunk: str) -> tuple[str, ...]:
-    """Tokens of one stretch without white space. Cached: most of a corpus is few distinct stretches."""
+    """Tokens of one stretch without white space."""
     pieces: list[str] = _PIECES.findall(chunk)
     if len(pieces) == 1:
         return (_escape(pieces[0]),)
