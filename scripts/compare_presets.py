@@ -13,12 +13,11 @@ import argparse
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from comparing import as_table, metrics, tmt
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig
@@ -52,14 +51,6 @@ def num_parameters(preset: str, d_ff: int) -> int:
 def fitting_d_ff(preset: str, wanted: int) -> int:
     """The d_ff with which the preset comes nearest to `wanted` parameters."""
     return min(range(16, 2049, 16), key=lambda d_ff: abs(num_parameters(preset, d_ff) - wanted))
-
-
-def tmt(*arguments: str) -> None:
-    """`tmt`, its messages on standard error; a failure ends the comparison."""
-    print("tmt", *arguments, file=sys.stderr, flush=True)
-    status = subprocess.run([sys.executable, "-m", "transformer_mt", *arguments], stdout=sys.stderr).returncode
-    if status:
-        sys.exit(status)
 
 
 def train(preset: str, d_ff: int, args: argparse.Namespace, name: str, *overrides: str) -> Path:
@@ -98,8 +89,7 @@ def training_speed(preset: str, d_ff: int, args: argparse.Namespace) -> float:
         "validation.num_translated=0",
         "validation.metric=nll",
     )
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
-    return statistics.mean([line["tokens_per_second"] for line in lines if line["kind"] == "train"][1:])
+    return statistics.mean(line["tokens_per_second"] for line in metrics(run, "train")[1:])
 
 
 def evaluated(run: Path) -> dict[str, Any]:
@@ -127,11 +117,6 @@ def measured(runs: dict[str, Path], d_ffs: dict[str, int], args: argparse.Namesp
     ]  # fmt: skip
 
 
-def as_table(rows: list[tuple[str, ...]]) -> str:
-    """Markdown."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
 def main() -> None:
     """Parse, train, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -146,7 +131,7 @@ def main() -> None:
     d_ffs = {preset: fitting_d_ff(preset, wanted) for preset in args.presets}
     runs = {preset: train_in_full(preset, d_ffs[preset], args) for preset in args.presets}
     if args.rounds:
-        print(as_table([COLUMNS, tuple("---" for _ in COLUMNS), *measured(runs, d_ffs, args)]), end="")
+        print(as_table(COLUMNS, measured(runs, d_ffs, args)), end="")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """That the benchmarks run, and that what they print is what they measured. Never how fast anything is."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import torch
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 
-from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.loading import load_config, parse_run_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.transformer import Transformer
@@ -139,3 +140,29 @@ def test_bench_decode_measures_sides_that_agree(text: Path, tmp_path: Path) -> N
     expected = speeds["ours, fp32"] / speeds["ours without a cache, fp32"]
     assert float(told[0]) == pytest.approx(expected, rel=0.05, abs=0.02)
     assert len(re.findall(r"^\| (?:from a loaded model, fp32|`tmt .*) \| [\d,.]+ \|$", table, re.MULTILINE)) == 3
+
+
+def test_compare_precisions_keeps_finished_runs_and_tells_what_it_trained(text: Path, tmp_path: Path) -> None:
+    """Both seeds in fp32 are there by hand, with a mean of 5.1 and a variance of 0.02; those in bf16 are trained."""
+    for seed, nll in ((1, 5.0), (2, 5.2)):
+        run_dir = tmp_path / f"d32_256_tokens_4_steps_fp32_seed_{seed}"
+        run_dir.mkdir()
+        line = {"kind": "validation", "step": 4, "nll": nll, "elapsed_seconds": 10 * seed}
+        (run_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    said = run("compare_precisions.py", "--data", str(text), "--work", str(tmp_path), "--smoke")
+    assert "| fp32 | 5.0000 | 5.2000 | 5.1000 | 0.1414 | 15 |\n" in said
+
+    nlls = []
+    for seed in (1, 2):
+        run_dir = tmp_path / f"d32_256_tokens_4_steps_bf16_seed_{seed}"
+        training = load_config(str(run_dir / "config.yaml")).config.training
+        assert (training.precision, training.max_steps) == ("bf16", 4)
+        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        nlls += [line["nll"] for line in map(json.loads, lines) if line["kind"] == "validation"]
+    assert len(set(nlls)) == 2
+    mean, variance = sum(nlls) / 2, (nlls[0] - nlls[1]) ** 2 / 2
+    cells = f"| bf16 | {nlls[0]:.4f} | {nlls[1]:.4f} | {mean:.4f} | {variance**0.5:.4f} |"
+    assert cells in said
+    told = re.findall(r"^bf16 - fp32: ([+-][\d.]+) nll, ([+-][\d.]+) standard deviations$", said, re.MULTILINE)
+    expected = (mean - 5.1, (mean - 5.1) / ((0.02 + variance) / 2) ** 0.5)
+    assert [float(number) for number in told[0]] == pytest.approx(expected, abs=0.006)
