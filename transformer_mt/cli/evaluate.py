@@ -2,11 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.evaluation.evaluate import Evaluation
 
 
 def evaluate(
@@ -39,21 +43,13 @@ def evaluate(
     from transformer_mt.config.run_folder import newest_run, open_run
     from transformer_mt.decoding.checkpoint import find_checkpoint
     from transformer_mt.decoding.options import search_options
-    from transformer_mt.decoding.translator import Translator
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
     from transformer_mt.evaluation.evaluate import evaluation_name, save_evaluation, sources_of
-    from transformer_mt.machine.memory import keep_freed_memory
 
     folder = open_run(run) if run is not None else newest_run(runs)
     taken = find_checkpoint(folder, checkpoint).name
     print(f"run: {folder.path}, checkpoint: {taken}", file=sys.stderr)
-    keep_freed_memory()
-    translator = Translator.load(folder.path, taken, device, precision)
-    if translator.note:
-        print(translator.note, file=sys.stderr)
-    if data_root is not None:
-        data = translator.config.data.model_copy(update={"root": data_root})
-        translator.config = translator.config.model_copy(update={"data": data})
+    translator = _load(folder.path, taken, device, precision, data_root)
     files = (src, ref) if src is not None and ref is not None else None
     sources = sources_of(translator.config, split, files)
     options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
@@ -63,6 +59,26 @@ def evaluate(
         )
     name = evaluation_name(split, files, evaluation, bleu_tokenize, lowercase)
     path = save_evaluation(folder, name, evaluation, rows)
+    _print(evaluation)
+    print(f"saved: {path}")
+
+
+def _load(run: Path, checkpoint: str, device: str, precision: str | None, data_root: str | None) -> "Translator":
+    """The run's translator, its data where they are now."""
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.machine.memory import keep_freed_memory
+
+    keep_freed_memory()
+    translator = Translator.load(run, checkpoint, device, precision)
+    if translator.note:
+        print(translator.note, file=sys.stderr)
+    if data_root is not None:
+        data = translator.config.data.model_copy(update={"root": data_root})
+        translator.config = translator.config.model_copy(update={"data": data})
+    return translator
+
+
+def _print(evaluation: "Evaluation") -> None:
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
@@ -71,4 +87,3 @@ def evaluate(
         print(f"{evaluation.num_blank:,} pairs with a blank side were left out")
     if evaluation.num_too_long:
         print(f"{evaluation.num_too_long:,} pairs are longer than the model's positions: translated as nothing")
-    print(f"saved: {path}")

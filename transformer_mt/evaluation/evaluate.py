@@ -12,7 +12,7 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.encoding import CorpusPairs
-from transformer_mt.data.preparation import Split, load_split
+from transformer_mt.data.preparation import load_split
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -72,27 +72,15 @@ def evaluate(
     tokenizer: of BLEU, by default by the target language. `progress` is called once a sentence done. A pair with a
     blank side is left out and counted. Returns the scores, and of each pair its place, texts and translation.
     """
-    config = translator.config
-    data = config.data.model_copy(update={"too_long": "filter"})
-    config = config.model_copy(update={"data": data})
-    corpus = load_corpus(sources, config.data)
+    data = translator.config.data.model_copy(update={"too_long": "filter"})
+    config = translator.config.model_copy(update={"data": data})
+    corpus = load_corpus(sources, data)
     pairs = list(CorpusPairs(corpus))
-    hypotheses = [""] * len(pairs)
-    start = time.perf_counter()
-    for index, translated in translator.translate_as_done([src for src, _ in pairs], options):
-        hypotheses[index] = translated.text
-        progress()
-    seconds = time.perf_counter() - start
-    scores = score_texts(
-        hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(config.data.tgt_lang), lowercase
-    )
-    split: Split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)
-    nll = split_nll(
-        translator.search_model,
-        split,
-        config.training.max_tokens,
-        "fp32" if translator.is_packed else translator.precision,  # packed weights need no other arithmetic
-    )
+    hypotheses, seconds = _translate([src for src, _ in pairs], translator, options, progress)
+    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(data.tgt_lang), lowercase)
+    split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)
+    precision = "fp32" if translator.is_packed else translator.precision  # packed weights need no other arithmetic
+    nll = split_nll(translator.search_model, split, config.training.max_tokens, precision)
     evaluation = Evaluation(
         run=str(run.path),
         checkpoint=checkpoint,
@@ -104,10 +92,7 @@ def evaluate(
         length_penalty=options.norm.alpha,
         length_norm=options.norm.kind,
         precision=translator.precision,
-        bleu=scores.bleu,
-        chrf=scores.chrf,
-        bleu_signature=scores.bleu_signature,
-        chrf_signature=scores.chrf_signature,
+        **asdict(scores),
         nll=nll.nll,
         ppl=nll.ppl,
         seconds=seconds,
@@ -118,6 +103,18 @@ def evaluate(
         for row, ((src, ref), hypothesis) in enumerate(zip(pairs, hypotheses, strict=True))
     ]
     return evaluation, rows
+
+
+def _translate(
+    texts: list[str], translator: Translator, options: SearchOptions, progress: Callable[[], object]
+) -> tuple[list[str], float]:
+    """Their translations in their order, and the seconds that the search took."""
+    hypotheses = [""] * len(texts)
+    start = time.perf_counter()
+    for index, translated in translator.translate_as_done(texts, options):
+        hypotheses[index] = translated.text
+        progress()
+    return hypotheses, time.perf_counter() - start
 
 
 def evaluation_name(
