@@ -9,29 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from toy import toy_config, write_toy_corpus
+from toy import toy_config
 from trainings import assert_same_run
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.data.batching import Batch, Rows, make_batch, plan_batches
 from transformer_mt.data.encoding import IdColumn
 from transformer_mt.data.plan import WholePlan
-from transformer_mt.data.preparation import PreparedData, Split, prepare_data
+from transformer_mt.data.preparation import PreparedData, Split
 from transformer_mt.errors import UserError
 from transformer_mt.training import feed as feed_module
 from transformer_mt.training.feed import DEPTH, Feed
 from transformer_mt.training.parts import Part
 from transformer_mt.training.run import start_or_resume
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def data(corpus: Path) -> PreparedData:
-    return prepare_data(toy_config(corpus))
 
 
 def planner(split: Split) -> Callable[[int], WholePlan]:

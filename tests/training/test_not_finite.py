@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from toy import toy_config, write_toy_corpus
+from toy import toy_config
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
@@ -31,11 +31,6 @@ from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
 MICRO_BATCHES = [np.arange(8), np.arange(8, 19)]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import toy_config, write_toy_corpus
+from toy import toy_config
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import plan_batches
-from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.data.preparation import PreparedData
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
@@ -67,16 +67,6 @@ class Memory:
         self.num_failures += 1
         self.seen.clear()
         raise self.error()
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def data(corpus: Path) -> PreparedData:
-    return prepare_data(toy_config(corpus))
 
 
 def make_updater(config: RunConfig, data: PreparedData) -> Updater:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toy import toy_config, write_toy_corpus
+from toy import toy_config
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
@@ -16,11 +16,6 @@ from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
 
 
 def make_updater(config: RunConfig, data: PreparedData) -> Updater:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from toy import toy_config, write_toy_corpus
+from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
@@ -61,11 +61,6 @@ def asked_by(work) -> Counter[str]:
         work()
     # Without the mode for Python, `item` is counted once more as the operation that it is.
     return counts - Counter({"_local_scalar_dense": counts["item"] + counts["__int__"] + counts["__float__"]})
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
 
 
 SHAPES = {
