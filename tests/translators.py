@@ -30,14 +30,22 @@ MODELS_BY_NAME: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def make_translator(model: dict[str, Any]) -> Translator:
-    """A translator of the toy language that has learned nothing. No weight is left at zero or one."""
-    mapping = toy_mapping(Path("."), tokenizer={"joint": True})
+def make_translator(
+    model: dict[str, Any],
+    pairs: list[tuple[str, str]] | None = None,
+    noise: float = 0.1,
+    **sections: dict[str, Any],
+) -> Translator:
+    """A translator of these pairs, by default the toy language's, that has learned nothing. `noise` times a normal
+    number is added to every weight, so that none is left at zero or one; `sections` as in `toy_mapping`.
+    """
+    tokenizer = {"joint": True, **sections.pop("tokenizer", {})}
+    mapping = toy_mapping(Path("."), tokenizer=tokenizer, **sections)
     config = parse_run_config({**mapping, "model": model}, "toy")
-    src, tgt = train_tokenizers(toy_pairs(50), config.tokenizer)
+    src, tgt = train_tokenizers(pairs or toy_pairs(50), config.tokenizer)
     torch.manual_seed(4)
     network = build_model(config, src, tgt).eval()
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+            parameter.add_(noise * torch.randn_like(parameter))
     return Translator(network, src, tgt, config)

@@ -4,35 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import translators
 from torch import Tensor
-from toy import toy_mapping, toy_pairs
 
-from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.data.tokenizers import train_tokenizers
-from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
-
-SMALL = {"d_model": 16, "d_ff": 24, "num_heads": 4, "num_decoder_layers": 2, "max_len": 24}
 
 
 def make_translator(
     model: dict[str, Any], pairs: list[tuple[str, str]] | None = None, **sections: dict[str, Any]
 ) -> Translator:
-    """A translator that has learned nothing, no weight of which is left at zero or one."""
-    tokenizer = {"joint": True, **sections.pop("tokenizer", {})}
-    mapping = toy_mapping(Path("."), tokenizer=tokenizer, **sections)
-    mapping["model"] = model
-    mapping["training"]["max_tokens"] = 512
-    config = parse_run_config(mapping, "toy")
-    src, tgt = train_tokenizers(pairs or toy_pairs(50), config.tokenizer)
-    torch.manual_seed(4)
-    network = build_model(config, src, tgt).eval()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return Translator(network, src, tgt, config)
+    """One that has learned nothing, with weights far enough apart that what is left out shows."""
+    return translators.make_translator(model, pairs, noise=0.3, training={"max_tokens": 512}, **sections)
 
 
 def export(translator: Translator, folder: Path, quantization: str | None = None) -> ExportedTranslator:

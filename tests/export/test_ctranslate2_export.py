@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from toy import toy_pairs
+from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
@@ -19,7 +20,7 @@ from transformer_mt.model.interface import TranslationModel
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
-from exports import SMALL, export, make_translator, our_log_probs, their_log_probs
+from exports import export, make_translator, our_log_probs, their_log_probs
 
 from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
 
