@@ -31,6 +31,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         dtype: torch.dtype,
         with_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
+        """hidden (num_tokens, d_model), weight (vocab_size, d_model), bias (vocab_size,), targets (num_tokens,) -> loss
+        and nll, sums over the tokens, in float32 or wider.
+
+        Products are computed in `dtype`. Gradients are made here, where the logits are, if `with_gradient`.
+        """
         wide = torch.promote_types(dtype, torch.float32)
         narrow, narrow_weight = hidden.to(dtype), weight.to(dtype)
         narrow_bias = None if bias is None else bias.to(dtype)
@@ -60,6 +65,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """Of loss and nll, the second of which is not used -> of hidden, weight and bias, in their shapes and types."""
         hidden, weight, *bias = (saved * grad_outputs[0] for saved in ctx.saved_tensors)
         return hidden, weight, bias[0] if bias else None, None, None, None, None
 

@@ -38,6 +38,11 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, added: Tensor, factors: Tensor | None, scale: float) -> Tensor:
+        """q (batch, num_heads, query_len, head_dim), k and v (batch, num_heads, some, head_dim) -> the shape of q.
+
+        `added` to the scores: broadcastable to (batch, num_heads, query_len, key_len), key_len at least `some`, and
+        -inf for all keys from `some` on. `factors` of the weights: (batch, num_heads, query_len, key_len).
+        """
         key_len = added.size(-1)
         ctx.key_len, ctx.scale, ctx.added_shape = k.size(2), scale, added.shape
         q_rows, k_rows, v_rows = _rows(q, q.size(2), scale), _rows(k, key_len), _rows(v, key_len)
@@ -49,6 +54,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """Of the output, in the shape of q -> of q, k and v, and of `added` where it is asked for, in their shapes."""
         q_rows, k_rows, v_rows, weights, factors = ctx.saved_tensors
         key_len = ctx.key_len
         grad = grad_outputs[0].reshape(q_rows.shape)

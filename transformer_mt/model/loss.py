@@ -36,6 +36,7 @@ class _CrossEntropySums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
+        """logits (num_tokens, vocab_size), targets (num_tokens,) -> loss and nll, sums over the tokens, in float32."""
         scores = logits.float()
         normaliser = scores.logsumexp(dim=-1, keepdim=True)
         nll = (normaliser - scores.gather(-1, targets[:, None])).sum()
@@ -51,6 +52,7 @@ class _CrossEntropySums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        """Of loss and nll, the second of which is not used -> of the logits, in their shape and type."""
         logits, normaliser, targets = ctx.saved_tensors
         smoothing = ctx.label_smoothing
         gradient = (logits.float() - normaliser).exp_()
