@@ -1,8 +1,14 @@
-"""Writing a file whole or not at all."""
+"""Writing a file or a folder whole or not at all."""
 
 import os
 import secrets
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+TEMPORARY = ".tmp-"  # how the name of what is being written begins
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
@@ -10,7 +16,7 @@ def replace_file(path: Path, content: str | bytes) -> None:
 
     Whoever reads meanwhile, or after a kill or a full disk, finds the old file or the new one.
     """
-    temporary = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     try:
         with temporary.open("wb") as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -19,3 +25,36 @@ def replace_file(path: Path, content: str | bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(final: Path, write: Callable[[Path], None], make_way: Callable[[], None] = lambda: None) -> None:
+    """Let `write` fill a folder beside the final name, sync all that is in it, and rename it.
+
+    `make_way` is called right before the renaming, and takes away what stands at the final name; without it, nothing or
+    an empty folder must stand there. Raises OSError and whatever the two raise, and then leaves nothing of its own.
+    """
+    temporary = final.with_name(f"{TEMPORARY}{final.name}-{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for path in [*temporary.rglob("*"), temporary]:
+            _sync(path)
+        make_way()
+        os.replace(temporary, final)
+        _sync(final.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_file():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    elif sys.platform != "win32":  # where a folder cannot be opened
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems refuse; the files themselves are synced
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

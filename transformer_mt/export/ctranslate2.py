@@ -5,16 +5,14 @@ it, so that it needs nothing else. CTranslate2 has no tokenizer: `transformer_mt
 """
 
 import json
-import os
-import secrets
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from transformer_mt import __version__
+from transformer_mt.config.files import make_folder
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import DecodingConfig, RunConfig, TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
@@ -103,7 +101,11 @@ def write_model(
         text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
 
-    _make_folder(folder, write)
+    refuse_occupied(folder)
+    try:
+        make_folder(folder, write)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
 
 
 def refuse_occupied(folder: Path) -> None:
@@ -278,21 +280,3 @@ def _read_description(folder: Path) -> tuple[TokenizerConfig, DecodingConfig, in
     raise UserError(
         f"{path} cannot be used: {reason}. Give a folder that `tmt export --to ctranslate2` wrote, or write it again."
     )
-
-
-def _make_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """A folder whole or not at all: written beside its final name, synced, renamed."""
-    refuse_occupied(final)
-    temporary = final.with_name(f".tmp-{final.name}-{secrets.token_hex(4)}")
-    try:
-        temporary.mkdir(parents=True)
-        write(temporary)
-        for path in [*temporary.rglob("*"), temporary]:
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-        os.replace(temporary, final)  # in place of nothing or of an empty folder
-    except OSError as error:
-        raise UserError(f"{final} cannot be written: {error.strerror or error}. Choose another folder.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

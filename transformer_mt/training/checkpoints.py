@@ -5,28 +5,25 @@
 The newest checkpoint is `last`; its state names the `best` step, whose folder is kept too. There is no pickle.
 """
 
-import json
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from transformer_mt.config.manifest import check_manifest, digest
-from transformer_mt.config.run_folder import MANIFEST, STEP_PREFIX, RunFolder
+from transformer_mt.config.files import TEMPORARY, make_folder
+from transformer_mt.config.manifest import check_manifest, write_manifest
+from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
 from transformer_mt.decoding.weights import read_tensors, read_weights, save_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"
-_TEMPORARY = ".tmp-"
 _ASIDE = ".aside-"
 _DAMAGED = "damaged_"
 
@@ -95,32 +92,31 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
 
 
 def write_folder(final: Path, write: Callable[[Path], None]) -> None:
-    """Make a folder whole or not at all: written under another name, manifest last, synced, renamed."""
-    temporary = final.with_name(f"{_TEMPORARY}{final.name}-{secrets.token_hex(4)}")
+    """Make the folder of a checkpoint whole or not at all, with its manifest, in place of one of the same name.
+
+    SaveError where it cannot be written.
+    """
+    aside = final.with_name(_ASIDE + final.name)
+
+    def write_all(folder: Path) -> None:
+        write(folder)
+        write_manifest(folder, sorted(path.name for path in folder.iterdir()))
+
+    def set_aside() -> None:
+        if final.exists():  # the same step once more; a kill between the renames loses nothing
+            os.rename(final, aside)
+
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-        write(temporary)
-        files = sorted(temporary.iterdir())
-        manifest = {path.name: {"num_bytes": path.stat().st_size, "blake2b": digest(path)} for path in files}
-        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        for path in [*files, temporary / MANIFEST, temporary]:
-            _sync(path)
-        if final.exists():  # the same step once more: set aside, so that a kill between the renames loses nothing
-            os.rename(final, final.with_name(_ASIDE + final.name))
-        os.rename(temporary, final)
-        shutil.rmtree(final.with_name(_ASIDE + final.name), ignore_errors=True)
-        _sync(final.parent)
+        make_folder(final, write_all, set_aside)
+        shutil.rmtree(aside, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SaveError(f"The checkpoint {final} could not be written: {reason}. {_GO_ON}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def recover(run: RunFolder) -> None:
     """Put back a checkpoint that a kill caught between being set aside and being replaced; sweep half-written ones."""
-    for left in run.checkpoints.glob(f"{_TEMPORARY}{STEP_PREFIX}*"):
+    for left in run.checkpoints.glob(f"{TEMPORARY}{STEP_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
     for aside in run.checkpoints.glob(f"{_ASIDE}*"):
         final = aside.with_name(aside.name.removeprefix(_ASIDE))
@@ -198,20 +194,6 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
 
 def remove_folder(folder: Path) -> None:
     """Delete a checkpoint; renamed first, so that a kill in the middle leaves nothing that looks whole."""
-    rubbish = folder.with_name(f"{_TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
+    rubbish = folder.with_name(f"{TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
     os.rename(folder, rubbish)
     shutil.rmtree(rubbish, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    if path.is_file():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    elif sys.platform != "win32":  # where a folder cannot be opened
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network file systems refuse; the files themselves are synced
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
