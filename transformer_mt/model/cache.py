@@ -70,10 +70,12 @@ class DecoderCache:
     length: int = 0
 
     @classmethod
-    def empty(cls, layers: list[LayerCache], memory_mask: Tensor | None, src: Tensor) -> "DecoderCache":
-        """No slot in use, one row a sentence of src (sentences, src_len), the next token the first."""
-        visible = torch.zeros(src.size(0), 1, 0, dtype=torch.bool, device=src.device)
-        slot_at, next_at = src.new_zeros(1, 0), src.new_zeros(1, 1)
+    def empty(
+        cls, layers: list[LayerCache], memory_mask: Tensor | None, num_sentences: int, device: torch.device
+    ) -> "DecoderCache":
+        """No slot in use, one row a sentence, the next token the first."""
+        visible = torch.zeros(num_sentences, 1, 0, dtype=torch.bool, device=device)
+        slot_at, next_at = (torch.zeros(1, width, dtype=torch.long, device=device) for width in (0, 1))
         return cls(layers, memory_mask, visible, slot_at, next_at)
 
     @property

@@ -42,7 +42,7 @@ class StreamDecoder(Stack):
         for layer in self._stream_layers():
             x, cache = layer.prefill(x, context)
             caches.append(cache)
-        cache = DecoderCache.empty(caches, None, src)
+        cache = DecoderCache.empty(caches, None, len(src), src.device)
         real = src != PAD_ID
         cache.open_slots(at.expand_as(src), real[:, None])
         cache.next_at = real.sum(dim=1, keepdim=True)

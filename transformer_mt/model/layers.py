@@ -22,7 +22,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + dropout(y)."""
+        """x + dropout(y). Out of training y itself comes out of `dropout`: there a trace reads what is added."""
         return self.dropout(y, add_to=x) if self.training else x + self.dropout(y)
 
 

@@ -60,7 +60,7 @@ class Decoder(Stack):
             )
             for layer in self._decoder_layers()
         ]
-        return DecoderCache.empty(layers, F.pad(src_mask, (0, surplus)), src_mask[:, 0, 0].long())
+        return DecoderCache.empty(layers, F.pad(src_mask, (0, surplus)), len(memory), memory.device)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """tokens (rows,), the newest of each row -> hidden states (rows, d_model); the cache grows by one."""

@@ -25,7 +25,7 @@ class Feed:
 
     `plan` gives the micro-batches of an epoch, `make` a batch of rows; both are called in threads and must not draw
     from global generators. What they raise is raised where the batch or the plan is asked for. To be used as a context,
-    at whose end the threads are.
+    with which the threads end.
     """
 
     def __init__(
