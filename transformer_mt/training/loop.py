@@ -214,30 +214,35 @@ class Trainer:
         ):  # fmt: skip
             window[name] = window.get(name, 0.0) + value
         if state.step % self.config.training.log_every_steps == 0:
-            metrics = {
-                "loss": window["loss"] / window["num_tokens"],
-                "nll": window["nll"] / window["num_tokens"],
-                "lr": result.lr,
-                "grad_norm": result.grad_norm,
-                "padding": window["padded_cells"] / window["cells"],
-                "epoch": state.epoch,
-                "num_tokens": state.num_tokens,
-                "tokens_per_second": window["num_tokens"] / window["seconds"],
-                "data_wait": window["data_wait"] / window["seconds"],
-                "elapsed_seconds": state.elapsed_seconds,
-            }
-            if result.load_balancing is not None:
-                metrics["load_balancing"] = window["load_balancing"] / window["num_tokens"]
-            if self.updater.precision == "fp16":
-                metrics["skipped_steps"] = int(window["skipped_steps"])
-            if window["split_micro_batches"]:
-                metrics["split_micro_batches"] = int(window["split_micro_batches"])
-            if self.updater.device.type == "cuda":
-                metrics["peak_memory"] = torch.cuda.max_memory_allocated(self.updater.device)
-            if self.updater.compiled:
-                metrics["compiled_graphs"] = self.updater.compiled.num_graphs
-            self.monitor.train(state.step, metrics)
+            self.monitor.train(state.step, self._line_of_metrics(result))
             window.clear()
+
+    def _line_of_metrics(self, result: UpdateResult) -> dict[str, float]:
+        """Of the updates since the last line, of which `result` is the newest."""
+        state, window = self.state, self.state.window
+        metrics = {
+            "loss": window["loss"] / window["num_tokens"],
+            "nll": window["nll"] / window["num_tokens"],
+            "lr": result.lr,
+            "grad_norm": result.grad_norm,
+            "padding": window["padded_cells"] / window["cells"],
+            "epoch": state.epoch,
+            "num_tokens": state.num_tokens,
+            "tokens_per_second": window["num_tokens"] / window["seconds"],
+            "data_wait": window["data_wait"] / window["seconds"],
+            "elapsed_seconds": state.elapsed_seconds,
+        }
+        if result.load_balancing is not None:
+            metrics["load_balancing"] = window["load_balancing"] / window["num_tokens"]
+        if self.updater.precision == "fp16":
+            metrics["skipped_steps"] = int(window["skipped_steps"])
+        if window["split_micro_batches"]:
+            metrics["split_micro_batches"] = int(window["split_micro_batches"])
+        if self.updater.device.type == "cuda":
+            metrics["peak_memory"] = torch.cuda.max_memory_allocated(self.updater.device)
+        if self.updater.compiled:
+            metrics["compiled_graphs"] = self.updater.compiled.num_graphs
+        return metrics
 
     def _tick(self) -> float:
         """Seconds since the last tick, added to the time that the run has taken."""

@@ -1,7 +1,8 @@
 """From a config to a trained run: a fresh start, or going on from the newest checkpoint."""
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -165,12 +166,23 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
     monitor = Monitor(run, config, state) if world.is_first else Silence()
     profiler = StepProfiler(run.profile, updater.device, monitor.say) if profiled and world.is_first else None
     try:
-        # Only here: until now Ctrl-C may stop at once, since whatever was being written is written whole or not at all.
-        with stop_on_signals(SAME_SIGNAL_SECONDS if world.size > 1 else 0.0) as request:
-            trainer = Trainer(config, data, updater, run, state, monitor, request, profiler)
-            reason = trainer.train()
-        if reason is not None:
-            monitor.hparams(trainer.last_metrics)
+        with _told(updater, state, run, world):
+            # Only here: until now Ctrl-C may stop at once, since what was being written is whole or not there.
+            with stop_on_signals(SAME_SIGNAL_SECONDS if world.size > 1 else 0.0) as request:
+                trainer = Trainer(config, data, updater, run, state, monitor, request, profiler)
+                reason = trainer.train()
+            if reason is not None:
+                monitor.hparams(trainer.last_metrics)
+    finally:
+        monitor.close()
+    return Outcome(run, state.step, reason, 0 if reason else trainer.stop_status or 0)
+
+
+@contextmanager
+def _told(updater: Updater, state: TrainingState, run: RunFolder, world: World) -> Iterator[None]:
+    """What ends a training and is no fault of ours, as a UserError."""
+    try:
+        yield
     except NoRoomError as error:
         raise _noted(error, updater, run) from error
     except StreamError as error:
@@ -188,9 +200,6 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
             "before it. The checkpoints so far are whole. Lower training.max_tokens or decoding.batch_size, train a "
             "smaller model, or use another training.device."
         ) from error
-    finally:
-        monitor.close()
-    return Outcome(run, state.step, reason, 0 if reason else trainer.stop_status or 0)
 
 
 def _noted(error: NoRoomError, updater: Updater, run: RunFolder) -> UserError:
