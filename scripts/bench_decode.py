@@ -1,14 +1,15 @@
-"""Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, and transformers.
+"""Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, transformers and Joey NMT.
 
-    python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--hf-python PATH]
+    python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--hf-python PATH] [--joey-python PATH]
 
 RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
 1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
-computes with the same weights, `transformers` with random weights of a Marian model of the same shape, which is made to
-write as many tokens. Each side is a process of its own that loads, translates 64 sentences to warm up and then all,
-once for each batch size; the best batch size counts, and of CTranslate2 the better way to use the threads. A beam goes
-by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is never written. The sides
-take turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
+computes with the same weights, transformers (a Marian model) and Joey NMT with random weights of the same shape, made
+to write as many tokens (`foreign_decoders.py`). Each side is a process of its own that loads, translates 64 sentences
+to warm up and then all, once for each batch size; the best batch size counts, and of CTranslate2 the better way to use
+the threads. A beam goes by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is
+never written. The sides take turns, `--rounds` times, and the best round of each counts, since other work on the
+machine can only slow one down.
 
 Then: one short sentence from a loaded model, `tmt translate` of it as a whole process, and `tmt --help`. The last lines
 are ratios.
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 BEAM = 5
-BATCH_SIZES = {"ours": [32, 64, 128, 192], "plain": [64], "ct2": [32, 64, 128], "hf": [64, 128]}
+BATCH_SIZES = {"ours": [32, 64, 128, 192], "plain": [64], "ct2": [32, 64, 128], "hf": [64, 128], "joey": [64, 128]}
 SHORT = "a man rides a bike ."
 
 
@@ -128,48 +129,6 @@ def ctranslate2(folder: Path, lines: list[str], beam_size: int, sizes: list[int]
     return min((measured(workers) for workers in {1, threads}), key=lambda found: found.seconds)
 
 
-HF_SIDE = """
-import json, resource, sys, time, torch
-from transformers import MarianConfig, MarianMTModel
-job = json.load(sys.stdin)
-torch.set_num_threads(job["threads"])
-torch.manual_seed(0)
-layers, width, heads, ff = job["layers"], job["d_model"], job["num_heads"], job["d_ff"]
-config = MarianConfig(vocab_size=job["vocab_size"], d_model=width, encoder_layers=layers, decoder_layers=layers,
-    encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=ff, decoder_ffn_dim=ff,
-    activation_function="relu", pad_token_id=0, eos_token_id=3, forced_eos_token_id=None, decoder_start_token_id=2,
-    bos_token_id=2, max_position_embeddings=512)
-model = MarianMTModel(config).eval()
-model.generation_config.max_length = None
-
-def translate(rows, size):
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i][0]))
-    written = 0
-    for start in range(0, len(order), size):
-        batch = [rows[i] for i in order[start:start + size]]
-        longest = max(len(src) for src, _ in batch)
-        src = torch.tensor([src + [0] * (longest - len(src)) for src, _ in batch])
-        # A random model does not end by itself: it writes as many tokens as the trained one's longest of the batch.
-        length = max(num for _, num in batch)
-        with torch.inference_mode():
-            model.generate(src, attention_mask=(src != 0).long(), num_beams=job["beam_size"], do_sample=False,
-                           min_new_tokens=length, max_new_tokens=length, use_cache=True)
-        written += sum(num for _, num in batch)
-    return written
-
-translate(job["rows"][:64], 64)
-best = None
-for size in job["sizes"]:
-    start = time.perf_counter()
-    written = translate(job["rows"], size)
-    seconds = time.perf_counter() - start
-    if best is None or seconds < best[0]:
-        best = (seconds, size, written)
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps(dict(seconds=best[0], batch_size=best[1], num_tokens=best[2], memory=memory, texts=[])))
-"""
-
-
 def child(job: dict) -> Measured:
     """In the process of a side."""
     run, lines, beam_size, sizes = Path(job["run"]), job["lines"], job["beam_size"], job["sizes"]
@@ -185,15 +144,15 @@ def measured_apart(job: dict) -> Measured:
     """A side in a process of its own. A failure ends the benchmark."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"])}
     command = [sys.executable, __file__, "--child"]
-    if job["side"] == "hf":
-        command = [job["python"], "-c", HF_SIDE]
+    if job["side"] in ("hf", "joey"):
+        command = [job["python"], str(Path(__file__).parent / "foreign_decoders.py")]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{job['side']}, {job['kind']}: {done.stderr}")
     return Measured(**json.loads(done.stdout.strip().split("\n")[-1]))
 
 
-def hf_rows(run: Path, lines: list[str], found: Measured) -> tuple[dict, list]:
+def foreign_rows(run: Path, lines: list[str], found: Measured) -> tuple[dict, list]:
     """The model's shape, and for each sentence its ids and how many tokens ours wrote."""
     from transformer_mt.decoding.translator import Translator
 
@@ -237,6 +196,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--hf-python", help="the Python of an environment with transformers")
+    parser.add_argument("--joey-python", help="the Python of an environment with joeynmt")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "int8", "bf16"], help="of ours")
     parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
     parser.add_argument("--smoke", action="store_true", help="few sentences, once: whether it runs")
@@ -248,6 +208,7 @@ def main() -> None:
     if args.smoke:
         args.rounds, args.precisions, lines, references = 1, ["fp32"], lines[:20], references[:20]
     run = args.run.resolve()
+    pythons = {"hf": args.hf_python, "joey": args.joey_python}
     with tempfile.TemporaryDirectory() as place:
         export = Path(place) / "ct2"
         have_ct2 = export_for_ct2(run, export)
@@ -257,14 +218,14 @@ def main() -> None:
             if have_ct2:
                 sides += [("ct2", "float32")] + [("ct2", "int8")] * (not args.smoke)
             sides += [("plain", "fp32")] * (not args.no_plain)
-            sides += [("hf", "fp32")] * bool(args.hf_python)
+            sides += [(side, "fp32") for side, python in pythons.items() if python]
             for number in range(args.rounds):
                 for side, kind in sides:
                     job = {"side": side, "kind": kind, "run": str(run), "export": str(export), "lines": lines,
-                           "beam_size": beam_size, "threads": args.threads, "python": args.hf_python,
+                           "beam_size": beam_size, "threads": args.threads, "python": pythons.get(side),
                            "sizes": [8] if args.smoke else BATCH_SIZES[side]}  # fmt: skip
-                    if side == "hf":
-                        shape, job["rows"] = hf_rows(run, lines, best["ours, fp32"])
+                    if side in pythons:
+                        shape, job["rows"] = foreign_rows(run, lines, best["ours, fp32"])
                         job |= shape
                     found = measured_apart(job)
                     name = f"{NAMES[side]}, {kind}"
@@ -276,7 +237,8 @@ def main() -> None:
     print_latency(run, args.precisions, 2 if args.smoke else 20)
 
 
-NAMES = {"ours": "ours", "ct2": "CTranslate2", "plain": "ours without a cache", "hf": "transformers generate"}
+NAMES = {"ours": "ours", "ct2": "CTranslate2", "plain": "ours without a cache", "hf": "transformers generate",
+         "joey": "Joey NMT"}  # fmt: skip
 
 
 def export_for_ct2(run: Path, folder: Path) -> bool:
