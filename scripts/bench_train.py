@@ -92,11 +92,25 @@ def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> 
     return Measured(statistics.median(speeds), memory)
 
 
-def plain_loop(data: Path, script: Path, precision: str, steps: int, folder: Path) -> Measured:
-    """The opponent's script, unchanged."""
+def replaced(text: str, *pairs: tuple[str, str]) -> str:
+    """Each of what is looked for must be there."""
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def plain_loop(data: Path, script: Path, shape: Shape, precision: str, steps: int, folder: Path) -> Measured:
+    """The opponent's script, unchanged; at another width, a copy with its two widths replaced."""
+    script = script.resolve()
+    if shape != Shape():
+        widths = ("d_model=256", f"d_model={shape.d_model}"), ("3, 3, 1024,", f"3, 3, {shape.d_ff},")
+        text = replaced(script.read_text(encoding="utf-8"), *widths)
+        script = folder / "plain_loop.py"
+        script.write_text(text, encoding="utf-8")
     said, memory = run_measured(
         [
-            sys.executable, str(script.resolve()), str(data / "tok"), "--steps", str(steps),
+            sys.executable, str(script), str(data / "tok"), "--steps", str(steps),
             "--threads", str(torch.get_num_threads()), "--precision", precision,
         ],
         folder,
@@ -105,8 +119,8 @@ def plain_loop(data: Path, script: Path, precision: str, steps: int, folder: Pat
     return Measured(float(speed), memory)
 
 
-def joey(data: Path, python: Path, config: Path, folder: Path) -> Measured:
-    """Joey NMT by its own log, which counts the target tokens of ten updates at a time."""
+def joey(data: Path, python: Path, config: Path, shape: Shape, folder: Path) -> Measured:
+    """Joey NMT by its own log, which counts the target tokens of ten updates at a time; its widths are ours."""
     place = folder / "joey"
     place.mkdir()
     for theirs, split in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
@@ -118,7 +132,12 @@ def joey(data: Path, python: Path, config: Path, folder: Path) -> Measured:
                 words = [word for word, number in counts.most_common() if number > 1]
                 vocabulary = ["<unk>", "<pad>", "<s>", "</s>", *words]
                 (place / f"vocab.{language}").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    settings = config.read_text(encoding="utf-8").replace("FOLDER", str(place))
+    settings = replaced(
+        config.read_text(encoding="utf-8"),
+        ("FOLDER", str(place)), ("embedding_dim: 256", f"embedding_dim: {shape.d_model}"),
+        ("hidden_size: 256", f"hidden_size: {shape.d_model}"), ("ff_size: 1024", f"ff_size: {shape.d_ff}"),
+        ("max_length: 100", "max_length: 512"),  # no sentence of Multi30k is longer than 100, but several made one are
+    )  # fmt: skip
     (place / "config.yaml").write_text(settings, encoding="utf-8")
     said, memory = run_measured([str(python), "-m", "joeynmt", "train", "config.yaml", "--skip-test"], place)
     speeds = [float(speed) for speed in re.findall(r"Tokens per Sec:\s+([\d.]+)", said)]
@@ -162,17 +181,17 @@ def joined(data: Path, number: int, folder: Path) -> Path:
 
 
 def sides_of(args: argparse.Namespace, data: Path) -> dict[str, Callable[[Path], Measured]]:
-    """Who is measured. The plain loop and Joey NMT have one shape only, so at another width we are alone."""
+    """Who is measured."""
     shape = Shape(args.d_model, 4 * args.d_model)
     sides: dict[str, Callable[[Path], Measured]] = {
         f"ours, {precision}": partial(ours, data, shape, precision, args.steps) for precision in args.precisions
     }
-    if shape == Shape():
-        for precision in ("fp32",) if args.smoke else ("fp32", "bf16"):
-            sides[f"plain loop, {precision}"] = partial(plain_loop, data, args.plain_loop, precision, args.steps)
-        if args.joey_python:
-            config = args.joey_config or args.plain_loop.with_name("joey_w1.yaml")
-            sides["Joey NMT, fp32"] = partial(joey, data, args.joey_python, config)
+    for precision in ("fp32", "bf16"):
+        if precision in args.precisions or precision == "fp32":
+            sides[f"plain loop, {precision}"] = partial(plain_loop, data, args.plain_loop, shape, precision, args.steps)
+    if args.joey_python:
+        config = args.joey_config or args.plain_loop.with_name("joey_w1.yaml")
+        sides["Joey NMT, fp32"] = partial(joey, data, args.joey_python, config, shape)
     return sides
 
 
@@ -184,7 +203,7 @@ def main() -> None:
     parser.add_argument("--joey-python", type=Path, help="the Python of an environment with joeynmt")
     parser.add_argument("--joey-config", type=Path, help="default: joey_w1.yaml beside the plain loop")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16", "auto"])
-    parser.add_argument("--d-model", type=int, default=Shape().d_model, help="of ours; d_ff is four times as much")
+    parser.add_argument("--d-model", type=int, default=Shape().d_model, help="d_ff is four times as much")
     parser.add_argument("--join", type=int, default=1, help="neighbouring sentences made one: 8 give about 100 tokens")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=2)

@@ -48,21 +48,17 @@ def row(table: str, side: str) -> float:
     return float(speed.replace(",", ""))
 
 
-def test_bench_train_measures_ours_and_the_plain_loop(text: Path) -> None:
+@pytest.mark.parametrize("shape", [(), ("--d-model", "32", "--join", "4")], ids=["as given", "another shape"])
+def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], text: Path) -> None:
     if not SHARED.exists():
         pytest.skip(f"the opponent is needed: there is no folder {SHARED}")
-    table = run("bench_train.py", "--data", str(text), "--plain-loop", str(SHARED / "bench/plain_loop.py"), "--smoke")
+    opponent = ("--plain-loop", str(SHARED / "bench/plain_loop.py"))
+    table = run("bench_train.py", "--data", str(text), *opponent, *shape, "--smoke")
+    assert f"d_model {32 if shape else 256}\n" in table
     ours, plain = row(table, "ours, auto"), row(table, "plain loop, fp32")
     last = re.fullmatch(r"(\d+\.\d\d) x plain loop", table.rstrip("\n").split("\n")[-1])
     assert last is not None
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
-
-
-def test_bench_train_measures_other_shapes_alone(text: Path) -> None:
-    table = run("bench_train.py", "--data", str(text), "--d-model", "32", "--join", "4", "--smoke")
-    assert row(table, "ours, auto") > 0
-    assert "d_model 32" in table
-    assert "plain loop" not in table
 
 
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:

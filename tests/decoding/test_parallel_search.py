@@ -156,7 +156,9 @@ def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]
             time.sleep(2)
     """
     program = textwrap.dedent(head) + textwrap.dedent(code)
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **options)
+    # A shell has its background jobs, these tests among them, ignore Ctrl-C, and they leave that to their children.
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **heeds, **options)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -179,7 +181,7 @@ def is_alive(pid: str) -> bool:
 def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C goes to all of them, and only the first says something. One that it could not end sees to its task."""
     program = started(
-        "list(in_processes([long] * 300, 3))", str(tmp_path), start_new_session=True, stderr=subprocess.PIPE
+        "list(in_processes([long] * 30, 3))", str(tmp_path), start_new_session=True, stderr=subprocess.PIPE
     )
     wait_for(lambda: len(list(tmp_path.iterdir())) == 3)
     if ending == signal.SIGINT:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -59,7 +60,9 @@ def in_processes(tasks: Sequence[Callable[[], Result]], num_workers: int) -> Gen
         for place in range(num_workers):
             ours, theirs = context.Pipe()
             workers[ours] = context.Process(target=_work, args=(tasks, theirs, [*workers, ours]), daemon=True)
-            with _signals_wait():
+            with _signals_wait(), warnings.catch_warnings():
+                # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
+                warnings.simplefilter("ignore", DeprecationWarning)
                 workers[ours].start()
             theirs.close()
             ours.send(place)
