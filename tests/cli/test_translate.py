@@ -67,12 +67,12 @@ def test_order_and_text_do_not_depend_on_the_batch(tmt, trained: Path, batch_siz
     assert len(expected.split("\n")) == 41
 
 
-@pytest.mark.parametrize(("threads", "beam_size"), [(2, "1"), (2, "4"), (5, "1")])
-def test_order_and_text_do_not_depend_on_the_cores(tmt, trained: Path, threads: int, beam_size: str) -> None:
+@pytest.mark.parametrize("beam_size", ["1", "4"])
+def test_order_and_text_do_not_depend_on_the_cores(tmt, trained: Path, beam_size: str) -> None:
     lines = (trained / "data" / "train.en").read_text().split("\n")[:60]
     command = ("translate", "--batch-size", "4", "--beam-size", beam_size)
     expected = tmt(*command, stdin="\n".join(lines).encode())
-    result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=threads)
+    result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=2)
     assert (result.returncode, result.stdout) == (0, expected.stdout)
     assert len(expected.stdout.split("\n")) == 61
 

@@ -140,8 +140,89 @@ def test_a_process_that_is_gone_is_said(status: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(int(status))
 
-    with pytest.raises(UserError, match=f"ended with exit status {status}, .* Take a smaller --batch-size"):
+    killed = ", killed perhaps for want of memory" if status == "-9" else ""
+    with pytest.raises(UserError, match=f"ended with exit status {status}{killed}. Take a smaller --batch-size"):
         list(in_processes([lambda: 1, leave, lambda: 2, lambda: 3], 2))
+
+
+class TwoPartError(Exception):
+    """One that cannot be unpickled, as many of libraries."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("error", "comes_as"),
+    [(TwoPartError("a", "b"), RuntimeError), (ConnectionError("no"), ConnectionError), (OSError(5, "x"), OSError)],
+)
+def test_any_error_of_a_task_arrives(error: Exception, comes_as: type[Exception]) -> None:
+    with pytest.raises(comes_as, match="TwoPartError" if comes_as is RuntimeError else "no|x"):
+        list(in_processes([fail(error)] * 3, 2))
+
+
+@on_linux
+def test_processes_that_cannot_be_begun_are_one_message() -> None:
+    code = """
+        import resource
+        from transformer_mt.errors import UserError
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+        keep = []
+        try:
+            while True:
+                keep.append(open("/dev/null"))
+        except OSError:
+            keep.pop()
+        try:
+            list(in_processes([os.getpid] * 4, 2))
+        except UserError as error:
+            keep.clear()
+            print(error)
+    """
+    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    assert out == "No process can be begun for the search: Too many open files. Take fewer, with OMP_NUM_THREADS=1.\n"
+
+
+@on_linux
+def test_a_generator_that_nobody_closes_ends_its_processes_quietly() -> None:
+    code = """
+        results = in_processes([os.getpid] * 9, 2)
+        print(next(results), flush=True)
+    """
+    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    assert not is_alive(out.strip())
+    assert said == ""
+
+
+@on_linux
+def test_a_copy_of_the_first_process_leaves_the_others_alone() -> None:
+    code = """
+        results = in_processes([os.getpid] * 9, 2)
+        pids = [next(results)]
+        if os.fork() == 0:
+            results.close()
+            os._exit(0)
+        os.wait()
+        print(len([*pids, *results]))
+    """
+    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    assert (out, said) == ("9\n", "")
+
+
+@on_linux
+def test_a_process_of_a_pool_searches_in_threads() -> None:
+    code = """
+        import multiprocessing
+        torch.set_num_threads(1)
+        def search(_):
+            torch.set_num_threads(2)
+            return list(in_parallel([os.getpid] * 4, torch.device("cpu"))) == [os.getpid()] * 4
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            print(pool.map(search, [0]))
+    """
+    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    assert out == "[True]\n"
 
 
 def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:

@@ -31,8 +31,9 @@ from transformer_mt.errors import UserError
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
 _SPECIALS = list(SPECIAL_TOKENS)
 
-# What a tokenizer remembers, in bytes; then it starts anew. Room for about 400,000 words and what was written to them,
-# far more than the frequent ones of a language, and little beside what else a training holds.
+# What a tokenizer remembers, in bytes, looked at before each batch of texts; then it starts anew. Room for about
+# 400,000 words and what was written to them, far more than the frequent ones of a language, and little beside what else
+# a training holds.
 MEMO_BYTES = 2**26
 _SLOT_BYTES = 64  # of a dict, about, for an entry
 

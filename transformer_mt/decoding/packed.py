@@ -52,7 +52,7 @@ class Int8Linear(nn.Module):
     """`nn.Linear` whose product is of 8-bit integers, summed exactly.
 
     A row of the weight has one scale, found here; a row of the input has one, found in each call (Dettmers et al. 2022,
-    section 2, without their split of outliers). So what a sentence gives does not depend on its batch.
+    section 2, without their split of outliers). So how a row is rounded does not depend on the others of its batch.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -67,7 +67,7 @@ class Int8Linear(nn.Module):
         """(..., in) -> (..., out)."""
         rows, scale = _to_int8(x.reshape(-1, x.size(-1)))
         sums = torch.ops.aten._int_mm(rows, self.weight)
-        # In their own memory: a second and a third matrix of the vocabulary's width fall out of the cache.
+        # Into their own memory: more matrices of the vocabulary's width would fall out of the cache.
         y = torch.mul(sums, self.scale, out=sums.view(torch.float32))
         y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale, out=y)
         return y.view(*x.shape[:-1], self.weight.size(1))

@@ -4,8 +4,11 @@ A step of a search is a hundred small operations, each too short to be shared ou
 gain in waiting. So each core has a batch of its own, in a process where that is safe, otherwise in a thread.
 """
 
+import atexit
 import contextlib
 import multiprocessing
+import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,6 +17,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -43,30 +47,25 @@ def in_parallel(tasks: Sequence[Callable[[], Result]], device: torch.device) -> 
 def may_fork() -> bool:
     """Whether processes that begin as copies of this one are safe: on Linux, while no other thread of Python computes.
 
-    A lock that another thread holds in that moment is never given back in the copy.
+    A lock that another thread holds in that moment is never given back in the copy. A daemonic process, such as one of
+    a pool, may have none of its own.
     """
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     waiting = all(thread.name == READER or isinstance(thread, TMonitor) for thread in others)
-    return sys.platform == "linux" and threading.current_thread() is threading.main_thread() and waiting
+    is_first = threading.current_thread() is threading.main_thread() and not multiprocessing.current_process().daemon
+    return sys.platform == "linux" and is_first and waiting
 
 
 def in_processes(tasks: Sequence[Callable[[], Result]], num_workers: int) -> Generator[Result]:
     """`in_parallel` in processes of one thread each, which share this one's memory as long as nobody writes to it."""
-    context = multiprocessing.get_context("fork")
     workers: dict[Connection, Any] = {}
     at_work: dict[Connection, int] = {}
     done: dict[int, tuple[Any, Exception | None]] = {}
+    end_all = partial(_end, workers, os.getpid())
+    atexit.register(end_all)  # a generator that nobody closed is closed too late
     try:
         for place in range(num_workers):
-            ours, theirs = context.Pipe()
-            workers[ours] = context.Process(target=_work, args=(tasks, theirs, [*workers, ours]), daemon=True)
-            with _signals_wait(), warnings.catch_warnings():
-                # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                workers[ours].start()
-            theirs.close()
-            ours.send(place)
-            at_work[ours] = place
+            at_work[_begin(tasks, workers, place)] = place
         num_begun = num_workers
         for i in range(len(tasks)):
             while i not in done:
@@ -83,21 +82,55 @@ def in_processes(tasks: Sequence[Callable[[], Result]], num_workers: int) -> Gen
                 raise error
             yield result
     finally:
-        for end, worker in workers.items():
-            if worker.pid is not None:
-                worker.kill()  # it holds nothing that anybody else needs
-                worker.join()
-            end.close()
+        atexit.unregister(end_all)
+        end_all()
+
+
+def _begin(tasks: Sequence[Callable[[], object]], workers: dict[Connection, Any], first: int) -> Connection:
+    """One more process, at work on the task of this number."""
+    context = multiprocessing.get_context("fork")
+    try:
+        ours, theirs = context.Pipe()
+        worker = context.Process(target=_work, args=(tasks, theirs, [*workers, ours]), daemon=True)
+        with _ctrl_c_waits(), warnings.catch_warnings():
+            # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            worker.start()
+            workers[ours] = worker
+    except OSError as error:
+        raise UserError(
+            f"No process can be begun for the search: {error.strerror or error}. Take fewer, with OMP_NUM_THREADS=1."
+        ) from error
+    theirs.close()
+    ours.send(first)
+    return ours
+
+
+def _end(workers: dict[Connection, Any], first: int) -> None:
+    """No process is left, or in a copy of the first process no connection to them. A second call does nothing."""
+    if not workers:
+        return
+    if os.getpid() == first:
+        for worker in workers.values():
+            worker.kill()  # it holds nothing that anybody else needs
+        for worker in workers.values():
+            worker.join()
+    for end in workers:
+        end.close()
+    workers.clear()
 
 
 @contextlib.contextmanager
-def _signals_wait() -> Generator[None]:
-    """Ctrl-C waits meanwhile: a process that begins has not yet said that it does not listen to it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def _ctrl_c_waits() -> Generator[None]:
+    """Meanwhile: a process that begins has not yet said that it does not listen to it, and is not yet on the list."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _work(tasks: Sequence[Callable[[], object]], end: Connection, other_ends: list[Connection]) -> None:
@@ -106,28 +139,36 @@ def _work(tasks: Sequence[Callable[[], object]], end: Connection, other_ends: li
         other.close()  # else this process would keep open what tells its neighbours that the first one is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the first process ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            task = tasks[end.recv()]
-            try:
-                end.send((task(), None))
-            except ConnectionError:
-                raise
-            except Exception as error:
-                error.add_note(traceback.format_exc())  # what a traceback loses on its way
-                end.send((None, error))
+            end.send_bytes(_outcome(tasks[end.recv()]))
+
+
+def _outcome(task: Callable[[], object]) -> bytes:
+    """A result, or the error in its place, pickled."""
+    try:
+        return pickle.dumps((task(), None))
+    except Exception as error:
+        trace = traceback.format_exc()  # what a traceback loses on its way
+        error.add_note(trace)
+        try:
+            pickled = pickle.dumps((None, error))
+            pickle.loads(pickled)
+        except Exception:
+            return pickle.dumps((None, RuntimeError(trace)))
+        return pickled
 
 
 def _received(end: Connection, worker: Any) -> tuple[Any, Exception | None]:
-    """A result, or the error in its place."""
+    """What a process sent of its task."""
     try:
         return end.recv()
     except (EOFError, ConnectionError):
         worker.join()
+    killed = ", killed perhaps for want of memory" if worker.exitcode == -signal.SIGKILL else ""
     raise UserError(
-        f"A process of the search ended with exit status {worker.exitcode}, perhaps killed for want of memory. "
+        f"A process of the search ended with exit status {worker.exitcode}{killed}. "
         "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
     )
 
