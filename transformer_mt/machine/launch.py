@@ -2,9 +2,11 @@
 
 import os
 import sys
+import time
 
 from transformer_mt.errors import ToldElsewhereError, UserError
 
+PATIENCE = 20  # seconds within which a process of the same machine runs into what this one ran into
 NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -46,8 +48,17 @@ def let_first_speak() -> None:
 
 
 def told_once(error: UserError) -> UserError:
-    """What to raise for an error that all processes of a machine run into before they know of each other."""
-    return ToldElsewhereError(str(error)) if num_processes() > 1 and local_rank() > 0 else error
+    """What to raise for an error that all processes of a machine run into before they know of each other.
+
+    Under `torchrun` the first one to end has the others ended. So the others leave that to the one that speaks; where
+    none has ended them for `PATIENCE` seconds, the error is their own, and told.
+    """
+    if num_processes() == 1 or local_rank() == 0:
+        return error
+    if not is_under_torchrun():
+        return ToldElsewhereError(str(error))
+    time.sleep(PATIENCE)
+    return error
 
 
 def _number(name: str, default: int) -> int:
