@@ -1,55 +1,87 @@
-"""The best tokens of a step against torch.topk over masked log-probabilities."""
+"""The best tokens of a step against torch.topk over everything that a search could go on with."""
 
 import pytest
 import torch
+from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.decoding.candidates import BLOCK, allowed_tokens, best_tokens
+from transformer_mt.decoding import candidates
+from transformer_mt.decoding.candidates import LANES, Totals, best_extensions, best_tokens
 from transformer_mt.errors import UserError
 
+WIDTHS = [10, LANES, 16 * LANES - 1, 16 * LANES, 50 * LANES + 7, 7996]
 
+
+def found(words: Tensor, num_best: int, totals: Totals) -> Tensor:
+    """The values of `best_tokens`, after everything else about them was checked."""
+    values, rows, places = best_tokens(words, num_best, totals)
+    every = totals(words)
+    assert torch.equal(values, every[torch.arange(len(words))[:, None], rows, places])
+    assert torch.equal(values, every.flatten(1).topk(values.size(1)).values)
+    chosen = rows * words.size(2) + places
+    assert all(len(set(row)) == len(row) == min(num_best, every[0].numel()) for row in chosen.tolist())
+    return values
+
+
+@pytest.mark.parametrize("num_rows", [1, 5])
 @pytest.mark.parametrize("num_best", [1, 2, 10])
-@pytest.mark.parametrize("vocab_size", [10, BLOCK, 21 * BLOCK - 1, 21 * BLOCK, 50 * BLOCK + 7])
-def test_best_tokens_are_the_best(vocab_size: int, num_best: int) -> None:
-    logits = torch.randn(40, vocab_size + 4, generator=torch.Generator().manual_seed(vocab_size))[:, 4:]
-    values, tokens = best_tokens(logits, num_best)
-    assert torch.equal(values, logits.topk(num_best).values)
-    assert torch.equal(logits.gather(1, tokens), values)
-    assert all(len(set(row)) == num_best for row in tokens.tolist())
+@pytest.mark.parametrize("width", WIDTHS)
+def test_best_tokens_are_the_best(width: int, num_best: int, num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    logits = torch.randn(12, num_rows, width + 4, generator=generator)
+    found(logits[:, :, 4:], num_best, Totals())
+    log_probs = -10 * torch.rand(12, num_rows, generator=generator)
+    log_probs[0, 1:] = -torch.inf  # hypotheses that have ended
+    found(logits[:, :, 4:], num_best, Totals.of(logits, log_probs))
 
 
 @pytest.mark.parametrize("num_best", [1, 6])
 def test_best_tokens_where_many_are_equal(num_best: int) -> None:
-    logits = torch.randint(0, 3, (50, 40 * BLOCK + 3), generator=torch.Generator().manual_seed(0)).float()
+    logits = torch.randint(0, 3, (50, 3, 40 * LANES + 3), generator=torch.Generator().manual_seed(0)).float()
     logits[0] = -torch.inf
-    logits[0, 7] = 0.0
-    values, tokens = best_tokens(logits, num_best)
-    assert torch.equal(values, logits.topk(num_best).values)
-    assert torch.equal(logits.gather(1, tokens), values)
-    assert all(len(set(row)) == num_best for row in tokens.tolist())
+    logits[0, 1, 7] = 0.0
+    found(logits, num_best, Totals())
+    found(logits, num_best, Totals(torch.zeros(50, 3, 1), torch.ones(50, 3, 1)))
 
 
+def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = 5 * torch.randn(6, 5, 300, generator=torch.Generator().manual_seed(2))
+    expected = logits.logsumexp(dim=-1)[:, :, None]
+    for at_once in (1, 300, 2000, 10**6):
+        monkeypatch.setattr(candidates, "NORMALIZED_AT_ONCE", at_once)
+        normalizer = Totals.of(logits, torch.zeros(6, 5)).normalizer
+        assert normalizer is not None
+        assert torch.equal(normalizer, expected)
+
+
+@pytest.mark.parametrize("num_rows", [None, 1, 3])
 @pytest.mark.parametrize("allow_unk", [True, False])
 @pytest.mark.parametrize("vocab_size", [7, 2000])
-def test_allowed_tokens_are_those_of_the_masked_logits(vocab_size: int, allow_unk: bool) -> None:
+def test_extensions_are_those_of_the_masked_logits(vocab_size: int, allow_unk: bool, num_rows: int | None) -> None:
     generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(30, vocab_size, generator=generator)
-    logits[:10, :4] += 5  # special tokens first, unless they are left out
+    logits = torch.randn(30, num_rows or 1, vocab_size, generator=generator)
+    logits[:10, :, :4] += 5  # special tokens first, unless they are left out
+    log_probs = None if num_rows is None else -3 * torch.rand(30, num_rows, generator=generator)
+    every = logits.clone() if log_probs is None else log_probs[:, :, None] + logits.log_softmax(dim=-1)
+    every[:, :, [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
     must_end = torch.rand(30, generator=generator) < 0.3
-    masked = logits.clone()
-    masked[:, [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
-    masked[must_end] = masked[must_end].masked_fill(torch.arange(vocab_size) != EOS_ID, -torch.inf)
+    ending = every.clone()
+    ending[must_end] = ending[must_end].masked_fill(torch.arange(vocab_size) != EOS_ID, -torch.inf)
     before = logits.clone()
-    for ends, expected in ((must_end, masked), (None, masked.where(~must_end[:, None], logits))):
-        rows = slice(None) if ends is not None else ~must_end
-        values, tokens = allowed_tokens(logits, 3, allow_unk, ends)
-        wanted = expected.topk(3).values
-        assert torch.equal(values[rows], wanted[rows])
-        real = values[rows] > -torch.inf
-        assert torch.equal(logits.gather(1, tokens)[rows][real], values[rows][real])
+    for ends, expected in ((must_end, ending), (None, every)):
+        values, rows, tokens = best_extensions(logits.flatten(0, 1), 3, allow_unk, ends, log_probs)
+        assert torch.allclose(values, expected.flatten(1).topk(3).values, atol=1e-6)
+        real = values > -torch.inf
+        chosen = expected[torch.arange(30)[:, None], rows, tokens]
+        assert torch.allclose(chosen[real], values[real], atol=1e-6)
+        assert torch.equal(values, values.sort(dim=1, descending=True).values)
     assert torch.equal(logits, before), "the step's logits are its own"
 
 
-def test_what_is_no_number_is_refused() -> None:
+@pytest.mark.parametrize("log_probs", [None, torch.zeros(2, 1)])
+@pytest.mark.parametrize("bad", [slice(None), 900])
+def test_what_is_no_number_is_refused(log_probs: Tensor | None, bad: slice | int) -> None:
+    logits = torch.zeros(2, 2000)
+    logits[1, bad] = torch.nan
     with pytest.raises(UserError, match="not a number"):
-        allowed_tokens(torch.full((2, 2000), torch.nan), 2, False, None)
+        best_extensions(logits, 2, False, None, log_probs)

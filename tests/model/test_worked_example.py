@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.decoding.candidates import allowed_log_probs
+from transformer_mt.decoding.candidates import best_extensions
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.attention import MultiHeadAttention, attention_scores, attention_weights
 from transformer_mt.model.decoder_only import DecoderOnly
@@ -216,7 +216,7 @@ def test_erratum_output_softmax() -> None:
     expected = erratum("output softmax")
     (words,) = vectors(expected["what"])
     logits = torch.cat((torch.full((4,), -torch.inf), words))[None]
-    log_probs, tokens = allowed_log_probs(logits, len(words), allow_unk=False, must_end=None)
+    log_probs, _, tokens = best_extensions(logits, len(words), False, must_end=None, log_probs=torch.zeros(1, 1))
     probabilities = torch.zeros(len(words)).scatter(0, tokens[0] - 4, log_probs[0].exp())
     check_erratum(probabilities, expected["value"], expected["printed"])
     nll = torch.stack([cross_entropy_sums(words[None], torch.tensor([i]), 0.0).nll for i in range(len(words))])

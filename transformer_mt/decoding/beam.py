@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.candidates import allowed_log_probs
+from transformer_mt.decoding.candidates import best_extensions
 from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, without
 
 
@@ -68,7 +68,6 @@ def beam_search(
         must_end = None
         if any(sentence.max_length <= length for sentence in sentences):
             must_end = torch.tensor([s.max_length <= length for s in sentences], device=device)
-            must_end = must_end.repeat_interleave(rows_per_sentence)
         parents = _advance(beams, logits.float(), must_end, allow_unk, beam_size, sentences, norm, length)
         best_live = beams.log_probs[:, 0].tolist()
         done = [
@@ -100,13 +99,7 @@ def _advance(
     logits (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
     sentence (sentences, beam_size).
     """
-    num_sentences, rows_per_sentence = beams.log_probs.shape
-    # The best of a sentence are among the best of its rows.
-    log_probs, tokens = allowed_log_probs(logits, 2 * beam_size, allow_unk, must_end)
-    totals = (beams.log_probs[:, :, None] + log_probs.view(num_sentences, rows_per_sentence, -1)).flatten(1)
-    num_tokens = log_probs.size(-1)
-    totals, flat = totals.topk(min(2 * beam_size, totals.size(1)), dim=1)
-    parents, tokens = flat // num_tokens, tokens.view(num_sentences, -1).gather(1, flat)
+    totals, parents, tokens = best_extensions(logits, 2 * beam_size, allow_unk, must_end, beams.log_probs)
     ends = (tokens == EOS_ID) & (totals > -torch.inf)
     _finish(beams, totals, parents, ends[:, :beam_size], sentences, norm, length)
     # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.

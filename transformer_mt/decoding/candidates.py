@@ -1,58 +1,125 @@
 """The few tokens of a step's logits that a search looks at, found without sorting or copying a vocabulary."""
 
+from dataclasses import dataclass
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.errors import UserError
 
-# Of a CPU's 8,000 logits the best in blocks of so many are found in one pass over memory, then the best of those
-# blocks: a third to two thirds of what torch.topk takes.
-BLOCK = 32
 NUM_SPECIAL = 4
 assert {PAD_ID, UNK_ID, BOS_ID, EOS_ID} == set(range(NUM_SPECIAL)), "the special tokens come first"
+# Of a CPU's logits the best in blocks of about so many are found in one pass over memory, then the best in the best of
+# those blocks. There is a multiple of `LANES` of them, for a pass over a few floats more or less takes a third longer.
+BLOCK = 16
+LANES = 32
+NORMALIZED_AT_ONCE = 2**18  # logits, so that they and their exponentials stay in a core's cache
 
 
-def best_tokens(logits: Tensor, num_best: int) -> tuple[Tensor, Tensor]:
-    """`logits.topk(num_best)`, of equal ones any: logits (rows, vocab_size) -> values and tokens (rows, num_best)."""
-    num_blocks = logits.size(1) // BLOCK
-    if logits.device.type != "cpu" or num_blocks <= 2 * num_best:
-        return logits.topk(num_best)
-    # A block is every `num_blocks`-th column, so that the maximum of all blocks at once is taken over whole vectors.
-    blocks = logits[:, : num_blocks * BLOCK].unflatten(1, (BLOCK, num_blocks))
-    first = blocks.amax(dim=1).topk(num_best, sorted=False).indices  # the best tokens lie in the best blocks
-    in_blocks = blocks.gather(2, first[:, None].expand(-1, BLOCK, -1)).flatten(1)
-    values, places = torch.cat((in_blocks, logits[:, num_blocks * BLOCK :]), dim=1).topk(num_best)
-    tokens = places // num_best * num_blocks + first.gather(1, places % num_best)
-    rest = places - in_blocks.size(1)
-    return values, torch.where(rest < 0, tokens, rest + num_blocks * BLOCK)
+@dataclass(frozen=True)
+class Totals:
+    """What a hypothesis becomes by a token of some logit: its own log-probability and the token's, or the logit alone.
 
-
-def allowed_tokens(logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The best tokens among those that may come next; the logit of a token that may not is -inf.
-
-    logits (rows, vocab_size); must_end (rows,) marks rows at their largest length, where only EOS may come, None where
-    there is none -> logits and tokens (rows, at most num_best). Raises UserError where a logit is not a number.
+    log_probs (sentences, rows, 1) and normalizer (sentences, rows, 1), both or none. Of one row a larger logit never
+    has a smaller total, rounding included.
     """
-    words = logits[:, NUM_SPECIAL:]
-    num_words = min(num_best, words.size(1))
-    values, tokens = best_tokens(words, num_words)
+
+    log_probs: Tensor | None = None
+    normalizer: Tensor | None = None
+
+    @classmethod
+    def of(cls, logits: Tensor, log_probs: Tensor | None) -> "Totals":
+        """logits (sentences, rows, vocab_size), log_probs (sentences, rows)."""
+        return cls() if log_probs is None else cls(log_probs[:, :, None], _log_normalizer(logits))
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Of logits (sentences, rows, any) of these rows."""
+        if self.log_probs is None or self.normalizer is None:
+            return logits
+        return self.log_probs + (logits - self.normalizer)
+
+    def at(self, rows: Tensor) -> "Totals":
+        """Those of some rows of each sentence (sentences, any)."""
+        if self.log_probs is None or self.normalizer is None:
+            return self
+        return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
+
+
+def best_extensions(
+    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, log_probs: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best that the hypotheses of a sentence become by one more token, best first, of equal ones any.
+
+    logits (sentences * rows, vocab_size); log_probs (sentences, rows) are the hypotheses' own, None where one row a
+    sentence is judged by its logits; must_end (sentences,) marks those at their largest length, where only EOS may
+    come, None where there is none. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
+    What may not come has -inf, and keeps its share of the probability. Raises UserError where a logit is not a number.
+    """
+    num_rows = 1 if log_probs is None else log_probs.size(1)
+    logits = logits.unflatten(0, (-1, num_rows))
+    totals = Totals.of(logits, log_probs)
+    values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
     others = [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
-    special = torch.tensor(others, device=logits.device).expand(len(logits), -1)
-    values = torch.cat((logits[:, others], values), dim=1)
-    tokens = torch.cat((special, tokens + NUM_SPECIAL), dim=1)
+    special = torch.tensor(others, device=logits.device).repeat(num_rows)
+    special_rows = torch.arange(num_rows, device=logits.device).repeat_interleave(len(others))
+    values = torch.cat((totals(logits[:, :, others]).flatten(1), values), dim=1)
+    rows = torch.cat((special_rows.expand(len(logits), -1), rows), dim=1)
+    tokens = torch.cat((special.expand(len(logits), -1), tokens + NUM_SPECIAL), dim=1)
     # A model's output that is not a number is so for every token: a search would find nothing, and not end.
-    if values.isnan().any():
+    if (values if totals.normalizer is None else totals.normalizer).isnan().any():
         raise UserError(
             "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
         )
     if must_end is not None:
         values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
     values, order = values.topk(min(num_best, values.size(1)))
-    return values, tokens.gather(1, order)
+    return values, rows.gather(1, order), tokens.gather(1, order)
 
 
-def allowed_log_probs(logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`allowed_tokens` with log-probabilities for logits. What may not come keeps its share: they need not sum to 1."""
-    values, tokens = allowed_tokens(logits, num_best, allow_unk, must_end)
-    return values - logits.logsumexp(dim=-1, keepdim=True), tokens
+def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest of a sentence's totals, best first: words (sentences, rows, width) -> values, rows and places in
+    their row (sentences, `num_best` or as many as there are).
+    """
+    num_rows, width = words.shape[1:]
+    num_blocks = _num_blocks(width)
+    if words.device.type != "cpu" or num_rows * num_blocks <= 2 * num_best:
+        # First a row's own, so that no tensor is as large as the logits.
+        values, places = words.topk(min(num_best, width))
+        values, order = totals(values).flatten(1).topk(min(num_best, num_rows * places.size(2)))
+        return values, order // places.size(2), places.flatten(1).gather(1, order)
+    # A block is every `num_blocks`-th column, so that the maximum of all blocks at once is taken over whole vectors.
+    block_size = width // num_blocks
+    blocks = words[:, :, : num_blocks * block_size].unflatten(2, (block_size, num_blocks))
+    best_blocks = totals(blocks.amax(dim=2)).flatten(1).topk(num_best, sorted=False).indices
+    rows, columns = best_blocks // num_blocks, best_blocks % num_blocks
+    in_blocks = totals.at(rows)(blocks[torch.arange(len(words))[:, None], rows, :, columns]).flatten(1)
+    rest = totals(words[:, :, num_blocks * block_size :])
+    values, order = torch.cat((in_blocks, rest.flatten(1)), dim=1).topk(num_best)
+    is_rest = order >= in_blocks.size(1)
+    block, in_rest = (order // block_size).clamp_(max=num_best - 1), order - in_blocks.size(1)
+    places = order % block_size * num_blocks + columns.gather(1, block)
+    rest_width = max(1, rest.size(2))
+    return (
+        values,
+        torch.where(is_rest, in_rest // rest_width, rows.gather(1, block)),
+        torch.where(is_rest, num_blocks * block_size + in_rest % rest_width, places),
+    )
+
+
+@cache
+def _num_blocks(width: int) -> int:
+    """A multiple of `LANES` near width / BLOCK that leaves few columns over; 0 where there is none."""
+    nearest = width // BLOCK // LANES * LANES
+    choices = range(max(LANES, nearest * 3 // 4 // LANES * LANES), min(nearest * 3 // 2, width) + 1, LANES)
+    return min(choices, key=lambda num_blocks: width % num_blocks, default=0)
+
+
+def _log_normalizer(logits: Tensor) -> Tensor:
+    """`logits.logsumexp(dim=-1, keepdim=True)`, a few rows at a time on a CPU."""
+    if logits.device.type != "cpu":
+        return logits.logsumexp(dim=-1, keepdim=True)
+    rows = logits.flatten(0, 1)
+    parts = rows.split(max(1, NORMALIZED_AT_ONCE // rows.size(1)))
+    return torch.cat([part.logsumexp(dim=1, keepdim=True) for part in parts]).view(*logits.shape[:2], 1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.candidates import allowed_log_probs, allowed_tokens
+from transformer_mt.decoding.candidates import best_extensions
 
 
 class StepFunction(Protocol):
@@ -72,7 +72,6 @@ def greedy_search(
     """
     limits = torch.tensor(max_lengths, device=device)
     shortest = min(max_lengths)
-    choose = allowed_log_probs if scored else allowed_tokens
     finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
     alive = torch.arange(len(max_lengths), device=device)  # the sentence of each row
     tokens = torch.full_like(alive, BOS_ID)
@@ -80,9 +79,10 @@ def greedy_search(
     totals = torch.full((len(alive),), 0.0 if scored else torch.nan, device=device)
     for length in count(1):
         logits = decoder.step(tokens).float()
-        best, tokens = choose(logits, 1, allow_unk, limits <= length if length >= shortest else None)
+        must_end = limits <= length if length >= shortest else None
+        best, _, tokens = best_extensions(logits, 1, allow_unk, must_end, totals[:, None] if scored else None)
         tokens = tokens.squeeze(1)
-        totals = totals + best.squeeze(1)
+        totals = best.squeeze(1) if scored else totals
         ended = tokens == EOS_ID
         if ended.any():
             for sentence, row, total in zip(
