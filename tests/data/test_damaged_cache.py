@@ -13,6 +13,7 @@ from toy import toy_config, write_toy_corpus
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data import cache
+from transformer_mt.data.corpus import TABLE
 from transformer_mt.data.preparation import PreparedData, prepare_data
 
 
@@ -78,26 +79,26 @@ def test_any_damage_to_the_cache_many_times(cached: Cached, damage: Damage) -> N
     check_damage(cached, damage)
 
 
-@pytest.mark.parametrize("table", ["corpora", "encoded"])
+@pytest.mark.parametrize("name", [TABLE, "src.ids", "tgt.ids", "src.lengths"])
 def test_one_letter_or_id_that_became_another_is_warned_of(
-    table: str, cached: Cached, caplog: pytest.LogCaptureFixture
+    name: str, cached: Cached, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The size, the number of rows and every count stay as they were: only the hash tells."""
-    paths = [path for path in cached.files if path.parts[-3] == table and path.name == cache.TABLE]
+    paths = [path for path in cached.files if path.name == name]
     path = max(paths, key=lambda path: len(cached.files[path]))
     content = cached.files[path]
-    place = content.index(b"uno") if table == "corpora" else len(content) - 100
+    place = content.index(b"uno") if name == TABLE else len(content) - 20
     path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
     assert everything(prepare_data(cached.config)) == cached.answer
     assert path.read_bytes() == content
-    assert f"The cache entry {path.parent} is damaged (data.arrow was changed between the bytes 0 and " in caplog.text
+    assert f"The cache entry {path.parent} is damaged ({name} was changed between the bytes 0 and " in caplog.text
 
 
 def test_an_entry_of_an_earlier_version_is_made_again_without_a_warning(
     cached: Cached, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It has no hashes: what it holds may be damaged."""
-    path = next(path for path in cached.files if path.parts[-3] == "corpora" and path.name == cache.TABLE)
+    path = next(path for path in cached.files if path.parts[-3] == "corpora" and path.name == TABLE)
     meta = path.with_name(cache.META)
     counts = json.loads(meta.read_bytes())["counts"]
     meta.write_text(json.dumps({"num_bytes": len(cached.files[path]), "counts": counts}))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from toy import toy_config
@@ -14,7 +13,6 @@ from trainings import assert_same_run
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.data.batching import Batch, Rows, make_batch, plan_batches
-from transformer_mt.data.encoding import IdColumn
 from transformer_mt.data.plan import WholePlan
 from transformer_mt.data.preparation import PreparedData, Split
 from transformer_mt.errors import UserError
@@ -147,14 +145,6 @@ def test_ids_gathered_together_are_those_read_one_by_one(data: PreparedData) -> 
         expected = [column[row] for row in split.rows[rows]]
         assert ids.tolist() == np.concatenate(expected).tolist()
         assert lengths.tolist() == list(map(len, expected))
-
-
-def test_ids_are_gathered_across_the_chunks_of_a_table() -> None:
-    chunks = [[[5, 6], [], [7]], [[8]], [[], [9, 10, 11], [12]]]
-    column = IdColumn(pa.chunked_array([pa.array(chunk, pa.list_(pa.int32())) for chunk in chunks]))
-    ids, lengths = column.gather(np.array([5, 0, 3, 1, 6, 0, 2]))
-    assert ids.tolist() == [9, 10, 11, 5, 6, 8, 12, 5, 6, 7]
-    assert lengths.tolist() == [3, 2, 1, 0, 1, 2, 1]
 
 
 def test_what_a_batch_says_of_itself_is_in_its_tensors() -> None:

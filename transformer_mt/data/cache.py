@@ -17,17 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import xxhash
 
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-TABLE = "data.arrow"
 META = "meta.json"
 TEMPORARY = ".tmp-"
 SHARD_BYTES = 2**26
@@ -70,20 +66,6 @@ def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], 
                 return found
             _store(entry, write)
     raise UserError(f"The cache entry {entry} cannot be read back. Delete this folder and try again.")
-
-
-def cached_table(entry: Path, write: Callable[[Path], Counts]) -> tuple["Dataset", Counts]:
-    """The table of the folder `entry`, mapped into memory, and what `write` returned when it was made.
-
-    `write` is given the path at which to write an Arrow stream.
-    """
-
-    def read(folder: Path) -> "Dataset":
-        from datasets import Dataset
-
-        return Dataset.from_file(str(folder / TABLE))
-
-    return cached(entry, lambda folder: write(folder / TABLE), read)
 
 
 def shard_hashes(path: Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
-from transformer_mt.data.cache import Counts, cache_folder, cached_table
+from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.columns import RawPair, column_choices, column_numbers
 from transformer_mt.data.files import open_bytes, source_path
 from transformer_mt.data.sources import describe, read_pairs, source_files
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Corpus", "cache_folder", "load_corpus"]
 
+TABLE = "data.arrow"
 FORMAT_VERSION = 1  # raise it whenever the same sources would give another table
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 2**24
@@ -43,6 +44,23 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.dataset)
 
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Source and target text of every pair, as often as one likes."""
+        for src, tgt in self.chunks():
+            yield from zip(src, tgt, strict=True)
+
+    def chunks(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Source texts and target texts of some thousand pairs at a time.
+
+        The file is read, not the mapped table: all pages of that would stay in memory.
+        """
+        import pyarrow as pa
+
+        for cached_file in self.dataset.cache_files:
+            with pa.OSFile(cached_file["filename"]) as file, pa.ipc.open_stream(file) as table:
+                for batch in table:
+                    yield batch.column("src").to_pylist(), batch.column("tgt").to_pylist()
+
     def where(self, row: int) -> str:
         """Where the pair `row` stands: `file.en / file.de, line 17`."""
         pair = self.dataset[row]
@@ -58,14 +76,19 @@ def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
     key = _corpus_key(sources, data)
     entry = cache_folder(data) / "corpora" / key
 
-    def write(path: Path) -> Counts:
-        counts = _write_pairs(path, sources, data)
+    def write(folder: Path) -> Counts:
+        counts = _write_pairs(folder / TABLE, sources, data)
         if _corpus_key(sources, data) != key:
             names = ", ".join(describe(source, data) for source in sources)
             raise UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
         return counts
 
-    dataset, counts = cached_table(entry, write)
+    def read(folder: Path) -> "Dataset":
+        from datasets import Dataset
+
+        return Dataset.from_file(str(folder / TABLE))
+
+    dataset, counts = cached(entry, write, read)
     descriptions = [describe(source, data) for source in sources]
     return Corpus(dataset, counts["num_read"], counts["num_blank"], key, descriptions)
 

@@ -50,7 +50,7 @@ class Split:
 
     def batch(self, indices: Rows) -> Batch:
         """The pairs at these places among `rows`, padded."""
-        rows = self.rows[indices]
+        rows = self.rows[indices] if self.num_too_long else indices
         return batch_of_ids(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
 
     def where(self, index: int) -> str:
@@ -76,12 +76,12 @@ class Split:
 
     def unknown_shares(self) -> tuple[float, float]:
         """UNK among the tokens of the source and of the target, pairs that are too long included."""
-        src_tokens, tgt_tokens = int(self.ids.src.lengths.sum()), int(self.ids.tgt.lengths.sum())
-        return self.ids.num_unknown_src / max(1, src_tokens), self.ids.num_unknown_tgt / max(1, tgt_tokens)
+        ids = self.ids
+        return ids.num_unknown_src / max(1, len(ids.src.ids)), ids.num_unknown_tgt / max(1, len(ids.tgt.ids))
 
     def unknown_target_words(self, tokenizer: Tokenizer) -> float:
         """UNK among the target tokens that are not punctuation, which every vocabulary knows."""
-        num_words = int(self.ids.tgt.lengths.sum()) - self.ids.tgt.count(tokenizer.punctuation_ids())
+        num_words = len(self.ids.tgt.ids) - self.ids.tgt.count(tokenizer.punctuation_ids())
         return self.ids.num_unknown_tgt / max(1, num_words)
 
 
@@ -205,7 +205,7 @@ def _stream_lines(stream: Stream) -> list[str]:
         f"{stream.name}: a stream ({', '.join(stream.descriptions)}), shuffled within {stream.size:,} pairs at a time; "
         "how many there are shows at the end of the first epoch",
         f"  its first window: {len(window):,} pairs{dropped}{too_long}",
-        *_token_lines(window.src.lengths, window.tgt.lengths, stream.unknown_shares()),
+        *_token_lines(window.src_lengths, window.tgt_lengths, stream.unknown_shares()),
     ]
 
 

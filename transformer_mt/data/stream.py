@@ -21,7 +21,7 @@ from transformer_mt.data.batching import Batch, Rows, plan_batches
 from transformer_mt.data.files import open_bytes
 from transformer_mt.data.sources import describe, source_files
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.data.window import Side, Window, WindowReader
+from transformer_mt.data.window import Window, WindowReader
 from transformer_mt.errors import UserError
 
 EPOCH_BITS = 40  # of a row: its epoch above them, its window and its place there below
@@ -47,8 +47,8 @@ class _Planned:
 class Lengths:
     """Of one side, by row, EOS counted."""
 
-    def __init__(self, window_at: Callable[[int], Window], side: str, size: int) -> None:
-        self._window_at, self._side, self._size = window_at, side, size
+    def __init__(self, window_at: Callable[[int], Window], name: str, size: int) -> None:
+        self._window_at, self._name, self._size = window_at, name, size
 
     def __getitem__(self, rows: Any) -> Any:
         """An int32 for a row, an array for an array of rows."""
@@ -56,9 +56,9 @@ class Lengths:
         places = wanted // self._size
         found = np.empty(len(wanted), np.int32)
         for place in np.unique(places).tolist():
-            side: Side = getattr(self._window_at(place), self._side)
+            lengths = getattr(self._window_at(place), self._name)
             here = places == place
-            found[here] = side.lengths[wanted[here] % self._size]
+            found[here] = lengths[wanted[here] % self._size]
         return found if np.ndim(rows) else found[0]
 
 
@@ -81,7 +81,8 @@ class Stream:
         self._reading: tuple[int, Future[Window], threading.Thread] | None = None
         self._windows: dict[int, Window] = {}
         self._resumed: tuple[int, Place] | None = None
-        self.src_lengths, self.tgt_lengths = (Lengths(self._window_at, side, self.size) for side in ("src", "tgt"))
+        self.src_lengths = Lengths(self._window_at, "src_lengths", self.size)
+        self.tgt_lengths = Lengths(self._window_at, "tgt_lengths", self.size)
         self.beginning = self._beginning(config.model.max_len)
         self.fingerprint = _fingerprint(config.data, self.beginning)
 
@@ -109,7 +110,7 @@ class Stream:
 
     def unknown_shares(self) -> tuple[float, float]:
         """UNK among the tokens of the source and of the target, in the first window."""
-        return self.beginning.src.unknown_share(), self.beginning.tgt.unknown_share()
+        return self.beginning.unknown_shares()
 
     def identity(self) -> dict[str, str | int]:
         """What tells these pairs from others, as far as that is known at the beginning."""
@@ -251,7 +252,7 @@ class StreamPlan:
                 "start under another name (name=NEW)."
             )
         self._digest = None
-        lengths = window.src.lengths, window.tgt.lengths
+        lengths = window.src_lengths, window.tgt_lengths
         batches = plan_batches(*lengths, self._max_tokens, self._seed, self._epoch, after["window"])
         if batches:
             planned = [rows + row for rows in batches]

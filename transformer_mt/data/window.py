@@ -11,35 +11,15 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.schema import DataConfig, RunConfig
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.data.batching import Batch, Rows, make_batch
+from transformer_mt.data.batching import Batch, Rows, batch_of_ids
 from transformer_mt.data.columns import RawPair
+from transformer_mt.data.ids import IdColumn
 from transformer_mt.data.sources import describe, read_pairs
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 
 CHUNK_PAIRS = 1000
 NUM_SHOWN = 3
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a window's pairs: row i is `ids[starts[i] : starts[i + 1]]`, without special tokens."""
-
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int64]
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int32]:
-        """Of each row with EOS."""
-        return (np.diff(self.starts) + 1).astype(np.int32)
-
-    def row(self, row: int) -> NDArray[np.int32]:
-        """The ids of a row."""
-        return self.ids[self.starts[row] : self.starts[row + 1]]
-
-    def unknown_share(self) -> float:
-        """UNK among the tokens."""
-        return int((self.ids == UNK_ID).sum()) / max(1, len(self.ids))
 
 
 @dataclass(frozen=True)
@@ -55,8 +35,8 @@ class Window:
     num_read: int
     num_blank: int
     num_too_long: int
-    src: Side
-    tgt: Side
+    src: IdColumn
+    tgt: IdColumn
     sources: NDArray[np.int32]
     lines: NDArray[np.int64]
     digest: str
@@ -65,9 +45,24 @@ class Window:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @cached_property
+    def src_lengths(self) -> NDArray[np.int32]:
+        """Of x + EOS, a number a row."""
+        return self.src.lengths + np.int32(1)
+
+    @cached_property
+    def tgt_lengths(self) -> NDArray[np.int32]:
+        """Of y + EOS, a number a row."""
+        return self.tgt.lengths + np.int32(1)
+
     def batch(self, rows: Rows) -> Batch:
         """The pairs of these rows, padded."""
-        return make_batch([self.src.row(row) for row in rows], [self.tgt.row(row) for row in rows])
+        return batch_of_ids(self.src.gather(rows), self.tgt.gather(rows))
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """UNK among the tokens of the source and of the target."""
+        src, tgt = (side.count([UNK_ID]) / max(1, len(side.ids)) for side in (self.src, self.tgt))
+        return src, tgt
 
 
 class Head:
@@ -116,9 +111,10 @@ class _Filling:
             self.digest.update(len(encoded).to_bytes(8, "little"))
             self.digest.update(encoded)
 
-    def side(self, number: int) -> Side:
-        starts = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self.lengths[number]]))
-        return Side(np.concatenate([np.empty(0, np.int32), *self.chunks[number]]), starts)
+    def side(self, number: int) -> IdColumn:
+        ids = np.concatenate([np.empty(0, np.int32), *self.chunks[number]])
+        lengths = np.concatenate([np.empty(0, np.int64), *self.lengths[number]]).astype(np.int32)
+        return IdColumn(ids, lengths)
 
 
 class WindowReader:

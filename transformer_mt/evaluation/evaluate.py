@@ -11,7 +11,6 @@ from transformer_mt.config.files import replace_file
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
-from transformer_mt.data.encoding import CorpusPairs
 from transformer_mt.data.preparation import load_split
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.translator import Translator
@@ -75,7 +74,7 @@ def evaluate(
     data = translator.config.data.model_copy(update={"too_long": "filter"})
     config = translator.config.model_copy(update={"data": data})
     corpus = load_corpus(sources, data)
-    pairs = list(CorpusPairs(corpus))
+    pairs = list(corpus)
     hypotheses, seconds = _translate([src for src, _ in pairs], translator, options, progress)
     scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(data.tgt_lang), lowercase)
     split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)

@@ -1,0 +1,62 @@
+"""Columns of ids against lists of lists."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from transformer_mt.data.ids import IdColumn, IdWriter
+
+ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=12)
+
+
+def flat(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    return np.array([token for row in rows for token in row], np.int32), np.array(list(map(len, rows)), np.int32)
+
+
+@given(chunks=st.lists(ROWS, max_size=4), data=st.data())
+def test_what_was_written_in_pieces_is_read_by_row(
+    chunks: list[list[list[int]]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    with IdWriter(folder, "src") as writer:
+        for chunk in chunks:
+            writer.write(*flat(chunk))
+    rows = [row for chunk in chunks for row in chunk]
+    for column in (IdColumn.mapped(folder, "src"), IdColumn(*flat(rows))):
+        assert len(column) == len(rows)
+        assert [row.tolist() for row in column] == rows
+        assert column.lengths.tolist() == list(map(len, rows))
+        wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20) if rows else st.just([]))
+        ids, lengths = column.gather(np.array(wanted, np.int64))
+        assert ids.tolist() == [token for row in wanted for token in rows[row]]
+        assert lengths.tolist() == [len(rows[row]) for row in wanted]
+        some = sorted({token for row in rows[:2] for token in row})
+        assert column.count(some) == sum(token in some for row in rows for token in row)
+
+
+def test_more_ids_than_32_bits_count_are_found() -> None:
+    """Without the memory for them: one id, seen so many times."""
+    many = 2**31 - 1
+    ids = np.lib.stride_tricks.as_strided(np.array([7], np.int32), (3 * many + 5,), (0,), writeable=False)
+    column = IdColumn(ids, np.array([many, many, many, 2, 3], np.int32))
+    assert column[4].tolist() == [7, 7, 7]
+    assert column.gather(np.array([4, 3]))[0].tolist() == [7] * 5
+
+
+@pytest.mark.parametrize("lengths", [[1, 1], [2, 2], []])
+def test_ids_that_are_not_as_many_as_the_rows_have_are_refused(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="3 ids"):
+        IdColumn(np.array([4, 5, 6], np.int32), np.array(lengths, np.int32))
+
+
+def test_a_file_that_ends_within_a_number_is_refused(tmp_path: Path) -> None:
+    with IdWriter(tmp_path, "tgt") as writer:
+        writer.write(*flat([[4, 5], [6]]))
+    path = tmp_path / "tgt.ids"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="multiple"):
+        IdColumn.mapped(tmp_path, "tgt")

@@ -1,0 +1,74 @@
+"""Ids of many sentences one after the other, in memory or mapped from a file."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+IDS, LENGTHS = "ids", "lengths"  # what the names of a column's two files end with
+ON_DISK = np.dtype("<i4")
+
+
+class IdColumn:
+    """One side of some pairs: row i is the ids of sentence i, without special tokens."""
+
+    def __init__(self, ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> None:
+        """ids of all rows, and how many each has. ValueError where the two do not agree."""
+        self.ids = ids
+        starts = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        if starts[-1] != len(ids):
+            raise ValueError(f"there are {len(ids):,} ids where the rows have {starts[-1]:,}")
+        self._starts = starts if len(ids) >= 2**32 else starts.astype(np.uint32)
+
+    @classmethod
+    def mapped(cls, folder: Path, name: str) -> "IdColumn":
+        """What an `IdWriter` wrote. ValueError or OSError where it is not whole."""
+        lengths = np.fromfile(folder / f"{name}.{LENGTHS}", ON_DISK)
+        path = folder / f"{name}.{IDS}"
+        ids = np.memmap(path, ON_DISK, "r") if path.stat().st_size else np.empty(0, ON_DISK)  # nothing is not mapped
+        return cls(np.asarray(ids), lengths)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Of each row, made anew each time: a column of ten million rows need not hold them too."""
+        return np.diff(self._starts).astype(np.int32)
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        """IndexError past the last row, so that a column can be iterated over."""
+        return self.ids[int(self._starts[row]) : int(self._starts[row + 1])]
+
+    def gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The ids of these rows one after the other, and the length of each."""
+        # All in one go: the rows of a batch lie anywhere, and so a processor waits for many of them at once.
+        starts, ends = (self._starts[edge].astype(np.int64) for edge in (rows, rows + 1))
+        lengths = ends - starts
+        places = np.repeat(ends - np.cumsum(lengths), lengths)
+        places += np.arange(len(places))
+        return self.ids[places], lengths
+
+    def count(self, ids: list[int]) -> int:
+        """How many of all the ids are among these."""
+        return int(np.isin(self.ids, ids).sum())
+
+
+class IdWriter:
+    """Writes a column to two files of a folder, some rows at a time, to be read by `IdColumn.mapped`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._files = [(folder / f"{name}.{part}").open("wb") for part in (IDS, LENGTHS)]
+
+    def __enter__(self) -> "IdWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    def write(self, ids: NDArray[np.int32], lengths: NDArray[np.integer]) -> None:
+        """Some rows more."""
+        for file, array in zip(self._files, (ids, lengths), strict=True):
+            file.write(array.astype(ON_DISK).data)
