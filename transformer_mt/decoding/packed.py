@@ -5,7 +5,10 @@ softmax, residual sums) stays in fp32.
 """
 
 import copy
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -13,9 +16,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.feed_forward import ReluFeedForward
 from transformer_mt.model.interface import TranslationModel
 
+LOGGER = logging.getLogger(__name__)
 LARGEST_INT8 = 127
+SMALLEST = 1e-30  # of a row's largest number: 127 divided by it is finite
 
 
 class PackedLinear(nn.Module):
@@ -58,39 +64,63 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """weight (out, in), bias (out,)."""
         super().__init__()
-        rounded, scale = _to_int8(weight.float())
+        rounded, scale = rounded_rows(weight.float())
         self.weight = nn.Buffer(rounded.t())
         self.scale = nn.Buffer(scale.squeeze(1))
         self.bias = nn.Buffer(bias.clone()) if bias is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        rows, scale = _to_int8(x.reshape(-1, x.size(-1)))
+        rows, step = rounded_rows(x.reshape(-1, x.size(-1)))
         sums = torch.ops.aten._int_mm(rows, self.weight)
         # Into their own memory: more matrices of the vocabulary's width would fall out of the cache.
         y = torch.mul(sums, self.scale, out=sums.view(torch.float32))
-        y = y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale, out=y)
+        y = y.mul_(step) if self.bias is None else torch.addcmul(self.bias, y, step, out=y)
         return y.view(*x.shape[:-1], self.weight.size(1))
 
 
-def _to_int8(rows: Tensor) -> tuple[Tensor, Tensor]:
+def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """rows (n, size) -> integers from -127 to 127, and what each row of them is multiplied by (n, 1)."""
-    scale = (rows.abs().amax(dim=1, keepdim=True) / LARGEST_INT8).clamp_min_(torch.finfo(torch.float32).tiny)
-    return (rows / scale).round_().to(torch.int8), scale
+    largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
+    return (rows * (LARGEST_INT8 / largest)).round_().to(torch.int8), largest / LARGEST_INT8
 
 
-Pack = Callable[[Tensor, Tensor | None], nn.Module]
-LINEARS: dict[str, Pack] = {"fp32": PackedLinear, "bf16": Bf16Linear, "int8": Int8Linear}
+@dataclass(frozen=True)
+class Packing:
+    """What takes the place of a linear map, and of a feed-forward with relu where that is more than two of them."""
+
+    linear: Callable[[Tensor, Tensor | None], nn.Module]
+    relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
+
+
+PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}
+
+
+def has_numba() -> bool:
+    """Whether the extra is installed that makes int8 faster."""
+    return find_spec("numba") is not None
+
+
+def find_packing(precision: str) -> Packing:
+    """That of `PACKINGS`, or where numba is installed a faster one."""
+    if precision != "int8" or not has_numba():
+        return PACKINGS[precision]
+    try:
+        from transformer_mt.decoding.compiled import CompiledInt8Linear, CompiledReluFeedForward
+    except ImportError as error:  # it wants another numpy, as a rule
+        LOGGER.warning("numba cannot be loaded (%s); int8 does without it and is slower.", error)
+        return PACKINGS[precision]
+    return Packing(CompiledInt8Linear, CompiledReluFeedForward)
 
 
 class PackedSelfAttention(MultiHeadAttention):
     """A self-attention whose three projections are one product."""
 
-    def __init__(self, attention: MultiHeadAttention, pack: Pack) -> None:
+    def __init__(self, attention: MultiHeadAttention, packing: Packing) -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})  # its sizes, none of its weights
-        self.joint_proj = pack(*_stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
-        self.add_module("out_proj", pack(attention.out_proj.weight, attention.out_proj.bias))
+        self.joint_proj = packing.linear(*_stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.add_module("out_proj", packing.linear(attention.out_proj.weight, attention.out_proj.bias))
 
     def project(self, query: Tensor, key_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert query is key_value, "a self-attention"
@@ -103,12 +133,12 @@ class PackedSelfAttention(MultiHeadAttention):
 class PackedCrossAttention(MultiHeadAttention):
     """A cross-attention whose keys and values are one product."""
 
-    def __init__(self, attention: MultiHeadAttention, pack: Pack) -> None:
+    def __init__(self, attention: MultiHeadAttention, packing: Packing) -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})
-        self.joint_proj = pack(*_stacked([attention.k_proj, attention.v_proj]))
-        self.add_module("q_proj", pack(attention.q_proj.weight, attention.q_proj.bias))
-        self.add_module("out_proj", pack(attention.out_proj.weight, attention.out_proj.bias))
+        self.joint_proj = packing.linear(*_stacked([attention.k_proj, attention.v_proj]))
+        self.add_module("q_proj", packing.linear(attention.q_proj.weight, attention.q_proj.bias))
+        self.add_module("out_proj", packing.linear(attention.out_proj.weight, attention.out_proj.bias))
 
     def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
         k, v = (self._split_heads(part) for part in self.joint_proj(x).chunk(2, dim=-1))
@@ -129,20 +159,22 @@ def packed(model: TranslationModel, precision: str) -> TranslationModel:
 
     precision: `fp32`, `bf16` or `int8`.
     """
-    return cast(TranslationModel, _pack(model, LINEARS[precision]).eval())
+    return cast(TranslationModel, _pack(model, find_packing(precision)).eval())
 
 
-def _pack(module: nn.Module, pack: Pack) -> nn.Module:
+def _pack(module: nn.Module, packing: Packing) -> nn.Module:
     """A module with packed children in its place; no tensor is copied but theirs."""
     twin = copy.copy(module)
-    twin._modules = {name: child and _packed_child(name, child, pack) for name, child in module._modules.items()}
+    twin._modules = {name: child and _packed_child(name, child, packing) for name, child in module._modules.items()}
     return twin
 
 
-def _packed_child(name: str, child: nn.Module, pack: Pack) -> nn.Module:
+def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
     if isinstance(child, MultiHeadAttention):
-        return ATTENTIONS[name](child, pack)
+        return ATTENTIONS[name](child, packing)
+    if isinstance(child, ReluFeedForward) and packing.relu_feed_forward:
+        return packing.relu_feed_forward(child.in_proj, child.out_proj)
     if isinstance(child, nn.Linear):
         # Fewer bits would send tokens to other experts.
-        return (PackedLinear if name == "router" else pack)(child.weight, child.bias)
-    return _pack(child, pack)
+        return (PackedLinear if name == "router" else packing.linear)(child.weight, child.bias)
+    return _pack(child, packing)

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from transformer_mt.decoding.packed import LINEARS
+from transformer_mt.decoding.packed import PACKINGS, find_packing, has_numba
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice, choose_precision
 
@@ -22,10 +22,10 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
     if wanted == "int8":
         if device.type != "cpu":
             raise UserError(f"int8 is for a CPU, and the device is {device}. Use bf16, or --device cpu.")
-        return Choice(wanted, "as asked")
+        return Choice(wanted, "as asked" if has_numba() else "as asked; with numba (pip install numba) it is faster")
     if wanted != "auto" or device.type != "cpu":
         return choose_precision(wanted, device, d_model)
-    times = {precision: _seconds(precision, d_model) for precision in LINEARS}
+    times = {precision: _seconds(precision, d_model) for precision in PACKINGS}
     fastest = min(times, key=lambda precision: times[precision])
     ratio = times["fp32"] / times[fastest]
     if ratio < WORTH_IT:
@@ -36,7 +36,7 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
 @torch.inference_mode()
 def _seconds(precision: str, d_model: int, repeats: int = 7) -> float:
     """The best time of a feed-forward's first product, what goes before and after it included."""
-    linear = LINEARS[precision](torch.ones(4 * d_model, d_model), None)
+    linear = find_packing(precision).linear(torch.ones(4 * d_model, d_model), None)
     x = torch.ones(ROWS, d_model)
     times = []
     for _ in range(repeats):

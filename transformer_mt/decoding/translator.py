@@ -21,7 +21,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import beam_search
 from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
-from transformer_mt.decoding.packed import LINEARS, packed
+from transformer_mt.decoding.packed import PACKINGS, packed
 from transformer_mt.decoding.parallel import in_parallel
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
@@ -78,7 +78,7 @@ class Translator:
         self.model = model
         self.device = next(model.parameters()).device
         # What searches: on a CPU a copy that is laid out for it, elsewhere the model under autocast.
-        self.is_packed = self.device.type == "cpu" and precision in LINEARS
+        self.is_packed = self.device.type == "cpu" and precision in PACKINGS
         self.search_model = packed(model, precision) if self.is_packed else model
         self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
         self.src_tokenizer = src

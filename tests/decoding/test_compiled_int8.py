@@ -1,0 +1,151 @@
+"""What numba compiled for int8 against the same written with torch."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from translators import MODELS_BY_NAME, make_translator
+
+from transformer_mt.decoding import kernels, packed, precision
+from transformer_mt.decoding.compiled import CompiledInt8Linear, CompiledReluFeedForward
+from transformer_mt.decoding.packed import Int8Linear
+
+EXTREMES = [0.0, -0.0, 1e-38, -1e-31, 1e-30, 2e-30, 3e38, -3e38, 1.0, -127.0, 0.5]
+NUMBERS = st.sampled_from(EXTREMES) | st.floats(width=32, allow_nan=False, allow_infinity=False)
+ROWS = st.integers(1, 40).flatmap(
+    lambda width: st.lists(st.lists(NUMBERS, min_size=width, max_size=width), min_size=1, max_size=5)
+)
+
+
+def sums_of(seed: int, shape: tuple[int, int] = (7, 37)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sums, a step for each row, scale and bias."""
+    generator = torch.Generator().manual_seed(seed)
+    sums = torch.randint(-(2**22), 2**22, shape, generator=generator, dtype=torch.int32)
+    steps, scale = torch.rand(shape[0], generator=generator), torch.rand(shape[1], generator=generator)
+    return sums, steps, scale / 1000, torch.randn(shape[1], generator=generator)
+
+
+@given(ROWS)
+def test_rows_are_rounded_as_torch_rounds_them(numbers: list[list[float]]) -> None:
+    rows = torch.tensor(numbers, dtype=torch.float32)
+    expected, expected_steps = packed.rounded_rows(rows)
+    rounded, steps = kernels.round_rows(rows)
+    assert torch.equal(rounded, expected)
+    assert torch.equal(torch.from_numpy(steps), expected_steps.squeeze(1))
+    assert int(rounded.int().abs().max()) <= 127
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_are_scaled(seed: int) -> None:
+    sums, steps, scale, bias = sums_of(seed)
+    expected = sums.double() * scale.double() * steps.double()[:, None] + bias.double()
+    found = kernels.scale_(sums, steps.numpy(), scale, bias)
+    assert found.data_ptr() == sums.data_ptr()
+    torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_relu_on_the_way_is_relu_of_what_was_scaled(seed: int) -> None:
+    sums, steps, scale, bias = sums_of(seed)
+    bias[:] -= 3000 * (seed == 0)  # rows without a number above 0
+    expected, expected_steps = kernels.round_rows(
+        kernels.scale_(sums.clone(), steps.numpy().copy(), scale, bias).relu()
+    )
+    rounded, found_steps = kernels.scale_relu_round(sums, steps.numpy(), scale, bias)
+    assert torch.equal(rounded, expected)
+    assert np.array_equal(found_steps, expected_steps)
+    assert bool(rounded.any()) == (seed > 0)
+
+
+def feed_forwards() -> list[Callable[[Tensor], Tensor]]:
+    torch.manual_seed(3)
+    inner, outer = nn.Linear(24, 40), nn.Linear(40, 24)
+    first, second = (Int8Linear(linear.weight.detach(), linear.bias.detach()) for linear in (inner, outer))
+    with torch.no_grad():
+        return [lambda x: second(first(x).relu()), CompiledReluFeedForward(inner, outer)]
+
+
+@pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf, -torch.inf])
+@torch.inference_mode()
+def test_what_is_no_number_does_not_get_lost(number: float) -> None:
+    """A row's own rounding and product must tell of it, and the other rows' know nothing of it."""
+    x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
+    x[2, 5] = number
+    for feed_forward in feed_forwards():
+        finite = feed_forward(x).isfinite()
+        assert not finite[2].any()
+        assert finite[[0, 1, 3]].all()
+
+
+@torch.inference_mode()
+def test_the_feed_forward_is_that_of_torch() -> None:
+    x = torch.randn(5, 3, 24, generator=torch.Generator().manual_seed(4)) * 10
+    x[1, 1] = 0
+    expected, found = (feed_forward(x) for feed_forward in feed_forwards())
+    assert found.shape == x.shape
+    # A number near the middle of two integers may become the other one.
+    torch.testing.assert_close(found, expected, atol=2e-2 * float(expected.abs().max()), rtol=0)
+    assert (found - expected).abs().median() < 1e-5
+    assert feed_forwards()[1](x[:0]).shape == (0, 3, 24)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@torch.inference_mode()
+def test_a_linear_map_is_that_of_torch(bias: bool) -> None:
+    generator = torch.Generator().manual_seed(6)
+    weight, offset = torch.randn(37, 64, generator=generator), torch.randn(37, generator=generator)
+    x = torch.randn(3, 64, 6, generator=generator).transpose(1, 2)  # not contiguous
+    linears = [kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear)]
+    torch.testing.assert_close(linears[1](x), linears[0](x), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@torch.inference_mode()
+def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_translator(MODELS_BY_NAME[name]).model
+    src = torch.randint(4, model.output.out_features, (6, 9), generator=torch.Generator().manual_seed(3))
+    compiled = packed.packed(model, "int8")
+    assert any(isinstance(module, CompiledInt8Linear) for module in compiled.modules())
+    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    plain = packed.packed(model, "int8")
+    assert not any(isinstance(module, CompiledInt8Linear) for module in plain.modules())
+    assert any(isinstance(module, Int8Linear) for module in plain.modules())
+    exact, expected, found = model(src, src), plain(src, src), compiled(src, src)
+    # Where a number near the middle of two integers became the other one, all that follows differs a little.
+    assert (found - expected).abs().median() < 1e-4 * expected.abs().mean()
+    assert float((found - exact).abs().mean()) == pytest.approx(float((expected - exact).abs().mean()), rel=0.2)
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(file / "folder"))
+
+    def double(numbers: np.ndarray) -> None:
+        for i in range(len(numbers)):
+            numbers[i] *= 2
+
+    numbers = np.arange(3, dtype=np.float32)
+    kernels.compiled("void(float32[::1])")(double)(numbers)
+    assert numbers.tolist() == [0, 2, 4]
+
+
+def test_a_numba_that_cannot_be_loaded_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformer_mt.decoding.compiled", None)  # as an import that fails
+    assert packed.find_packing("int8").linear is Int8Linear
+    assert "numba cannot be loaded" in caplog.text
+
+
+def test_without_numba_int8_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    assert precision.choose_search_precision("int8", cpu, 64).reason == "as asked"
+    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    assert "numba" in precision.choose_search_precision("int8", cpu, 64).reason

@@ -1,0 +1,43 @@
+"""What `packed.py` puts in the place of linear maps for int8 where numba is installed."""
+
+import torch
+from torch import Tensor, nn
+
+from transformer_mt.decoding.kernels import Steps, round_rows, scale_, scale_relu_round
+from transformer_mt.decoding.packed import Int8Linear
+from transformer_mt.model.context import LayerContext
+
+
+class CompiledInt8Linear(Int8Linear):
+    """`Int8Linear` whose rounding and whose scaling are one pass each."""
+
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__(weight, torch.zeros(len(weight)) if bias is None else bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        y = self.of_rounded(*round_rows(x.reshape(-1, x.size(-1))))
+        return y.view(*x.shape[:-1], self.weight.size(1))
+
+    def of_rounded(self, rows: Tensor, steps: Steps) -> Tensor:
+        """Integers (n, in) and the step of each row (n,) -> (n, out)."""
+        return scale_(torch.ops.aten._int_mm(rows, self.weight), steps, self.scale, self.bias)
+
+
+class CompiledReluFeedForward(nn.Module):
+    """`ReluFeedForward` whose inner numbers go from sums to the integers of the next product in one pass."""
+
+    def __init__(self, in_proj: nn.Linear, out_proj: nn.Linear) -> None:
+        super().__init__()
+        self.in_proj = CompiledInt8Linear(in_proj.weight, in_proj.bias)
+        self.out_proj = CompiledInt8Linear(out_proj.weight, out_proj.bias)
+
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+        """(..., d_model) -> the same shape."""
+        linear = self.in_proj
+        rows, steps = round_rows(x.reshape(-1, x.size(-1)))
+        sums = torch.ops.aten._int_mm(rows, linear.weight)
+        return self.out_proj.of_rounded(*scale_relu_round(sums, steps, linear.scale, linear.bias)).view(x.shape)
