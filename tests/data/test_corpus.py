@@ -93,6 +93,28 @@ def test_many_chunks_keep_their_order(data: DataConfig, tmp_path: Path, monkeypa
     assert corpus.where(20) == "b.tsv, line 61"
 
 
+def test_pairs_are_gone_through_as_often_as_one_likes(data: DataConfig) -> None:
+    corpus = load_corpus(data.train, data)
+    assert list(corpus) == list(corpus) == pairs_of(corpus)
+    assert list(corpus.chunks()) == [(["one", "two"], ["uno", "dos"]), (["three", "five"], ["tres", "cinco"])]
+
+
+def test_pairs_that_got_lost_since_they_were_mapped_are_missed(data: DataConfig) -> None:
+    """A table may be cut where it seems to end; what it lacks would not be trained on, and nobody told."""
+    corpus = load_corpus(data.train, data)
+    (entry,) = entries(data)
+    path = entry / "data.arrow"
+    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as table:
+        schema, first = table.schema, table.read_next_batch()
+    path.unlink()  # what is mapped stays
+    with pytest.raises(UserError, match=r"pairs of a\.en / a\.es, b\.tsv cannot be read: .+ Start again\."):
+        list(corpus)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        writer.write_batch(first)
+    with pytest.raises(UserError, match=r"Of the 4 cached pairs of a\.en / a\.es, b\.tsv only 2 are left\."):
+        list(corpus)
+
+
 def test_second_load_parses_nothing_wherever_the_files_are(data: DataConfig, tmp_path: Path, no_reading: Any) -> None:
     first = load_corpus(data.train, data)
     no_reading()
@@ -355,6 +377,8 @@ def test_where_the_cache_is(data: DataConfig, tmp_path: Path, monkeypatch: Any) 
     assert cache_folder(data) == tmp_path / "cache" / "deep"
     with pytest.raises(UserError, match="NUL"):
         cache_folder(data.model_copy(update={"cache_dir": "a\0"}))
+    with pytest.raises(UserError, match=r"The path of the cache folder, 'a\\udcff', is not UTF-8\."):
+        cache_folder(data.model_copy(update={"cache_dir": "a\udcff"}))
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder(data.model_copy(update={"cache_dir": "~/c"})) == tmp_path / "c"
     default = data.model_copy(update={"cache_dir": None})

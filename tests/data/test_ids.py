@@ -1,6 +1,7 @@
 """Columns of ids against lists of lists."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -38,13 +39,25 @@ def test_what_was_written_in_pieces_is_read_by_row(
         assert column.count(some) == sum(token in some for row in rows for token in row)
 
 
-def test_more_ids_than_32_bits_count_are_found() -> None:
-    """Without the memory for them: one id, seen so many times."""
-    many = 2**31 - 1
-    ids = np.lib.stride_tricks.as_strided(np.array([7], np.int32), (3 * many + 5,), (0,), writeable=False)
-    column = IdColumn(ids, np.array([many, many, many, 2, 3], np.int32))
-    assert column[4].tolist() == [7, 7, 7]
-    assert column.gather(np.array([4, 3]))[0].tolist() == [7] * 5
+class Places:
+    """As many ids as one likes, without the memory for them: the ids at some places are these places."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, places: object) -> object:
+        return places
+
+
+@pytest.mark.parametrize("many", [2**10, 2**31 - 1])
+def test_more_ids_than_32_bits_count_are_found(many: int) -> None:
+    column = IdColumn(cast(Any, Places(3 * many + 5)), np.array([many, many, many, 2, 3], np.int32))
+    assert column[4] == slice(3 * many + 2, 3 * many + 5)
+    assert column.gather(np.array([4, 3]))[0].tolist() == [3 * many + i for i in (2, 3, 4, 0, 1)]
+    assert column.lengths.tolist() == [many, many, many, 2, 3]
 
 
 @pytest.mark.parametrize("lengths", [[1, 1], [2, 2], []])

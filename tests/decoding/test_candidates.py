@@ -79,9 +79,18 @@ def test_extensions_are_those_of_the_masked_logits(vocab_size: int, allow_unk: b
 
 
 @pytest.mark.parametrize("log_probs", [None, torch.zeros(2, 1)])
-@pytest.mark.parametrize("bad", [slice(None), 900])
+@pytest.mark.parametrize("bad", [slice(None), 900, EOS_ID])
 def test_what_is_no_number_is_refused(log_probs: Tensor | None, bad: slice | int) -> None:
     logits = torch.zeros(2, 2000)
     logits[1, bad] = torch.nan
     with pytest.raises(UserError, match="not a number"):
         best_extensions(logits, 2, False, None, log_probs)
+
+
+@pytest.mark.parametrize(("bad", "number"), [(900, torch.inf), (EOS_ID, torch.inf), (slice(None), -torch.inf)])
+def test_what_has_no_probability_is_refused(bad: slice | int, number: float) -> None:
+    """Totals would not be numbers, and a beam search would not end."""
+    logits = torch.zeros(2, 2000)
+    logits[1, bad] = number
+    with pytest.raises(UserError, match="not a number"):
+        best_extensions(logits, 2, False, None, torch.zeros(2, 1))

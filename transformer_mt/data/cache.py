@@ -38,6 +38,15 @@ Content = TypeVar("Content")
 
 def cache_folder(data: DataConfig) -> Path:
     """`data.cache_dir`, else `transformer_mt` in the user's cache folder (`XDG_CACHE_HOME` wins on every platform)."""
+    folder = _cache_folder(data)
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:  # pyarrow opens no such path
+        raise UserError(f"The path of the cache folder, {str(folder)!a}, is not UTF-8. Set data.cache_dir.") from None
+    return folder
+
+
+def _cache_folder(data: DataConfig) -> Path:
     if "\0" in (data.cache_dir or ""):
         raise UserError(f"data.cache_dir is {data.cache_dir!r}: no path holds a NUL character. Take it out.")
     if data.cache_dir is None and os.path.isabs(xdg := os.environ.get("XDG_CACHE_HOME", "")):

@@ -52,14 +52,28 @@ class Corpus:
     def chunks(self) -> Iterator[tuple[list[str], list[str]]]:
         """Source texts and target texts of some thousand pairs at a time.
 
-        The file is read, not the mapped table: all pages of that would stay in memory.
+        The file is read, not the mapped table: all pages of that would stay in memory. Raises UserError where the file
+        is no longer the one that was mapped.
         """
         import pyarrow as pa
 
-        for cached_file in self.dataset.cache_files:
-            with pa.OSFile(cached_file["filename"]) as file, pa.ipc.open_stream(file) as table:
-                for batch in table:
-                    yield batch.column("src").to_pylist(), batch.column("tgt").to_pylist()
+        num_rows = 0
+        try:
+            for cached_file in self.dataset.cache_files:
+                with pa.OSFile(cached_file["filename"]) as file, pa.ipc.open_stream(file) as table:
+                    for batch in table:
+                        num_rows += len(batch)
+                        yield batch.column("src").to_pylist(), batch.column("tgt").to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"The cached pairs of {self._names()} cannot be read: {error} Start again.") from error
+        if num_rows != len(self):
+            raise UserError(
+                f"Of the {len(self):,} cached pairs of {self._names()} only {num_rows:,} are left. Start again, and "
+                "let no other program write to the cache."
+            )
+
+    def _names(self) -> str:
+        return ", ".join(self.descriptions)
 
     def where(self, row: int) -> str:
         """Where the pair `row` stands: `file.en / file.de, line 17`."""

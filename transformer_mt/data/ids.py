@@ -1,5 +1,6 @@
 """Ids of many sentences one after the other, in memory or mapped from a file."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 IDS, LENGTHS = "ids", "lengths"  # what the names of a column's two files end with
 ON_DISK = np.dtype("<i4")
+COUNTED_AT_ONCE = 2**20  # ids: numpy needs up to 15 bytes for each
 
 
 class IdColumn:
@@ -52,21 +54,25 @@ class IdColumn:
 
     def count(self, ids: list[int]) -> int:
         """How many of all the ids are among these."""
-        return int(np.isin(self.ids, ids).sum())
+        pieces = range(0, len(self.ids), COUNTED_AT_ONCE)
+        return sum(int(np.isin(self.ids[start : start + COUNTED_AT_ONCE], ids).sum()) for start in pieces)
 
 
 class IdWriter:
     """Writes a column to two files of a folder, some rows at a time, to be read by `IdColumn.mapped`."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._files = [(folder / f"{name}.{part}").open("wb") for part in (IDS, LENGTHS)]
+        self._paths = [folder / f"{name}.{part}" for part in (IDS, LENGTHS)]
+        self._open = ExitStack()
 
     def __enter__(self) -> "IdWriter":
+        with ExitStack() as stack:
+            self._files = [stack.enter_context(path.open("wb")) for path in self._paths]
+            self._open = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            file.close()
+        self._open.close()  # both, also where the disk is full
 
     def write(self, ids: NDArray[np.int32], lengths: NDArray[np.integer]) -> None:
         """Some rows more."""

@@ -68,7 +68,7 @@ def best_extensions(
     rows = torch.cat((special_rows.expand(len(logits), -1), rows), dim=1)
     tokens = torch.cat((special.expand(len(logits), -1), tokens + NUM_SPECIAL), dim=1)
     # A model's output that is not a number is so for every token: a search would find nothing, and not end.
-    if (values if totals.normalizer is None else totals.normalizer).isnan().any():
+    if values.isnan().any():
         raise UserError(
             "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
         )

@@ -3,6 +3,7 @@
 import codecs
 import io
 import queue
+import select
 import threading
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import torch
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.parallel import READER
 from transformer_mt.decoding.translator import Translated, Translator
+from transformer_mt.errors import UserError
 
 READ_BYTES = 65536
 CHUNK_BATCHES = 8  # of each core: lines that are sorted by length together
@@ -34,7 +36,7 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
 
     A reader on its own thread keeps the queue full, so a file comes in full chunks as fast as they are used, and a
     person at a keyboard gets an answer after every line. Lines end at \\n or \\r\\n; bytes that are not UTF-8 become
-    U+FFFD. The last line needs no end.
+    U+FFFD. The last line needs no end. Raises UserError where the stream cannot be read.
     """
     lines: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * size)
 
@@ -45,6 +47,9 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
                     line = line.removeprefix(codecs.BOM_UTF8)
                 lines.put(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
             lines.put(None)
+        except OSError as error:
+            name = stream.name if isinstance(stream, io.FileIO) and not isinstance(stream.name, int) else "The input"
+            lines.put(UserError(f"{name} cannot be read: {error.strerror or error}. Check what is to be translated."))
         except BaseException as error:  # handed to the thread that can report it
             lines.put(error)
 
@@ -67,7 +72,10 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
 def _raw_lines(stream: io.RawIOBase) -> Iterator[bytes]:
     """Lines without their \\n. Unbuffered: a thread that waits within Python's own buffer cannot be left at exit."""
     begun: list[bytes] = []
-    while block := stream.read(READ_BYTES):
+    while (block := stream.read(READ_BYTES)) != b"":
+        if block is None:  # nothing yet: another program has set its end of the descriptor not to wait
+            select.select([stream], [], [])
+            continue
         first, *more = block.split(b"\n")
         begun.append(first)
         for line in more:
