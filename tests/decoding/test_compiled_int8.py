@@ -15,6 +15,7 @@ from translators import MODELS_BY_NAME, make_translator
 from transformer_mt.decoding import kernels, packed, precision
 from transformer_mt.decoding.compiled import CompiledInt8Linear, CompiledReluFeedForward
 from transformer_mt.decoding.packed import Int8Linear
+from transformer_mt.model.attention import MultiHeadAttention
 
 EXTREMES = [0.0, -0.0, 1e-38, -1e-31, 1e-30, 2e-30, 3e38, -3e38, 1.0, -127.0, 0.5]
 NUMBERS = st.sampled_from(EXTREMES) | st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -103,6 +104,76 @@ def test_a_linear_map_is_that_of_torch(bias: bool) -> None:
     x = torch.randn(3, 64, 6, generator=generator).transpose(1, 2)  # not contiguous
     linears = [kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear)]
     torch.testing.assert_close(linears[1](x), linears[0](x), atol=1e-4, rtol=1e-5)
+
+
+def unpacked(packed_heads: Tensor, head_dim: int) -> Tensor:
+    return packed_heads[..., :head_dim].float() * packed_heads.view(torch.float32)[..., -1:]
+
+
+@pytest.mark.parametrize("head_dim", [4, 6, 32, 37])
+def test_keys_and_values_are_rounded_one_by_one(head_dim: int) -> None:
+    generator = torch.Generator().manual_seed(head_dim)
+    scale = 10 ** torch.randn(3, 2, 5, 1, generator=generator)
+    heads = (torch.randn(3, 5, 2, head_dim, generator=generator).transpose(1, 2) * scale).contiguous()
+    heads[1, 1, 3] = 0
+    for layout in (heads, heads.transpose(1, 2).contiguous().transpose(1, 2)):
+        slots = kernels.pack_heads(layout)
+        step = heads.abs().amax(dim=-1, keepdim=True) / 127
+        assert ((unpacked(slots, head_dim) - heads).abs() <= 0.5001 * step).all()
+        assert torch.equal(slots.view(torch.float32)[..., -1:], step.clamp_min(1e-30 / 127))
+
+
+@pytest.mark.parametrize("num_heads", [1, 4])
+@pytest.mark.parametrize(("num_rows", "group", "bias_heads"), [(1, 1, 1), (5, 1, 1), (3, 2, 1), (1, 4, 4), (5, 2, 4)])
+@torch.inference_mode()
+def test_attention_over_slots_is_that_of_torch(num_rows: int, group: int, bias_heads: int, num_heads: int) -> None:
+    """Over the same rounded keys and values; the slots are the first of more, and each row sees some of them."""
+    head_dim, width, capacity, num_sentences = 8, 16, 32, 6
+    group, bias_heads = min(group, num_heads), min(bias_heads, num_heads)
+    generator = torch.Generator().manual_seed(num_rows)
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(num_heads * head_dim, num_heads, 0.0, True, num_heads // group).eval()
+    shape = (num_sentences, num_heads // group, capacity, head_dim)
+    k, v = (kernels.pack_heads(4 * torch.randn(shape, generator=generator))[:, :, :width] for _ in range(2))
+    q = torch.randn(num_sentences, num_rows, num_heads, head_dim, generator=generator).transpose(1, 2)
+    bias = torch.randn(num_sentences, bias_heads, num_rows, width, generator=generator)
+    hidden = torch.rand(num_sentences, 1, num_rows, width, generator=generator) < 0.6
+    hidden[..., 3] = False
+    bias = bias.masked_fill(hidden, -torch.inf)
+    expected = attention.attend_to_slots(q, unpacked(k, head_dim), unpacked(v, head_dim), bias)
+    found = kernels.attend(q, k, v, bias, attention.scale)
+    torch.testing.assert_close(attention.out_proj(found.flatten(2)), expected, atol=2e-5, rtol=1e-5)
+    alone = kernels.attend(q[2:3], k[2:3], v[2:3], bias[2:3], attention.scale)
+    assert torch.equal(alone, found[2:3]), "nothing of another sentence"
+
+
+@torch.inference_mode()
+def test_attention_far_apart_in_score_is_finite() -> None:
+    """Scores of which all but one vanish, and scores that are all the same large number."""
+    heads = torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 16, 4).clone()
+    heads[0, 0, 5, 0] = 3
+    slots = kernels.pack_heads(heads)
+    for large in (1e3, 1e6, -1e6):
+        found = kernels.attend(torch.full((1, 1, 1, 4), large), slots, slots, torch.zeros(1, 1, 1, 16), 1.0)
+        assert found.flatten().tolist() == pytest.approx([3.0 if large > 0 else 1.0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@torch.inference_mode()
+def test_steps_are_as_near_to_fp32_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_translator(MODELS_BY_NAME[name]).model
+    generator = torch.Generator().manual_seed(3)
+    src, tgt = (torch.randint(4, model.output.out_features, (24, 20), generator=generator) for _ in range(2))
+
+    def steps(precision: str) -> Tensor:
+        twin = packed.packed(model, precision)
+        cache = twin.start(src)
+        return torch.stack([twin.decode_step(tokens, cache) for tokens in tgt.t()])
+
+    exact, found = steps("fp32"), steps("int8")
+    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    plain_error, error = ((logits - exact).abs().mean() for logits in (steps("int8"), found))
+    assert 0 < error < 1.5 * plain_error
 
 
 @pytest.mark.parametrize("name", MODELS_BY_NAME)

@@ -18,18 +18,21 @@ from transformer_mt.decoding.packed import LARGEST_INT8, SMALLEST
 _LARGEST_INT8 = np.float32(LARGEST_INT8)
 _SMALLEST_BITS = np.float32(SMALLEST).view(np.int32)
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
+_LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
+_LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
+STEP_BYTES = 4
 
 Steps = NDArray[np.float32]  # by which the integers of a row are multiplied, a number a row
 
 
-def compiled(signature: str) -> Callable[[Callable[..., None]], Any]:
+def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], Any]:
     """A function of arrays as machine code. It holds no lock of Python's, and does what IEEE 754 says with nan."""
 
     def decorated(function: Callable[..., None]) -> Any:
         try:
-            return njit(signature, nogil=True, error_model="numpy", cache=True)(function)
+            return njit(signature, nogil=True, error_model="numpy", cache=True, **options)(function)
         except (RuntimeError, OSError):  # no folder to keep it in, or a full disk: compiled at each start
-            return njit(signature, nogil=True, error_model="numpy")(function)
+            return njit(signature, nogil=True, error_model="numpy", **options)(function)
 
     return decorated
 
@@ -86,6 +89,89 @@ def _scale_relu_round(sums, steps, scale, bias, rounded):  # pragma: no cover
             rounded[i, j] = np.int8(max(np.int32(np.rint(scaled[i, j] * factor)), np.int32(0)))
 
 
+@compiled("void(float32[:, ::1], int8[:, ::1], float32[:, ::1])")
+def _pack_heads(heads, packed, steps):  # pragma: no cover
+    num_heads, head_dim = heads.shape
+    last = steps.shape[1] - 1
+    bits = heads.view(np.int32)
+    largest_bits = np.empty(1, np.int32)
+    largest = largest_bits.view(np.float32)
+    for i in range(num_heads):
+        most = _SMALLEST_BITS
+        for j in range(head_dim):
+            most = max(most, bits[i, j] & _WITHOUT_SIGN)
+        largest_bits[0] = most
+        steps[i, last] = largest[0] / _LARGEST_INT8
+        factor = _LARGEST_INT8 / largest[0]
+        for j in range(head_dim):
+            packed[i, j] = np.int8(np.int32(np.rint(heads[i, j] * factor)))
+
+
+_SLOTS = "int8[:, :, :, ::1], float32[:, :, :, ::1]"  # the same memory twice: for the integers, for their step
+
+
+@compiled(
+    f"void(float32[:, :, :, ::1], {_SLOTS}, {_SLOTS}, float32[:, :, :, :], b1, float32, float32[:, :, :, ::1])",
+    fastmath={"reassoc", "contract"},  # sums in any order
+)
+def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: no cover
+    num_sentences, num_heads, num_rows, head_dim = q.shape
+    width = bias.shape[3]
+    group = num_heads // k.shape[1]
+    last = k_steps.shape[3] - 1
+    seen, biases = np.empty(width, np.int64), np.empty(width, np.float32)
+    scores, exponents = np.empty(width, np.float32), np.empty(width, np.int32)
+    powers = exponents.view(np.float32)
+    total = np.empty(head_dim, np.float32)
+    num_seen = 0
+    for s in range(num_sentences):
+        for r in range(num_rows):
+            for h in range(num_heads):
+                if h == 0 or per_head:
+                    num_seen = 0
+                    for w in range(width):
+                        if bias[s, h, r, w] > -np.inf:
+                            seen[num_seen] = w
+                            biases[num_seen] = bias[s, h, r, w]
+                            num_seen += 1
+                kv = h // group
+                query, keys, values = q[s, h, r], k[s, kv], v[s, kv]
+                most = np.float32(-np.inf)
+                for i in range(num_seen):
+                    key = keys[seen[i]]
+                    score = np.float32(0)
+                    for d in range(head_dim):
+                        score += query[d] * np.float32(key[d])
+                    scores[i] = biases[i] + score * (scale * k_steps[s, kv, seen[i], last])
+                    most = max(most, scores[i])
+                for i in range(num_seen):  # e^x = 2^n e^f, with the first terms of the series for f
+                    x = max((scores[i] - most) * _LOG2_E, _LOWEST_POWER)
+                    n = np.rint(x)
+                    f = (x - n) * _LN_2
+                    series = np.float32(1 / 5040)
+                    series = series * f + np.float32(1 / 720)
+                    series = series * f + np.float32(1 / 120)
+                    series = series * f + np.float32(1 / 24)
+                    series = series * f + np.float32(1 / 6)
+                    series = series * f + np.float32(1 / 2)
+                    series = series * f + np.float32(1)
+                    scores[i] = series * f + np.float32(1)
+                    exponents[i] = (np.int32(n) + np.int32(127)) << np.int32(23)
+                weights = np.float32(0)
+                for i in range(num_seen):
+                    weight = scores[i] * powers[i]
+                    weights += weight
+                    scores[i] = weight * v_steps[s, kv, seen[i], last]
+                for d in range(head_dim):
+                    total[d] = np.float32(0)
+                for i in range(num_seen):
+                    value = values[seen[i]]
+                    for d in range(head_dim):
+                        total[d] += scores[i] * np.float32(value[d])
+                for d in range(head_dim):
+                    out[s, r, h, d] = total[d] / weights
+
+
 def round_rows(rows: Tensor) -> tuple[Tensor, Steps]:
     """rows (n, size) -> integers from -127 to 127, and the step of each row."""
     rounded, steps = torch.empty(rows.shape, dtype=torch.int8), np.empty(len(rows), np.float32)
@@ -104,3 +190,36 @@ def scale_relu_round(sums: Tensor, steps: Steps, scale: Tensor, bias: Tensor) ->
     rounded = torch.empty(sums.shape, dtype=torch.int8)
     _scale_relu_round(sums.numpy(), steps, scale.numpy(), bias.numpy(), rounded.numpy())
     return rounded, steps
+
+
+def pack_heads(heads: Tensor) -> Tensor:
+    """Each vector rounded as a row is in `round_rows`: heads (sentences, heads, length, head_dim) -> int8 of the same
+    shape, with a surplus in the last dimension whose last four bytes are the step, a float.
+    """
+    *shape, head_dim = heads.shape
+    packed = torch.empty(*shape, -(-head_dim // STEP_BYTES) * STEP_BYTES + STEP_BYTES, dtype=torch.int8)
+    rows = packed.flatten(0, -2)
+    _pack_heads(heads.reshape(-1, head_dim).contiguous().numpy(), rows.numpy(), rows.view(torch.float32).numpy())
+    return packed
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """The attention of q over packed k and v, in fp32 but for their rounding; what has a bias of -inf is not looked at.
+
+    q (sentences, num_heads, rows, head_dim), k and v (sentences, num_kv_heads, at least key_len, packed), bias
+    broadcastable to (sentences, num_heads, rows, key_len) -> (sentences, rows, num_heads, head_dim).
+    """
+    num_sentences, num_heads, num_rows, head_dim = q.shape
+    out = torch.empty(num_sentences, num_rows, num_heads, head_dim)
+    slots = [array for heads in map(_whole, (k, v)) for array in (heads.numpy(), heads.view(torch.float32).numpy())]
+    spread = bias.expand(num_sentences, num_heads, num_rows, -1)
+    _attend(q.contiguous().numpy(), *slots, spread.numpy(), bias.size(1) > 1, np.float32(scale), out.numpy())
+    return out
+
+
+def _whole(slots: Tensor) -> Tensor:
+    """All slots of the memory of which these are the first; numba knows then that a vector's numbers are neighbours."""
+    if slots.is_contiguous():
+        return slots
+    num_bytes = slots.size(3)
+    return slots.as_strided((*slots.shape[:2], slots.stride(1) // num_bytes, num_bytes), slots.stride())

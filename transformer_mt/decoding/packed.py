@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.model.attention import MultiHeadAttention
+from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
 from transformer_mt.model.interface import TranslationModel
 
@@ -85,38 +86,10 @@ def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (rows * (LARGEST_INT8 / largest)).round_().to(torch.int8), largest / LARGEST_INT8
 
 
-@dataclass(frozen=True)
-class Packing:
-    """What takes the place of a linear map, and of a feed-forward with relu where that is more than two of them."""
-
-    linear: Callable[[Tensor, Tensor | None], nn.Module]
-    relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
-
-
-PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}
-
-
-def has_numba() -> bool:
-    """Whether the extra is installed that makes int8 faster."""
-    return find_spec("numba") is not None
-
-
-def find_packing(precision: str) -> Packing:
-    """That of `PACKINGS`, or where numba is installed a faster one."""
-    if precision != "int8" or not has_numba():
-        return PACKINGS[precision]
-    try:
-        from transformer_mt.decoding.compiled import CompiledInt8Linear, CompiledReluFeedForward
-    except ImportError as error:  # it wants another numpy, as a rule
-        LOGGER.warning("numba cannot be loaded (%s); int8 does without it and is slower.", error)
-        return PACKINGS[precision]
-    return Packing(CompiledInt8Linear, CompiledReluFeedForward)
-
-
 class PackedSelfAttention(MultiHeadAttention):
-    """A self-attention whose three projections are one product."""
+    """A self-attention whose three projections are one product, and whose keys fill a CPU's lanes."""
 
-    def __init__(self, attention: MultiHeadAttention, packing: Packing) -> None:
+    def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})  # its sizes, none of its weights
         self.joint_proj = packing.linear(*_stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
@@ -129,11 +102,19 @@ class PackedSelfAttention(MultiHeadAttention):
         q, k, v = (self._split_heads(part) for part in parts)
         return q, k, v
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        # torch's fused kernel takes up to twice as long for a few keys less than a multiple of `LANES`.
+        surplus = round_up(k.size(2)) - k.size(2)
+        if mask is not None and 0 < surplus < LANES // 2:
+            k, v = (F.pad(heads, (0, 0, 0, surplus)) for heads in (k, v))
+            mask = F.pad(mask, (0, surplus), value=False if mask.dtype == torch.bool else -torch.inf)
+        return super().attend(q, k, v, mask)
+
 
 class PackedCrossAttention(MultiHeadAttention):
     """A cross-attention whose keys and values are one product."""
 
-    def __init__(self, attention: MultiHeadAttention, packing: Packing) -> None:
+    def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})
         self.joint_proj = packing.linear(*_stacked([attention.k_proj, attention.v_proj]))
@@ -150,7 +131,36 @@ def _stacked(linears: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return torch.cat([linear.weight for linear in linears]), bias
 
 
-ATTENTIONS = {"self_attn": PackedSelfAttention, "cross_attn": PackedCrossAttention}
+@dataclass(frozen=True)
+class Packing:
+    """What takes the place of a linear map and of attentions; of a feed-forward with relu, where that is more than two
+    linear maps.
+    """
+
+    linear: Callable[[Tensor, Tensor | None], nn.Module]
+    self_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedSelfAttention
+    cross_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedCrossAttention
+    relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
+
+
+PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}
+
+
+def has_numba() -> bool:
+    """Whether the extra is installed that makes int8 faster."""
+    return find_spec("numba") is not None
+
+
+def find_packing(precision: str) -> Packing:
+    """That of `PACKINGS`, or where numba is installed a faster one."""
+    if precision != "int8" or not has_numba():
+        return PACKINGS[precision]
+    try:
+        from transformer_mt.decoding.compiled import PACKING
+    except ImportError as error:  # it wants another numpy, as a rule
+        LOGGER.warning("numba cannot be loaded (%s); int8 does without it and is slower.", error)
+        return PACKINGS[precision]
+    return PACKING
 
 
 @torch.no_grad()
@@ -171,7 +181,7 @@ def _pack(module: nn.Module, packing: Packing) -> nn.Module:
 
 def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
     if isinstance(child, MultiHeadAttention):
-        return ATTENTIONS[name](child, packing)
+        return (packing.self_attn if name == "self_attn" else packing.cross_attn)(child, packing)
     if isinstance(child, ReluFeedForward) and packing.relu_feed_forward:
         return packing.relu_feed_forward(child.in_proj, child.out_proj)
     if isinstance(child, nn.Linear):

@@ -104,11 +104,15 @@ class MultiHeadAttention(nn.Module):
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)
         return self.join_heads(heads.reshape(q.shape))
 
+    def to_slots(self, heads: Tensor) -> Tensor:
+        """What a cache keeps of keys or values (sentences, num_kv_heads, length, head_dim): these themselves."""
+        return heads
+
     def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         """What `attend` does, for a step of a search, which has few queries: no dropout, and a mask that is a float.
 
-        q (sentences, num_heads, rows, head_dim), k and v (sentences, num_kv_heads, key_len, head_dim), bias
-        broadcastable to (sentences, num_heads, rows, key_len) -> (sentences, rows, d_model).
+        q (sentences, num_heads, rows, head_dim), k and v what `to_slots` made of (sentences, num_kv_heads, key_len,
+        head_dim), bias broadcastable to (sentences, num_heads, rows, key_len) -> (sentences, rows, d_model).
         """
         folded, mask = self._fold_queries(q), self._fold_mask(bias)
         assert mask is not None

@@ -24,7 +24,8 @@ def round_up(length: int) -> int:
 @dataclass
 class LayerCache:
     """One decoder layer. Slots: k and v (sentences, num_kv_heads, capacity, head_dim), None before the first. Memory:
-    memory_k and memory_v (sentences, num_kv_heads, src_len, head_dim), None where there is no cross-attention.
+    memory_k and memory_v (sentences, num_kv_heads, src_len, head_dim), None where there is no cross-attention. All are
+    what the attention's `to_slots` makes of them.
     """
 
     memory_k: Tensor | None = None
@@ -142,5 +143,5 @@ def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
 def _keep(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
     """Rows `sentences` of a tensor, made in its own memory; places not among `changed` have theirs already."""
     if len(changed):
-        tensor[changed] = tensor[sentences[changed]]
+        tensor.index_copy_(0, changed, tensor.index_select(0, sentences[changed]))
     return tensor[: len(sentences)]

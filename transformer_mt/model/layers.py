@@ -73,7 +73,7 @@ class EncoderLayer(nn.Module):
         def attend(h: Tensor) -> Tensor:
             q, k, v = self.self_attn.project(h, h)
             k = context.rotate(k)
-            cache.write(0, k, v)
+            cache.write(0, self.self_attn.to_slots(k), self.self_attn.to_slots(v))
             return self.self_attn.attend(context.rotate(q), k, v, context.mask)
 
         x = self.self_attn_residual(x, attend)
@@ -127,5 +127,5 @@ def attend_to_past(
     """The self-attention of a step. h (sentences, rows, d_model) -> the same shape; see `DecoderLayer.step`."""
     assert context.mask is not None
     q, k, v = self_attn.project(h, h)
-    past_k, past_v = cache.write(slot, context.rotate(k), v)
+    past_k, past_v = cache.write(slot, self_attn.to_slots(context.rotate(k)), self_attn.to_slots(v))
     return self_attn.attend_to_slots(context.rotate(q), past_k, past_v, context.mask)

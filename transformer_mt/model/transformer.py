@@ -54,12 +54,10 @@ class Decoder(Stack):
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderCache:
         """A cache for one row a sentence; the memory's keys and values are computed here, once."""
         surplus = round_up(memory.size(1)) - memory.size(1)
-        layers = [
-            LayerCache(
-                *(F.pad(heads, (0, 0, 0, surplus)).contiguous() for heads in layer.cross_attn.project_key_value(memory))
-            )
-            for layer in self._decoder_layers()
-        ]
+        layers = []
+        for attention in (layer.cross_attn for layer in self._decoder_layers()):
+            slots = (attention.to_slots(heads) for heads in attention.project_key_value(memory))
+            layers.append(LayerCache(*(F.pad(heads, (0, 0, 0, surplus)).contiguous() for heads in slots)))
         return DecoderCache.empty(layers, F.pad(src_mask, (0, surplus)), len(memory), memory.device)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
