@@ -142,11 +142,11 @@ class Translator:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
         batches = [to_do[start : start + options.batch_size] for start in range(0, len(to_do), options.batch_size)]
-        searches = [partial(self.search, [ids[index] for index in batch], options) for batch in batches]
+        searches = [partial(self._search_texts, [ids[index] for index in batch], options) for batch in batches]
         with closing(in_parallel(searches, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, found in zip(batch, result, strict=True):
-                    yield index, Translated(texts[index], [self._to_text(hypothesis) for hypothesis in found])
+                    yield index, Translated(texts[index], found)
 
     def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
         """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""
@@ -183,6 +183,10 @@ class Translator:
             return beam_search(
                 decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
             )
+
+    def _search_texts(self, rows: list[list[int]], options: SearchOptions) -> list[list[Translation]]:
+        """`search` and what makes text of its ids, which is work for the process that searches."""
+        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(rows, options)]
 
     def _to_text(self, hypothesis: Hypothesis) -> Translation:
         return Translation(

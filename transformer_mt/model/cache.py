@@ -90,9 +90,10 @@ class DecoderCache:
         """
         start = self.num_slots
         self.num_slots += visible.size(2)
-        missing = max(0, round_up(self.num_slots) - self.visible.size(2))
-        self.visible = torch.nn.functional.pad(self.visible, (0, missing))
-        self.slot_at = torch.nn.functional.pad(self.slot_at.expand(at.size(0), -1), (0, missing))
+        missing = round_up(self.num_slots) - self.visible.size(2)
+        if missing > 0 or len(self.slot_at) != len(at):
+            self.visible = torch.nn.functional.pad(self.visible, (0, max(0, missing)))
+            self.slot_at = torch.nn.functional.pad(self.slot_at.expand(len(at), -1), (0, max(0, missing)))
         self.visible[:, :, start : self.num_slots] = visible
         self.slot_at[:, start : self.num_slots] = at
         return start
