@@ -1,14 +1,16 @@
 """What numba compiled for int8 against the same written with torch."""
 
 import sys
+import types
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator
 
@@ -64,12 +66,15 @@ def test_relu_on_the_way_is_relu_of_what_was_scaled(seed: int) -> None:
     assert bool(rounded.any()) == (seed > 0)
 
 
-def feed_forwards() -> list[Callable[[Tensor], Tensor]]:
+def linears() -> tuple[nn.Linear, nn.Linear]:
     torch.manual_seed(3)
-    inner, outer = nn.Linear(24, 40), nn.Linear(40, 24)
-    first, second = (Int8Linear(linear.weight.detach(), linear.bias.detach()) for linear in (inner, outer))
-    with torch.no_grad():
-        return [lambda x: second(first(x).relu()), CompiledReluFeedForward(inner, outer)]
+    return nn.Linear(24, 40).requires_grad_(False), nn.Linear(40, 24).requires_grad_(False)
+
+
+def feed_forwards(inner: nn.Linear, outer: nn.Linear) -> list[Callable[[Tensor], Tensor]]:
+    """With torch and with numba."""
+    first, second = (Int8Linear(linear.weight, linear.bias) for linear in (inner, outer))
+    return [lambda x: second(first(x).relu()), CompiledReluFeedForward(inner, outer)]
 
 
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf, -torch.inf])
@@ -78,22 +83,43 @@ def test_what_is_no_number_does_not_get_lost(number: float) -> None:
     """A row's own rounding and product must tell of it, and the other rows' know nothing of it."""
     x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
     x[2, 5] = number
-    for feed_forward in feed_forwards():
+    for feed_forward in feed_forwards(*linears()):
         finite = feed_forward(x).isfinite()
         assert not finite[2].any()
         assert finite[[0, 1, 3]].all()
+
+
+@pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf])
+@pytest.mark.parametrize("place", ["weight", "bias"])
+@torch.inference_mode()
+def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float) -> None:
+    """Some nan have a sign, which relu must not take for that of a number."""
+    inner, outer = linears()
+    getattr(inner, place)[7] = number
+    x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
+    for feed_forward in feed_forwards(inner, outer):
+        assert not feed_forward(x).isfinite().any()
+
+
+@torch.inference_mode()
+def test_a_score_that_is_no_number_does_not_get_lost() -> None:
+    slots = kernels.pack_heads(torch.randn(1, 1, 16, 8, generator=torch.Generator().manual_seed(2)))
+    for number in (torch.nan, -torch.nan, torch.inf):
+        bias = torch.zeros(1, 1, 1, 16)
+        bias[..., 3] = number
+        assert not kernels.attend(torch.ones(1, 1, 1, 8), slots, slots, bias, 1.0).isfinite().any()
 
 
 @torch.inference_mode()
 def test_the_feed_forward_is_that_of_torch() -> None:
     x = torch.randn(5, 3, 24, generator=torch.Generator().manual_seed(4)) * 10
     x[1, 1] = 0
-    expected, found = (feed_forward(x) for feed_forward in feed_forwards())
+    expected, found = (feed_forward(x) for feed_forward in feed_forwards(*linears()))
     assert found.shape == x.shape
     # A number near the middle of two integers may become the other one.
     torch.testing.assert_close(found, expected, atol=2e-2 * float(expected.abs().max()), rtol=0)
     assert (found - expected).abs().median() < 1e-5
-    assert feed_forwards()[1](x[:0]).shape == (0, 3, 24)
+    assert feed_forwards(*linears())[1](x[:0]).shape == (0, 3, 24)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -102,8 +128,8 @@ def test_a_linear_map_is_that_of_torch(bias: bool) -> None:
     generator = torch.Generator().manual_seed(6)
     weight, offset = torch.randn(37, 64, generator=generator), torch.randn(37, generator=generator)
     x = torch.randn(3, 64, 6, generator=generator).transpose(1, 2)  # not contiguous
-    linears = [kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear)]
-    torch.testing.assert_close(linears[1](x), linears[0](x), atol=1e-4, rtol=1e-5)
+    plain, compiled = (kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear))
+    torch.testing.assert_close(compiled(x), plain(x), atol=1e-4, rtol=1e-5)
 
 
 def unpacked(packed_heads: Tensor, head_dim: int) -> Tensor:
@@ -193,24 +219,49 @@ def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pyte
     assert float((found - exact).abs().mean()) == pytest.approx(float((expected - exact).abs().mean()), rel=0.2)
 
 
-def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(file / "folder"))
+@pytest.mark.parametrize("error", [RuntimeError("no locator available"), OSError(28, "No space left"), EOFError()])
+def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refusing(signature: str, cache: bool = False, **options: Any) -> Any:
+        asked.append(cache)
+        if cache:
+            raise error
+        return njit(signature, **options)
 
     def double(numbers: np.ndarray) -> None:
         for i in range(len(numbers)):
             numbers[i] *= 2
 
+    monkeypatch.setattr(kernels, "njit", refusing)
     numbers = np.arange(3, dtype=np.float32)
     kernels.compiled("void(float32[::1])")(double)(numbers)
-    assert numbers.tolist() == [0, 2, 4]
+    assert (numbers.tolist(), asked) == ([0, 2, 4], [True, False])
+    monkeypatch.setenv("HOME", "~")  # numba would make a folder of that name
+    asked.clear()
+    kernels.compiled("void(float32[::1])")(double)
+    assert asked == [False]
 
 
+def test_the_constants_are_those_of_the_weights() -> None:
+    assert float(kernels._LARGEST_INT8) == packed.LARGEST_INT8
+    assert float(kernels._SMALLEST) == float(np.float32(packed.SMALLEST))
+
+
+class Broken(types.ModuleType):
+    """A module that loads a library of its own when it is imported from."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "PACKING":
+            raise OSError("Could not load shared object file: libllvmlite.so")
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("module", [None, Broken("compiled")])
 def test_a_numba_that_cannot_be_loaded_is_told_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    module: types.ModuleType | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "transformer_mt.decoding.compiled", None)  # as an import that fails
+    monkeypatch.setitem(sys.modules, "transformer_mt.decoding.compiled", module)  # None: an import that fails
     assert packed.find_packing("int8").linear is Int8Linear
     assert "numba cannot be loaded" in caplog.text
 

@@ -336,6 +336,24 @@ def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_pat
         assert json.loads((run.step(end) / "state.json").read_text())["validation_precision"] == "bf16"
 
 
+@pytest.mark.parametrize("precision", ["int8", "auto"])
+def test_validations_translate_at_the_precision_of_the_search(
+    precision: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """int8 is for weights laid out for a search: the nll beside it is that of fp32. `auto` finds what it finds."""
+    if precision == "auto":
+        monkeypatch.setattr("transformer_mt.decoding.precision.WORTH_IT", 0.0)  # int8 or bf16, whatever is fastest
+    found = []
+    for wanted in (precision, "fp32"):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": 3}, decoding={"precision": wanted})
+        run = RunFolder(tmp_path / wanted)
+        assert start_or_resume(parse_run_config(mapping, "toy"), run, resume=False).exit_status == 0
+        lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        found.append([line for line in lines if line["kind"] == "validation"][-1])
+    assert found[0]["nll"] == pytest.approx(found[1]["nll"], rel=2e-3)
+    assert "bleu" in found[0]
+
+
 def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, straight: RunFolder, tmp_path: Path) -> None:
     """The first one waits for the step, which here never ends; the second does not."""
     run = RunFolder(tmp_path / "run")

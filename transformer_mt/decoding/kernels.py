@@ -4,6 +4,8 @@ numba is an extra: `packed.py` does the same with several operations of torch wh
 compiled is kept beside this file, or in numba's folder of the user's cache, and compiled anew for another processor.
 """
 
+import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +15,10 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transformer_mt.decoding.packed import LARGEST_INT8, SMALLEST
-
-_LARGEST_INT8 = np.float32(LARGEST_INT8)
-_SMALLEST_BITS = np.float32(SMALLEST).view(np.int32)
+# Those of `packed.py`, written out: what was compiled with them is compiled anew only where this file has changed.
+_LARGEST_INT8, _SMALLEST = np.float32(127), np.float32(1e-30)
+_SMALLEST_BITS = _SMALLEST.view(np.int32)
+_INFINITE_BITS = np.float32(np.inf).view(np.int32)  # those of nan are larger
 _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 _LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
 _LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
@@ -29,10 +31,12 @@ def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], 
     """A function of arrays as machine code. It holds no lock of Python's, and does what IEEE 754 says with nan."""
 
     def decorated(function: Callable[..., None]) -> Any:
-        try:
-            return njit(signature, nogil=True, error_model="numpy", cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no folder to keep it in, or a full disk: compiled at each start
-            return njit(signature, nogil=True, error_model="numpy", **options)(function)
+        if os.path.isabs(os.path.expanduser("~")):  # else numba would make a folder of the name ~
+            # Whatever it is: no folder to keep it in, a full disk, a file cut short. What is wrong with the function
+            # itself is told below.
+            with contextlib.suppress(Exception):
+                return njit(signature, nogil=True, error_model="numpy", cache=True, **options)(function)
+        return njit(signature, nogil=True, error_model="numpy", **options)(function)
 
     return decorated
 
@@ -78,12 +82,13 @@ def _scale_relu_round(sums, steps, scale, bias, rounded):  # pragma: no cover
         step = steps[i]
         for j in range(width):
             scaled[i, j] = np.float32(sums[i, j]) * scale[j] * step + bias[j]
-        most = _SMALLEST_BITS
+        most, most_without_sign = _SMALLEST_BITS, np.int32(0)
         for j in range(width):
             most = max(most, sums[i, j])  # as integers, floats with a sign are below zero: this is relu
+            most_without_sign = max(most_without_sign, sums[i, j] & _WITHOUT_SIGN)
         largest_bits[0] = most
-        # A nan may have a sign, but there is none in a row unless its step is one or is infinite.
-        steps[i] = largest[0] / _LARGEST_INT8 + (step - step)
+        # relu would make 0 of a nan that has a sign.
+        steps[i] = largest[0] / _LARGEST_INT8 if most_without_sign < _INFINITE_BITS else np.float32(np.nan)
         factor = _LARGEST_INT8 / largest[0]
         for j in range(width):
             rounded[i, j] = np.int8(max(np.int32(np.rint(scaled[i, j] * factor)), np.int32(0)))
@@ -130,13 +135,13 @@ def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: n
                 if h == 0 or per_head:
                     num_seen = 0
                     for w in range(width):
-                        if bias[s, h, r, w] > -np.inf:
+                        if bias[s, h, r, w] != -np.inf:
                             seen[num_seen] = w
                             biases[num_seen] = bias[s, h, r, w]
                             num_seen += 1
                 kv = h // group
                 query, keys, values = q[s, h, r], k[s, kv], v[s, kv]
-                most = np.float32(-np.inf)
+                most, no_number = np.float32(-np.inf), np.float32(0)
                 for i in range(num_seen):
                     key = keys[seen[i]]
                     score = np.float32(0)
@@ -144,6 +149,7 @@ def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: n
                         score += query[d] * np.float32(key[d])
                     scores[i] = biases[i] + score * (scale * k_steps[s, kv, seen[i], last])
                     most = max(most, scores[i])
+                    no_number += scores[i] - scores[i]  # 0, or nan
                 for i in range(num_seen):  # e^x = 2^n e^f, with the first terms of the series for f
                     x = max((scores[i] - most) * _LOG2_E, _LOWEST_POWER)
                     n = np.rint(x)
@@ -157,7 +163,7 @@ def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: n
                     series = series * f + np.float32(1)
                     scores[i] = series * f + np.float32(1)
                     exponents[i] = (np.int32(n) + np.int32(127)) << np.int32(23)
-                weights = np.float32(0)
+                weights = no_number
                 for i in range(num_seen):
                     weight = scores[i] * powers[i]
                     weights += weight

@@ -157,7 +157,7 @@ def find_packing(precision: str) -> Packing:
         return PACKINGS[precision]
     try:
         from transformer_mt.decoding.compiled import PACKING
-    except ImportError as error:  # it wants another numpy, as a rule
+    except Exception as error:  # it wants another numpy, as a rule, or a library of its own cannot be loaded
         LOGGER.warning("numba cannot be loaded (%s); int8 does without it and is slower.", error)
         return PACKINGS[precision]
     return PACKING
@@ -167,7 +167,8 @@ def find_packing(precision: str) -> Packing:
 def packed(model: TranslationModel, precision: str) -> TranslationModel:
     """A model that decodes as this one does, with packed weights of its own; what is not packed, the two share.
 
-    precision: `fp32`, `bf16` or `int8`.
+    precision: `fp32`, `bf16` or `int8`. It is for a search, where no gradient is asked for. With numba a search in int8
+    keeps keys and values of 8 bits, without it of 32.
     """
     return cast(TranslationModel, _pack(model, find_packing(precision)).eval())
 

@@ -6,7 +6,7 @@ import torch
 
 from transformer_mt.decoding.packed import PACKINGS, find_packing, has_numba
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import Choice, choose_precision
+from transformer_mt.machine.device import AS_ASKED, Choice, choose_precision
 
 ROWS = 64
 WORTH_IT = (
@@ -22,7 +22,7 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
     if wanted == "int8":
         if device.type != "cpu":
             raise UserError(f"int8 is for a CPU, and the device is {device}. Use bf16, or --device cpu.")
-        return Choice(wanted, "as asked" if has_numba() else "as asked; with numba (pip install numba) it is faster")
+        return Choice(wanted, AS_ASKED if has_numba() else "which is faster with numba (pip install numba)")
     if wanted != "auto" or device.type != "cpu":
         return choose_precision(wanted, device, d_model)
     times = {precision: _seconds(precision, d_model) for precision in PACKINGS}

@@ -26,7 +26,7 @@ from transformer_mt.decoding.parallel import in_parallel
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
-from transformer_mt.machine.device import autocast, choose_device
+from transformer_mt.machine.device import AS_ASKED, autocast, choose_device
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 
@@ -85,7 +85,7 @@ class Translator:
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
-        self.note = ""  # what a person should know about the checkpoint that was loaded
+        self.note = ""  # what a person should know about the checkpoint and the precision that were taken
 
     @classmethod
     def load(
@@ -103,9 +103,12 @@ class Translator:
         folder = open_run(Path(run))
         config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)
-        taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model).value
-        translator = cls(model.to(place), src, tgt, config, taken)
-        translator.note = stale_average(folder, taken_checkpoint)
+        taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model)
+        translator = cls(model.to(place), src, tgt, config, taken.value)
+        notes = [stale_average(folder, taken_checkpoint)]
+        if taken.reason != AS_ASKED:
+            notes.append(f"precision: {taken.value}, {taken.reason}")
+        translator.note = "\n".join(filter(None, notes))
         return translator
 
     def translate(

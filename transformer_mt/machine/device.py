@@ -13,6 +13,7 @@ from transformer_mt.machine import launch
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.5  # so much faster must bf16 products be, casts included, before `auto` takes them on a CPU
+AS_ASKED = "as asked"
 
 
 class Choice(NamedTuple):
@@ -70,7 +71,7 @@ def _choose_device(wanted: str) -> Choice:
             raise UserError(f"The device {wanted} was asked for, and torch sees {count} CUDA devices. Use auto or cpu.")
     if wanted == "mps" and not mps:
         raise UserError("The device mps was asked for, and torch sees none. Use auto or cpu.")
-    return Choice(wanted, "as asked")
+    return Choice(wanted, AS_ASKED)
 
 
 def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
@@ -78,7 +79,7 @@ def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
     if wanted not in ("auto", "fp32", *DTYPES):
         raise UserError(f"{wanted!r} is not a precision. Use auto, fp32, bf16 or fp16.")
     if wanted != "auto":
-        return Choice(wanted, "as asked")
+        return Choice(wanted, AS_ASKED)
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Choice("bf16", "the GPU has it")

@@ -144,5 +144,9 @@ def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
 def _keep(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
     """Rows `sentences` of a tensor, made in its own memory; places not among `changed` have theirs already."""
     if len(changed):
-        tensor.index_copy_(0, changed, tensor.index_select(0, sentences[changed]))
+        moved = tensor.index_select(0, sentences[changed])
+        if tensor.device.type == "cpu":
+            tensor.index_copy_(0, changed, moved)  # whole rows at a time; Apple's mps has it late, and slow
+        else:
+            tensor[changed] = moved
     return tensor[: len(sentences)]

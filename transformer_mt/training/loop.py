@@ -80,10 +80,10 @@ class Trainer:
     def _validation_precision(self) -> str:
         """Measured once a run where it is auto: twice could be two answers."""
         state, wanted = self.state, self.config.decoding.precision
+        device, d_model = self.updater.device, self.config.model.d_model
         if wanted != "auto":
-            return wanted
+            return choose_search_precision(wanted, device, d_model).value
         if not state.validation_precision:
-            device, d_model = self.updater.device, self.config.model.d_model
             state.validation_precision = self.world.first(
                 lambda: choose_search_precision(wanted, device, d_model).value
             )

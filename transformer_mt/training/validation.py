@@ -14,6 +14,7 @@ from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
+from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.world import ALONE, World, merge
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.interrupt import StopRequestedError
@@ -100,7 +101,8 @@ class Validator:
         """Of every batch of the split."""
         split = self.data.validation
         batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, self.config.training.max_tokens))
-        return self._together(lambda: batch_nlls(model, split, batches, self.precision, between_batches))
+        precision = self.precision if self.precision in DTYPES else "fp32"  # int8 is for weights laid out for a search
+        return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches))
 
     def _together(self, work: Callable[[], list[T]]) -> list[T]:
         """What each process makes of its share, put together in all; StopRequestedError in all if it is in one."""
