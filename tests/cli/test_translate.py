@@ -171,7 +171,7 @@ def test_from_python(trained: Path) -> None:
         (["--device", "cuda:x", "a"], "'cuda:x' is not a device"),
         (["--device", "cuda:7", "a"], "CUDA devices. Use auto or cpu"),
         (["--device", "tpu", "a"], "is not a device"),
-        (["--precision", "fp8", "a"], "is not a precision"),
+        (["--precision", "fp8", "a"], "is not a precision. Use auto, fp32, bf16, fp16 or int8."),
         (["--runs", "data", "a"], "There is no trained run in"),
     ],
 )

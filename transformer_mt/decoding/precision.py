@@ -6,7 +6,7 @@ import torch
 
 from transformer_mt.decoding.packed import PACKINGS, find_packing, has_numba
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import AS_ASKED, Choice, choose_precision
+from transformer_mt.machine.device import AS_ASKED, DTYPES, Choice, choose_precision
 
 ROWS = 64
 WORTH_IT = (
@@ -19,6 +19,8 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
 
     Raises UserError for what is none of these, and for int8 on another device.
     """
+    if wanted not in ("auto", "fp32", "int8", *DTYPES):
+        raise UserError(f"{wanted!r} is not a precision. Use auto, fp32, bf16, fp16 or int8.")
     if wanted == "int8":
         if device.type != "cpu":
             raise UserError(f"int8 is for a CPU, and the device is {device}. Use bf16, or --device cpu.")
