@@ -45,9 +45,11 @@ def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], 
 # compilers take the maximum of many integers at once, and of floats, for nan's sake, one after the other.
 
 
-@compiled("void(float32[:, ::1], int8[:, ::1], float32[::1])")
-def _round_rows(rows, rounded, steps):  # pragma: no cover
+@compiled("void(float32[:, ::1], int8[:, ::1], float32[:, ::1])")
+def _round_rows(rows, rounded, steps):
+    """Into the first places of the rows of `rounded`, the last places of those of `steps`."""
     num_rows, width = rows.shape
+    last = steps.shape[1] - 1
     bits = rows.view(np.int32)
     largest_bits = np.empty(1, np.int32)
     largest = largest_bits.view(np.float32)
@@ -56,14 +58,14 @@ def _round_rows(rows, rounded, steps):  # pragma: no cover
         for j in range(width):
             most = max(most, bits[i, j] & _WITHOUT_SIGN)
         largest_bits[0] = most
-        steps[i] = largest[0] / _LARGEST_INT8
+        steps[i, last] = largest[0] / _LARGEST_INT8
         factor = _LARGEST_INT8 / largest[0]
         for j in range(width):
             rounded[i, j] = np.int8(np.int32(np.rint(rows[i, j] * factor)))
 
 
 @compiled("void(int32[:, ::1], float32[::1], float32[::1], float32[::1])")
-def _scale(sums, steps, scale, bias):  # pragma: no cover
+def _scale(sums, steps, scale, bias):
     num_rows, width = sums.shape
     scaled = sums.view(np.float32)
     for i in range(num_rows):
@@ -73,7 +75,7 @@ def _scale(sums, steps, scale, bias):  # pragma: no cover
 
 
 @compiled("void(int32[:, ::1], float32[::1], float32[::1], float32[::1], int8[:, ::1])")
-def _scale_relu_round(sums, steps, scale, bias, rounded):  # pragma: no cover
+def _scale_relu_round(sums, steps, scale, bias, rounded):
     num_rows, width = sums.shape
     scaled = sums.view(np.float32)
     largest_bits = np.empty(1, np.int32)
@@ -94,24 +96,6 @@ def _scale_relu_round(sums, steps, scale, bias, rounded):  # pragma: no cover
             rounded[i, j] = np.int8(max(np.int32(np.rint(scaled[i, j] * factor)), np.int32(0)))
 
 
-@compiled("void(float32[:, ::1], int8[:, ::1], float32[:, ::1])")
-def _pack_heads(heads, packed, steps):  # pragma: no cover
-    num_heads, head_dim = heads.shape
-    last = steps.shape[1] - 1
-    bits = heads.view(np.int32)
-    largest_bits = np.empty(1, np.int32)
-    largest = largest_bits.view(np.float32)
-    for i in range(num_heads):
-        most = _SMALLEST_BITS
-        for j in range(head_dim):
-            most = max(most, bits[i, j] & _WITHOUT_SIGN)
-        largest_bits[0] = most
-        steps[i, last] = largest[0] / _LARGEST_INT8
-        factor = _LARGEST_INT8 / largest[0]
-        for j in range(head_dim):
-            packed[i, j] = np.int8(np.int32(np.rint(heads[i, j] * factor)))
-
-
 _SLOTS = "int8[:, :, :, ::1], float32[:, :, :, ::1]"  # the same memory twice: for the integers, for their step
 
 
@@ -119,7 +103,7 @@ _SLOTS = "int8[:, :, :, ::1], float32[:, :, :, ::1]"  # the same memory twice: f
     f"void(float32[:, :, :, ::1], {_SLOTS}, {_SLOTS}, float32[:, :, :, :], b1, float32, float32[:, :, :, ::1])",
     fastmath={"reassoc", "contract"},  # sums in any order
 )
-def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: no cover
+def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):
     num_sentences, num_heads, num_rows, head_dim = q.shape
     width = bias.shape[3]
     group = num_heads // k.shape[1]
@@ -180,9 +164,9 @@ def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):  # pragma: n
 
 def round_rows(rows: Tensor) -> tuple[Tensor, Steps]:
     """rows (n, size) -> integers from -127 to 127, and the step of each row."""
-    rounded, steps = torch.empty(rows.shape, dtype=torch.int8), np.empty(len(rows), np.float32)
+    rounded, steps = torch.empty(rows.shape, dtype=torch.int8), np.empty((len(rows), 1), np.float32)
     _round_rows(rows.contiguous().numpy(), rounded.numpy(), steps)
-    return rounded, steps
+    return rounded, steps[:, 0]
 
 
 def scale_(sums: Tensor, steps: Steps, scale: Tensor, bias: Tensor) -> Tensor:
@@ -205,7 +189,7 @@ def pack_heads(heads: Tensor) -> Tensor:
     *shape, head_dim = heads.shape
     packed = torch.empty(*shape, -(-head_dim // STEP_BYTES) * STEP_BYTES + STEP_BYTES, dtype=torch.int8)
     rows = packed.flatten(0, -2)
-    _pack_heads(heads.reshape(-1, head_dim).contiguous().numpy(), rows.numpy(), rows.view(torch.float32).numpy())
+    _round_rows(heads.reshape(-1, head_dim).contiguous().numpy(), rows.numpy(), rows.view(torch.float32).numpy())
     return packed
 
 
