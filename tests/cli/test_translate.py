@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,6 +123,13 @@ def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> 
         assert hypothesis["score"] == pytest.approx(hypothesis["log_prob"] / ((5 + length) / 6) ** 0.6, abs=1e-5)
     assert short["hypotheses"][0]["text"] == "ocho siete."
     assert "line 1: longer than the model's 24 positions, translated in pieces" in result.stderr
+
+
+def test_a_precision_that_was_found_is_told_with_the_reason(tmt) -> None:
+    assert "precision: " not in tmt("translate", "--precision", "fp32", "seven eight.").stderr
+    assert re.search(
+        r"^precision: (fp32|bf16|int8), .+ on this CPU", tmt("translate", "--precision", "auto", "a").stderr, re.M
+    )
 
 
 def test_jsonl(tmt) -> None:

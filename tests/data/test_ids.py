@@ -73,3 +73,13 @@ def test_a_file_that_ends_within_a_number_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="multiple"):
         IdColumn.mapped(tmp_path, "tgt")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_full_disk_leaves_no_file_open(tmp_path: Path) -> None:
+    for part in ("ids", "lengths"):
+        (tmp_path / f"src.{part}").symlink_to("/dev/full")
+    writer = IdWriter(tmp_path, "src")
+    with pytest.raises(OSError, match="No space left"), writer:
+        writer.write(*flat([[4, 5], [6]]))
+    assert [file.closed for file in writer._files] == [True, True]
