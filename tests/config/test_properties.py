@@ -141,7 +141,8 @@ def test_a_key_that_is_renamed_is_unknown_or_another_one(path: tuple[str | int, 
     if refusal is not None:
         new = written((*path[:-1], str(key)))
         said = [f"{written(path)}: missing", f"{new}:", f"{new}.", "holds a character that is no text"]
-        said.append(f"{written(path[:-1])}: {key} ")  # a rule that binds it to another key
+        # A rule that binds it to another key, or to none.
+        said += [f"{written(path[:-1])}: {key} ", f"{written(path[:-1])}: name exactly one source"]
         assert any(part in refusal for part in said), refusal
     else:  # the new name is one that the section has
         assert config is not None

@@ -1,16 +1,12 @@
 """What numba compiled for int8 against the same written with torch."""
 
-import sys
-import types
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import njit
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator
 
@@ -197,7 +193,7 @@ def test_steps_are_as_near_to_fp32_with_and_without(name: str, monkeypatch: pyte
         return torch.stack([twin.decode_step(tokens, cache) for tokens in tgt.t()])
 
     exact, found = steps("fp32"), steps("int8")
-    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    monkeypatch.setattr(packed, "numba_module", lambda name: None)
     plain_error, error = ((logits - exact).abs().mean() for logits in (steps("int8"), found))
     assert 0 < error < 1.5 * plain_error
 
@@ -209,7 +205,7 @@ def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pyte
     src = torch.randint(4, model.output.out_features, (6, 9), generator=torch.Generator().manual_seed(3))
     compiled = packed.packed(model, "int8")
     assert any(isinstance(module, CompiledInt8Linear) for module in compiled.modules())
-    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    monkeypatch.setattr(packed, "numba_module", lambda name: None)
     plain = packed.packed(model, "int8")
     assert not any(isinstance(module, CompiledInt8Linear) for module in plain.modules())
     assert any(isinstance(module, Int8Linear) for module in plain.modules())
@@ -219,55 +215,13 @@ def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pyte
     assert float((found - exact).abs().mean()) == pytest.approx(float((expected - exact).abs().mean()), rel=0.2)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no locator available"), OSError(28, "No space left"), EOFError()])
-def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def refusing(signature: str, cache: bool = False, **options: Any) -> Any:
-        asked.append(cache)
-        if cache:
-            raise error
-        return njit(signature, **options)
-
-    def double(numbers: np.ndarray) -> None:
-        for i in range(len(numbers)):
-            numbers[i] *= 2
-
-    monkeypatch.setattr(kernels, "njit", refusing)
-    numbers = np.arange(3, dtype=np.float32)
-    kernels.compiled("void(float32[::1])")(double)(numbers)
-    assert (numbers.tolist(), asked) == ([0, 2, 4], [True, False])
-    monkeypatch.setenv("HOME", "~")  # numba would make a folder of that name
-    asked.clear()
-    kernels.compiled("void(float32[::1])")(double)
-    assert asked == [False]
-
-
 def test_the_constants_are_those_of_the_weights() -> None:
     assert float(kernels._LARGEST_INT8) == packed.LARGEST_INT8
     assert float(kernels._SMALLEST) == float(np.float32(packed.SMALLEST))
 
 
-class Broken(types.ModuleType):
-    """A module that loads a library of its own when it is imported from."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "PACKING":
-            raise OSError("Could not load shared object file: libllvmlite.so")
-        raise AttributeError(name)
-
-
-@pytest.mark.parametrize("module", [None, Broken("compiled")])
-def test_a_numba_that_cannot_be_loaded_is_told_of(
-    module: types.ModuleType | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "transformer_mt.decoding.compiled", module)  # None: an import that fails
-    assert packed.find_packing("int8").linear is Int8Linear
-    assert "numba cannot be loaded" in caplog.text
-
-
 def test_without_numba_int8_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     assert precision.choose_search_precision("int8", cpu, 64).reason == "as asked"
-    monkeypatch.setattr(packed, "find_spec", lambda name: None)
+    monkeypatch.setattr(precision, "has_numba", lambda: False)
     assert "numba" in precision.choose_search_precision("int8", cpu, 64).reason

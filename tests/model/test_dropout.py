@@ -5,8 +5,27 @@ import math
 import pytest
 import torch
 
+from transformer_mt.model import dropout as dropout_module
 from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.dropout import Dropout, add_dropout, dropout, keep_mask, relu_dropout
+from transformer_mt.model.dropout import (
+    Dropout,
+    StoredDraw,
+    add_dropout,
+    dropout,
+    keep_factors,
+    new_draw,
+    relu_dropout,
+)
+from transformer_mt.model.kernels import CompiledDraw
+
+
+@pytest.fixture(params=[CompiledDraw, StoredDraw], autouse=True)
+def kind_of_draw(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
+    """With numba and without."""
+    if request.param is StoredDraw:
+        monkeypatch.setattr(dropout_module, "numba_module", lambda name: None)
+    assert isinstance(new_draw(torch.Size((3,)), 0.1, torch.float32), request.param)
+    return request.param
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
@@ -19,12 +38,26 @@ def test_as_many_are_dropped_as_asked_and_the_rest_makes_up_for_them(p: float) -
     assert out.unique().tolist() == pytest.approx([0, 1 / (1 - p)], rel=1e-4)
 
 
-def test_neighbours_are_dropped_independently_of_each_other() -> None:
-    """One 64-bit number makes four elements: each of the four, and each pair of them, has its own chance."""
+@pytest.mark.parametrize("width", [4, 7, 64])
+def test_neighbours_are_dropped_independently_of_each_other(width: int) -> None:
+    """In a row, of which neighbours may come from one random number, and in a column."""
     torch.manual_seed(0)
-    mask = keep_mask(torch.Size((200_000, 4)), 0.5).double()
+    rows = 800_000 // width
+    mask = (keep_factors(torch.Size((rows, width)), 0.5, torch.float32) > 0).double()
+    five_deviations = 5 * 0.25 / math.sqrt(rows)
     covariance = torch.cov(mask.T)
-    torch.testing.assert_close(covariance, 0.25 * torch.eye(4, dtype=torch.double), atol=4e-3, rtol=0)
+    torch.testing.assert_close(covariance, 0.25 * torch.eye(width, dtype=torch.double), atol=five_deviations, rtol=0)
+    for lag in (1, 2, 16, 256, 1000):
+        together = (mask[lag:] * mask[:-lag]).mean(dim=0)
+        torch.testing.assert_close(together, torch.full_like(together, 0.25), atol=2 * five_deviations, rtol=0)
+
+
+def test_draws_that_follow_each_other_are_independent() -> None:
+    torch.manual_seed(0)
+    count = 200_000
+    masks = torch.stack([keep_factors(torch.Size((count,)), 0.5, torch.float32) > 0 for _ in range(12)]).double()
+    expected = 0.25 * torch.eye(12, dtype=torch.double)
+    torch.testing.assert_close(torch.cov(masks), expected, atol=5 * 0.25 / math.sqrt(count), rtol=0)
 
 
 def test_the_mask_is_a_function_of_torchs_generator_and_the_next_one_another() -> None:
@@ -63,13 +96,33 @@ def test_added_and_after_relu_it_is_the_same_dropout(p: float, dtype: torch.dtyp
         torch.testing.assert_close(*results)
 
 
-def test_bf16_is_added_to_float32() -> None:
-    x, y = torch.randn(3, 8), torch.randn(3, 8, dtype=torch.bfloat16, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_narrow_type_is_added_to_float32(dtype: torch.dtype) -> None:
+    x, y = torch.randn(3, 8, requires_grad=True), torch.randn(3, 8, dtype=dtype, requires_grad=True)
     torch.manual_seed(1)
     out = add_dropout(x, y, 0.3)
+    out.backward(torch.ones_like(out))
     assert out.dtype == torch.float32
     torch.manual_seed(1)
-    assert torch.equal(out, x + dropout(y, 0.3))
+    dropped = dropout(y, 0.3)
+    assert torch.equal(out == x, dropped == 0)
+    torch.testing.assert_close(out, x + dropped, rtol=0, atol=0.03)  # in which y may have been rounded once more
+    assert x.grad is not None
+    assert y.grad is not None
+    assert torch.equal(x.grad, torch.ones_like(x))
+    assert y.grad.dtype == dtype
+    torch.testing.assert_close(y.grad * y, dropped, rtol=0.02, atol=0)
+
+
+def test_what_is_no_number_is_seen_behind_relu() -> None:
+    nan = torch.full((1000,), torch.nan)
+    for x in (nan, -nan):
+        for dtype in (torch.float32, torch.bfloat16):
+            row = x.to(dtype).requires_grad_()
+            out = relu_dropout(row, 0.1)
+            assert 800 < out.isnan().sum() <= 1000
+            (grad,) = torch.autograd.grad(out, row, torch.ones_like(out))
+            assert grad.count_nonzero() > 800
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-9])

@@ -16,13 +16,21 @@ from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.model import chunked_loss
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
+
 ASKED = {"tolist", "item", "cpu", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__"}
 OF_UNKNOWN_SHAPE = {"_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "bincount", "equal",
                     "repeat_interleave", "is_nonzero"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numba has nothing to do, to which numbers on a CPU are handed over."""
+    monkeypatch.setattr(chunked_loss, "numba_module", lambda name: None)
 
 
 class Asked(TorchFunctionMode):

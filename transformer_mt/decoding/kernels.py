@@ -1,19 +1,14 @@
 """Passes over the rows of a matrix that torch has not as one operation, compiled by numba for the processor at hand.
 
-numba is an extra: `packed.py` does the same with several operations of torch where it is not installed. What is
-compiled is kept beside this file, or in numba's folder of the user's cache, and compiled anew for another processor.
+`packed.py` does the same with several operations of torch where numba is not installed.
 """
-
-import contextlib
-import os
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from transformer_mt.model.jit import compiled
 
 # Those of `packed.py`, written out: what was compiled with them is compiled anew only where this file has changed.
 _LARGEST_INT8, _SMALLEST = np.float32(127), np.float32(1e-30)
@@ -25,20 +20,6 @@ _LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
 STEP_BYTES = 4
 
 Steps = NDArray[np.float32]  # by which the integers of a row are multiplied, a number a row
-
-
-def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], Any]:
-    """A function of arrays as machine code. It holds no lock of Python's, and does what IEEE 754 says with nan."""
-
-    def decorated(function: Callable[..., None]) -> Any:
-        if os.path.isabs(os.path.expanduser("~")):  # else numba would make a folder of the name ~
-            # Whatever it is: no folder to keep it in, a full disk, a file cut short. What is wrong with the function
-            # itself is told below.
-            with contextlib.suppress(Exception):
-                return njit(signature, nogil=True, error_model="numpy", cache=True, **options)(function)
-        return njit(signature, nogil=True, error_model="numpy", **options)(function)
-
-    return decorated
 
 
 # The largest number of a row is found among the bits of its absolute values, which are ordered as these are, nan last:

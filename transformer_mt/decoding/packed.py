@@ -5,10 +5,8 @@ softmax, residual sums) stays in fp32.
 """
 
 import copy
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -19,8 +17,8 @@ from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.numba_modules import numba_module
 
-LOGGER = logging.getLogger(__name__)
 LARGEST_INT8 = 127
 SMALLEST = 1e-30  # of a row's largest number: 127 divided by it is finite
 
@@ -146,21 +144,10 @@ class Packing:
 PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}
 
 
-def has_numba() -> bool:
-    """Whether the extra is installed that makes int8 faster."""
-    return find_spec("numba") is not None
-
-
 def find_packing(precision: str) -> Packing:
     """That of `PACKINGS`, or where numba is installed a faster one."""
-    if precision != "int8" or not has_numba():
-        return PACKINGS[precision]
-    try:
-        from transformer_mt.decoding.compiled import PACKING
-    except Exception as error:  # it wants another numpy, as a rule, or a library of its own cannot be loaded
-        LOGGER.warning("numba cannot be loaded (%s); int8 does without it and is slower.", error)
-        return PACKINGS[precision]
-    return PACKING
+    compiled = numba_module("transformer_mt.decoding.compiled") if precision == "int8" else None
+    return PACKINGS[precision] if compiled is None else compiled.PACKING
 
 
 @torch.no_grad()

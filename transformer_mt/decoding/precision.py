@@ -4,9 +4,10 @@ import time
 
 import torch
 
-from transformer_mt.decoding.packed import PACKINGS, find_packing, has_numba
+from transformer_mt.decoding.packed import PACKINGS, find_packing
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, DTYPES, Choice, choose_precision
+from transformer_mt.model.numba_modules import has_numba
 
 ROWS = 64
 WORTH_IT = (

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from transformer_mt.model.numba_modules import numba_module
+
 CHUNK = 1024  # rows: products of this height run at full speed, and some chunks' worth of logits stay in the cache
 
 
@@ -41,20 +43,15 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         narrow_bias = None if bias is None else bias.to(dtype)
         grads = _Gradients(hidden, weight, bias) if with_gradient else None
         nll = normalisers = hidden.new_zeros((), dtype=wide)
+        kernels = numba_module("transformer_mt.model.kernels")
+        of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
-            z = F.linear(narrow[rows], narrow_weight, narrow_bias).to(wide)
-            target = targets[rows, None]
-            largest = z.amax(dim=-1, keepdim=True)
-            z -= largest
-            at_target = z.gather(-1, target)
-            s = z.exp_().sum(dim=-1, keepdim=True)
-            normaliser = s.log()
-            nll = nll + (normaliser - at_target).sum()
-            normalisers = normalisers + (normaliser + largest).sum()
+            logits = F.linear(narrow[rows], narrow_weight, narrow_bias)
+            z, s, chunk_nll, chunk_normalisers = of_logits(logits, targets[rows], label_smoothing)
+            nll, normalisers = nll + chunk_nll, normalisers + chunk_normalisers
             if grads is not None:
-                z.scatter_add_(-1, target, s * (label_smoothing - 1))
-                grads.add(rows, z.to(dtype), s, narrow_weight)
+                grads.add(rows, z, s, narrow_weight)
         loss = nll.clone()
         if label_smoothing > 0:
             loss = (1 - label_smoothing) * nll + label_smoothing * (normalisers - _mean_logits(hidden, weight, bias))
@@ -68,6 +65,23 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """Of loss and nll, the second of which is not used -> of hidden, weight and bias, in their shapes and types."""
         hidden, weight, *bias = (saved * grad_outputs[0] for saved in ctx.saved_tensors)
         return hidden, weight, bias[0] if bias else None, None, None, None, None
+
+
+def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the loss needs of some rows of logits (num_rows, vocab_size), which are used up, and targets (num_rows,).
+
+    The gradient times s, in the type of the logits; s (num_rows, 1), the nll and the normalisers, log(s) + max, both
+    summed over the rows, in float32 or wider.
+    """
+    z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    target = targets[:, None]
+    largest = z.amax(dim=-1, keepdim=True)
+    z -= largest
+    at_target = z.gather(-1, target)
+    s = z.exp_().sum(dim=-1, keepdim=True)
+    normaliser = s.log()
+    z.scatter_add_(-1, target, s * (label_smoothing - 1))
+    return z.to(logits.dtype), s, (normaliser - at_target).sum(), (normaliser + largest).sum()
 
 
 class _Gradients:

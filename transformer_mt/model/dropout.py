@@ -1,88 +1,144 @@
-"""Dropout (Srivastava et al. 2014), with a mask that costs less than the layer it falls on.
+"""Dropout (Srivastava et al. 2014), with random numbers that cost less than the layer they fall on.
 
 On a CPU torch draws one 64-bit number an element from a serial generator, which took 40 % of a training step at
-dropout 0.3. Here one such number makes four elements, and comes from a faster generator.
+dropout 0.3. Here it is one pass of `kernels.py` where numba is installed. Elsewhere, and in numbers of other
+types, one such number makes four elements and comes from a faster generator. The two ways draw different numbers.
 """
+
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_mt.model.numba_modules import numba_module
+
 _LEVELS = 2**16  # a probability is rounded to one of so many, and the scale goes by the rounded one
 
 
-def keep_mask(shape: torch.Size, p: float) -> Tensor:
-    """A tensor of `shape` on the CPU, True with probability 1 - p to the nearest of 65,536 levels.
+class Draw(Protocol):
+    """Which elements of one shape are kept: each with probability 1 - p, and multiplied by 1 / (1 - p)."""
 
-    A function of torch's global CPU generator, which moves on by one draw.
-    """
+    def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """What is multiplied by: 0 or 1 / (1 - p)."""
+        ...
+
+    def times(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x * factors, as `dtype`."""
+        ...
+
+    def added(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y * factors; x is float32, or of y's type."""
+        ...
+
+    def after_relu(self, x: Tensor) -> Tensor:
+        """relu(x) * factors."""
+        ...
+
+    def through_relu(self, grad: Tensor, result: Tensor) -> Tensor:
+        """The gradient of x in `after_relu`, from that of its result: where the result is 0, it is 0."""
+        ...
+
+
+class StoredDraw:
+    """A `Draw` whose factors are kept until the gradient has come by."""
+
+    def __init__(self, seed: int, p: float, shape: torch.Size, dtype: torch.dtype) -> None:
+        dropped = min(round(p * _LEVELS), _LEVELS - 1)
+        draws = np.random.SFC64(seed).random_raw(-(-shape.numel() // 4)).view(np.int16)[: shape.numel()]
+        kept = draws >= dropped - _LEVELS // 2  # numpy compares small integers five times as fast as torch
+        self.scale = _LEVELS / (_LEVELS - dropped)
+        self.stored = torch.from_numpy(kept).view(shape).view(torch.uint8).to(dtype).mul_(self.scale)
+
+    def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        return self.stored
+
+    def times(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return (x * self.stored).to(dtype)
+
+    def added(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.addcmul(x, y, self.stored) if x.dtype == y.dtype else x + y * self.stored
+
+    def after_relu(self, x: Tensor) -> Tensor:
+        return x.relu().mul_(self.stored)
+
+    def through_relu(self, grad: Tensor, result: Tensor) -> Tensor:
+        return torch.ops.aten.threshold_backward(grad, result, 0).mul_(self.scale)
+
+
+def new_draw(shape: torch.Size, p: float, dtype: torch.dtype) -> Draw:
+    """For elements of `shape` and `dtype` on the CPU, by torch's global generator, which moves on by one draw."""
     seed = int(torch.randint(2**63 - 1, ()))
-    draws = np.random.SFC64(seed).random_raw(-(-shape.numel() // 4)).view(np.int16)[: shape.numel()]
-    kept = draws >= _dropped_levels(p) - _LEVELS // 2  # numpy compares small integers five times as fast as torch
-    return torch.from_numpy(kept).view(shape)
+    kernels = numba_module("transformer_mt.model.kernels")
+    if kernels is None or dtype not in kernels.DTYPES:
+        return StoredDraw(seed, p, shape, dtype)
+    return kernels.CompiledDraw(seed, p)
 
 
 def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
-    """What dropout multiplies by: 0 where `keep_mask` drops, else 1 / (1 - p)."""
-    kept = 1 - _dropped_levels(p) / _LEVELS
-    return keep_mask(shape, p).view(torch.uint8).to(dtype).mul_(1 / kept)
+    """What dropout multiplies by: 0 with probability p, else 1 / (1 - p)."""
+    return new_draw(shape, p, dtype).factors(shape, dtype)
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Zero an element with probability p, scale the rest by 1 / (1 - p). Same shape."""
     if p == 0:
         return x
-    if x.device.type != "cpu":
-        return F.dropout(x, p)
-    return x * keep_factors(x.shape, p, x.dtype)
+    return _Dropped.apply(x, new_draw(x.shape, p, x.dtype)) if _is_ours(x) else F.dropout(x, p)
 
 
 def add_dropout(x: Tensor, y: Tensor, p: float) -> Tensor:
-    """x + dropout(y, p); on a CPU in one pass over each, where they are of one type."""
-    if p == 0 or y.device.type != "cpu" or x.dtype != y.dtype:
+    """x + dropout(y, p); on a CPU in one pass."""
+    if p == 0 or not _is_ours(y) or x.dtype not in (y.dtype, torch.float32):
         return x + dropout(y, p)
-    return _AddProduct.apply(x, y, keep_factors(y.shape, p, y.dtype))
+    return _AddDropped.apply(x, y, new_draw(y.shape, p, y.dtype))
 
 
 def relu_dropout(x: Tensor, p: float) -> Tensor:
     """dropout(relu(x), p); on a CPU without keeping what was dropped: it is where the result is zero."""
-    if p == 0 or x.device.type != "cpu":
+    if p == 0 or not _is_ours(x):
         return dropout(F.relu(x), p)
-    return _ReluProduct.apply(x, keep_factors(x.shape, p, x.dtype), 1 - _dropped_levels(p) / _LEVELS)
+    return _ReluDropped.apply(x, new_draw(x.shape, p, x.dtype))
 
 
-class _AddProduct(torch.autograd.Function):
-    """x + y * factors, of which torch's own gradient would go over the factors twice."""
+def _is_ours(x: Tensor) -> bool:
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, draw: Draw) -> Tensor:
+        ctx.draw = draw
+        return draw.times(x, x.dtype)
 
     @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor, factors: Tensor) -> Tensor:
-        ctx.save_for_backward(factors)
-        return torch.addcmul(x, y, factors)
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return ctx.draw.times(grad_outputs[0], grad_outputs[0].dtype), None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, y: Tensor, draw: Draw) -> Tensor:
+        ctx.draw, ctx.dtype = draw, y.dtype
+        return draw.added(x, y)
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
-        return grad_outputs[0], grad_outputs[0] * ctx.saved_tensors[0], None
+        return grad_outputs[0], ctx.draw.times(grad_outputs[0], ctx.dtype), None
 
 
-class _ReluProduct(torch.autograd.Function):
-    """relu(x) * factors, which are zero or 1 / kept."""
-
+class _ReluDropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, factors: Tensor, kept: float) -> Tensor:
-        result = x.relu().mul_(factors)
+    def forward(ctx, x: Tensor, draw: Draw) -> Tensor:
+        result = draw.after_relu(x)
+        ctx.draw = draw
         ctx.save_for_backward(result)
-        ctx.kept = kept
         return result
 
     @staticmethod
-    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        passed = torch.ops.aten.threshold_backward(grad_outputs[0], ctx.saved_tensors[0], 0)
-        return passed.mul_(1 / ctx.kept), None, None
-
-
-def _dropped_levels(p: float) -> int:
-    return min(round(p * _LEVELS), _LEVELS - 1)
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        return ctx.draw.through_relu(grad_outputs[0], ctx.saved_tensors[0]), None
 
 
 class Dropout(nn.Module):

@@ -27,7 +27,7 @@ KINDS = {
     "copies and casts": r"copy|\b(to|cat|clone|contiguous|index|index_select|gather|embedding|fill_|zero_|empty\w*)\b"
     r"|index_add|embedding_dense|Memcpy|Memset",
     "element-wise and norms": r"layer_norm|rms_norm|\b(add|sub|mul|div|neg|exp|sum|mean|where|relu|gelu|silu|threshold"
-    r"|masked_fill|eq|ne|ge|le|lt|gt|bitwise\w*|abs|sqrt|pow|scatter_add)_?\b|threshold_backward|gelu_backward|triton_",
+    r"|masked_fill|eq|ne|ge|le|lt|gt|bitwise\w*|abs|sqrt|pow|scatter_add)_?\b|threshold_backward|gelu_backward|triton_|Dropped",
 }
 WITHIN = ("optimizer and clipping", "softmax and loss")  # what is done inside one of these is done for it
 

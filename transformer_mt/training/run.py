@@ -23,6 +23,7 @@ from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import Choice, choose_device, choose_precision, machine_name
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
+from transformer_mt.model.numba_modules import numba_module
 from transformer_mt.training.changes import (
     Changes,
     Splits,
@@ -295,6 +296,7 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData
         "compiled": updater.compiled is not None,
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
+        "numba": updater.device.type == "cpu" and numba_module("transformer_mt.model.kernels") is not None,
     }
     if state.step > 0:
         refuse_other_data(state.data, splits)

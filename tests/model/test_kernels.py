@@ -1,0 +1,222 @@
+"""What numba compiled for training against the same written with torch."""
+
+import math
+import sys
+import threading
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numba import get_num_threads, njit, prange
+from torch import Tensor
+from torch.nn import functional as F
+
+from transformer_mt.model import chunked_loss, jit, kernels, numba_modules
+from transformer_mt.model.jit import ParallelPass
+from transformer_mt.model.loss import output_loss_sums
+
+SPECIAL = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -math.nan, 3.4e38, -3.4e38, 1e-45, 1.5e-40, 1.00390625]
+
+
+def many_floats() -> Tensor:
+    """Of any bits, and such as lie in the middle between two bfloat16."""
+    bits = torch.randint(-(2**31), 2**31 - 1, (100_000,), generator=torch.Generator().manual_seed(0))
+    numbers = bits.to(torch.int32).view(torch.float32)
+    middles = ((bits & -65536) | 0x8000).to(torch.int32).view(torch.float32)
+    return torch.cat([numbers, middles, torch.tensor(SPECIAL)])
+
+
+def test_bfloat16_is_rounded_and_widened_as_torch_does() -> None:
+    """By a draw that drops nothing and so multiplies by one."""
+    draw, numbers = kernels.CompiledDraw(7, 0.0), many_floats()
+    rounded = draw.times(numbers, torch.bfloat16)
+    expected = numbers.bfloat16()
+    assert torch.equal(rounded.isnan(), expected.isnan())
+    real = ~expected.isnan()
+    assert torch.equal(rounded[real].view(torch.int16), expected[real].view(torch.int16))
+    torch.testing.assert_close(draw.times(rounded, torch.float32), expected.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", kernels.DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 64), (2, 3, 1000)])
+def test_each_pass_is_the_product_with_the_factors(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    draw = kernels.CompiledDraw(123456789012345, 0.3)
+    factors = draw.factors(torch.Size(shape), torch.float32)
+    x, y, grad = (torch.randn(shape).to(dtype) for _ in range(3))
+    wide_x, wide_y = torch.randn(shape), y.float()
+    for found, expected in (
+        (draw.factors(x.shape, dtype), factors),
+        (draw.times(y, torch.float32), wide_y * factors),
+        (draw.times(y, dtype), wide_y * factors),
+        (draw.added(wide_x, y), wide_x + wide_y * factors),
+        (draw.after_relu(x), x.float().relu() * factors),
+        (draw.through_relu(grad, draw.after_relu(x)), grad.float() * (x > 0) * factors),
+    ):
+        assert found.shape == torch.Size(shape)
+        torch.testing.assert_close(found, expected.to(found.dtype))
+
+
+def test_what_does_not_lie_in_order_is_read_in_order() -> None:
+    draw = kernels.CompiledDraw(5, 0.5)
+    factors = draw.factors(torch.Size((6, 4)), torch.float32)
+    x = torch.randn(4, 6).T
+    assert torch.equal(draw.times(x, torch.float32), x * factors)
+    spread = torch.ones(1, 1).expand(6, 4)
+    assert torch.equal(draw.through_relu(spread, x), (x > 0) * float(draw.scale))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 1 - 1e-9])
+def test_the_probability_is_not_rounded_to_sixteen_bits(p: float) -> None:
+    count = 4_000_000
+    kept = (kernels.CompiledDraw(11, p).factors(torch.Size((count,)), torch.float32) > 0).double().mean().item()
+    assert kept == pytest.approx(1 - p, abs=5 * math.sqrt(p * (1 - p) / count))
+
+
+@pytest.mark.parametrize("dtype", kernels.DTYPES)
+@pytest.mark.parametrize("width", [2, 31, 5000])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_exponentials_are_torchs(label_smoothing: float, width: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(width)
+    logits = (20 * torch.randn(40, width, generator=generator)).to(dtype)
+    logits[3] *= 1000
+    logits[4] = -5e4
+    targets = torch.randint(width, (40,), generator=generator)
+    expected = chunked_loss.exponentials(logits.clone(), targets, label_smoothing)
+    found = kernels.exponentials(logits, targets, label_smoothing)
+    assert [x.dtype for x in found] == [x.dtype for x in expected]
+    # The one at the target is the difference of two sums, each as exact as its size allows.
+    atol = 1e-6 * float(expected[1].max()) if dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(found[0], expected[0], atol=atol, rtol=1e-5 if dtype == torch.float32 else 1e-2)
+    torch.testing.assert_close(found[1:], expected[1:], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf])
+@pytest.mark.parametrize("column", [0, 1, 49])
+def test_no_number_among_logits_makes_a_loss(bad: float, column: int) -> None:
+    logits = torch.randn(4, 50)
+    logits[1, column] = torch.tensor(abs(bad)).copysign(torch.tensor(math.copysign(1, bad)))
+    _, s, nll, normalisers = kernels.exponentials(logits, torch.tensor([5, 1, 2, 3]), 0.1)
+    assert not nll.isfinite()
+    assert not normalisers.isfinite()
+    assert s[[0, 2, 3]].isfinite().all()
+
+
+def test_a_word_that_is_impossible_is_none() -> None:
+    logits = torch.randn(4, 50)
+    logits[:, 7] = -math.inf
+    targets = torch.tensor([5, 1, 2, 3])
+    expected = F.cross_entropy(logits, targets, reduction="sum")
+    torch.testing.assert_close(kernels.exponentials(logits, targets, 0.0)[2], expected)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_loss_is_the_same_with_numba_and_without(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    hidden, output = torch.randn(50, 16, requires_grad=True), torch.nn.Linear(16, 300)
+    targets = torch.randint(300, (50,))
+    results = []
+    for module in (kernels, None):
+        monkeypatch.setattr(chunked_loss, "numba_module", lambda name, module=module: module)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            sums = output_loss_sums(output, hidden, targets, 0.1)
+        results.append((sums.loss, sums.nll, *torch.autograd.grad(sums.loss, [hidden, *output.parameters()])))
+    rough = {"rtol": 1e-2, "atol": 1e-2} if precision == "bf16" else {}
+    torch.testing.assert_close(*results, **rough)
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, logits, targets = torch.randn(3000), torch.randn(64, 400), torch.randint(400, (64,))
+    results = []
+    for threads in (1, jit.MOST_THREADS):
+        monkeypatch.setattr(jit, "_num_threads", lambda threads=threads: threads)
+        draw = kernels.CompiledDraw(3, 0.1)
+        results.append((draw.times(x, torch.bfloat16), *kernels.exponentials(logits.clone(), targets, 0.1)))
+        assert get_num_threads() == threads
+    assert all(map(torch.equal, *results))
+
+
+def test_as_many_threads_are_used_as_torch_uses() -> None:
+    kernels.CompiledDraw(3, 0.1).factors(torch.Size((10,)), torch.float32)
+    slow = jit.threading_layer() == "workqueue"
+    assert get_num_threads() == (1 if slow else min(torch.get_num_threads(), jit.MOST_THREADS))
+
+
+def test_several_threads_of_python_may_call_at_once() -> None:
+    draws = [kernels.CompiledDraw(seed, 0.4) for seed in range(4)]
+    x = torch.randn(200_000)
+    expected = [draw.times(x, torch.float32) for draw in draws]
+    found: list[list[Tensor]] = [[] for _ in draws]
+
+    def work(index: int) -> None:
+        for _ in range(20):
+            found[index].append(draws[index].times(x, torch.float32))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, one in enumerate(expected):
+        assert len(found[index]) == 20
+        assert all(torch.equal(other, one) for other in found[index])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no locator available"), OSError(28, "No space left"), EOFError()])
+def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def refusing(signature: str, cache: bool = False, **options: Any) -> Any:
+        asked.append(cache)
+        if cache:
+            raise error
+        return njit(signature, **options)
+
+    def double(numbers: np.ndarray) -> None:
+        for i in prange(len(numbers)):
+            numbers[i] *= 2
+
+    monkeypatch.setattr(jit, "njit", refusing)
+    numbers = np.arange(3, dtype=np.float32)
+    jit.compiled("void(float32[::1])")(double)(numbers)
+    assert (numbers.tolist(), asked) == ([0, 2, 4], [True, False])
+    tensor = torch.arange(3, dtype=torch.float32)
+    ParallelPass(double)(tensor)
+    assert tensor.tolist() == [0, 2, 4]
+    monkeypatch.setenv("HOME", "~")  # numba would make a folder of that name
+    asked.clear()
+    jit.compiled("void(float32[::1])")(double)
+    assert asked == [False]
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_numba_that_cannot_be_loaded_is_told_of_once(
+    missing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "transformer_mt.model.kernels"
+
+    def failing(name: str) -> types.ModuleType:
+        raise OSError("Could not load shared object file: libllvmlite.so")
+
+    if missing:
+        monkeypatch.setitem(sys.modules, name, None)  # an import that fails
+    else:
+        monkeypatch.setattr(numba_modules.importlib, "import_module", failing)
+    numba_modules.numba_module.cache_clear()
+    try:
+        assert numba_modules.numba_module(name) is None
+        assert numba_modules.numba_module(name) is None
+        assert caplog.text.count("numba cannot be loaded") == 1
+    finally:
+        numba_modules.numba_module.cache_clear()
+
+
+def test_without_numba_nothing_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(numba_modules, "find_spec", lambda name: None)
+    numba_modules.numba_module.cache_clear()
+    try:
+        assert numba_modules.numba_module("transformer_mt.model.kernels") is None
+    finally:
+        numba_modules.numba_module.cache_clear()
+    assert caplog.text == ""

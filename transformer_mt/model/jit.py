@@ -1,0 +1,83 @@
+"""numba: passes over numbers that torch has not as one operation, as machine code for the processor at hand.
+
+Whoever imports this has a way of its own to go where numba is missing or does not load. What is compiled is kept beside
+the file that it is in, or in numba's folder of the user's cache, and compiled anew for another processor.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit, set_num_threads
+from numba.core import config
+from numba.np.ufunc.parallel import threading_layer
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Threads that wait asleep, where neither OpenMP nor TBB is to be had: waking them takes as long as a pass.
+_SLOW_THREADS = "workqueue"
+MOST_THREADS: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]: read from the environment
+_LOCK = threading.Lock()  # not every kind of threads may be called by two others at once
+
+
+def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], Any]:
+    """A function of arrays as machine code. It holds no lock of Python's, and does what IEEE 754 says with nan."""
+
+    def decorated(function: Callable[..., None]) -> Any:
+        if os.path.isabs(os.path.expanduser("~")):  # else numba would make a folder of the name ~
+            # Whatever it is: no folder to keep it in, a full disk, a file cut short. What is wrong with the function
+            # itself is told below.
+            with contextlib.suppress(Exception):
+                return njit(signature, nogil=True, error_model="numpy", cache=True, **options)(function)
+        return njit(signature, nogil=True, error_model="numpy", **options)(function)
+
+    return decorated
+
+
+class ParallelPass:
+    """A function of contiguous tensors and numpy's numbers, written with `numba.prange`, on as many threads as torch.
+
+    It is compiled for the types of its arguments when it first meets them. A bfloat16 is there a uint16, its bits.
+    """
+
+    def __init__(self, function: Callable[..., None], **options: Any) -> None:
+        """`options` of numba's `njit`."""
+        self._function, self._options = function, options
+        self._by_signature: dict[str, Callable[..., None]] = {}
+
+    def __call__(self, *arguments: "Tensor | np.generic") -> None:
+        values = [_array(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
+        signature = f"void({', '.join(map(_type_name, values))})"
+        with _LOCK:
+            threads_of_torch = torch.get_num_threads()
+            if signature not in self._by_signature:
+                self._by_signature[signature] = compiled(signature, parallel=True, **self._options)(self._function)
+            set_num_threads(_num_threads())
+            self._by_signature[signature](*values)
+            if torch.get_num_threads() != threads_of_torch:  # numba's first start of its own changes them
+                torch.set_num_threads(threads_of_torch)
+
+
+def _array(tensor: Tensor) -> NDArray:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.detach().view(torch.int16).numpy().view(np.uint16)
+    return tensor.detach().numpy()
+
+
+def _type_name(value: "NDArray | np.generic") -> str:
+    if not isinstance(value, np.ndarray):
+        return value.dtype.name
+    assert value.flags.c_contiguous
+    return f"{value.dtype.name}[{':, ' * (value.ndim - 1)}::1]"
+
+
+def _num_threads() -> int:
+    try:
+        slow = threading_layer() == _SLOW_THREADS
+    except ValueError:  # nothing has been run yet
+        slow = True
+    return 1 if slow else min(torch.get_num_threads(), MOST_THREADS)

@@ -1,0 +1,203 @@
+"""What training on a CPU does to many numbers, as numba compiles it: dropout, and the loss over the vocabulary.
+
+Of dropout the random number of an element is made where it is used, forward and once more back. So nothing is drawn
+into memory, read from there or kept for the gradient, and a pass takes as long as its numbers take to come and go.
+
+A change in another file would not make numba compile these anew, so all that they use is here.
+"""
+
+import numpy as np
+import torch
+from numba import njit, prange, types
+from numba.extending import overload
+from torch import Tensor
+
+from transformer_mt.model.jit import ParallelPass
+
+DTYPES = torch.float32, torch.bfloat16
+_LEVELS = 2**32  # a probability is rounded to one of so many
+
+# numba's integers grow to 64 bits in every sum and product, of which a processor has half as many at once.
+_U = np.uint32
+_ZERO = np.float32(0)
+_NAN = np.uint16(0x7FC0)  # in bfloat16
+_LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
+_LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
+
+
+def _wide(number):
+    """A float32 as it is. A uint16 is the upper half of one, which is what a bfloat16 is."""
+    raise NotImplementedError  # numba has one for each type
+
+
+@overload(_wide)
+def _wide_of(number):
+    if number == types.uint16:
+        return lambda number: _U(_U(number) << _U(16)).view(np.float32)
+    return lambda number: number
+
+
+def _narrow(number, like):
+    """A float32 as what the array `like` holds, rounded to nearest, to even where two are."""
+    raise NotImplementedError
+
+
+@overload(_narrow)
+def _narrow_of(number, like):
+    if like.dtype == types.uint16:
+
+        def to_bfloat16(number, like):
+            bits = np.float32(number).view(np.uint32)
+            rounded = _U(bits + _U(_U(0x7FFF) + _U(_U(bits >> _U(16)) & _U(1))))
+            return np.uint16(rounded >> _U(16)) if number == number else _NAN
+
+        return to_bfloat16
+    return lambda number, like: number
+
+
+@njit(inline="always")
+def _random_bits(place, first_key, second_key):
+    """32 random bits, a function of a place and two keys: two multiplications by the constants of `lowbias32`, which
+    Wellons (2018) found for numbers that follow each other, with a key before each.
+    """
+    x = _U(_U(place) ^ first_key)
+    x = _U(_U(x ^ _U(x >> _U(16))) * _U(0x7FEB352D))
+    x = _U(x ^ second_key)
+    x = _U(_U(x ^ _U(x >> _U(15))) * _U(0x846CA68B))
+    return _U(x ^ _U(x >> _U(16)))
+
+
+@njit(inline="always")
+def _exp(x):
+    """e^x = 2^n e^f for a float32 up to 88, not under 1e-38, with the first terms of the series for f."""
+    power = x * _LOG2_E
+    power = _LOWEST_POWER if power < _LOWEST_POWER else power  # nan stays nan
+    n = np.rint(power)
+    f = (power - n) * _LN_2
+    series = np.float32(1 / 5040)
+    series = series * f + np.float32(1 / 720)
+    series = series * f + np.float32(1 / 120)
+    series = series * f + np.float32(1 / 24)
+    series = series * f + np.float32(1 / 6)
+    series = series * f + np.float32(1 / 2)
+    series = series * f + np.float32(1)
+    series = series * f + np.float32(1)
+    return series * np.int32(np.int32(np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@njit(inline="always")
+def _in_order(x):
+    """An integer that is larger where a float32 is; of nan larger than all, or smaller.
+
+    Compilers take the maximum of many integers at once, and of floats, for nan's sake, one after the other.
+    """
+    bits = np.float32(x).view(np.int32)
+    return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@njit(inline="always")
+def _out_of_order(integer):
+    """The float32 of `in_order`, which is its own inverse."""
+    return np.int32(integer ^ np.int32(np.int32(integer >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
+
+
+@ParallelPass
+def _times(x, out, first_key, second_key, dropped, scale):
+    for i in prange(len(x)):
+        kept = _random_bits(i, first_key, second_key) >= dropped
+        out[i] = _narrow(_wide(x[i]) * scale if kept else _ZERO, out)
+
+
+@ParallelPass
+def _added(x, y, out, first_key, second_key, dropped, scale):
+    for i in prange(len(x)):
+        kept = _random_bits(i, first_key, second_key) >= dropped
+        out[i] = x[i] + (_wide(y[i]) * scale if kept else _ZERO)
+
+
+@ParallelPass
+def _after_relu(x, out, first_key, second_key, dropped, scale):
+    for i in prange(len(x)):
+        kept = _random_bits(i, first_key, second_key) >= dropped
+        number = _wide(x[i])
+        out[i] = _narrow(number * scale if kept and not number <= _ZERO else _ZERO, out)  # nan stays nan
+
+
+@ParallelPass
+def _through_relu(grad, result, out, scale):
+    for i in prange(len(grad)):
+        out[i] = _narrow(_wide(grad[i]) * scale if not _wide(result[i]) <= _ZERO else _ZERO, out)
+
+
+@ParallelPass
+def _filled(out, first_key, second_key, dropped, value):
+    for i in prange(len(out)):
+        kept = _random_bits(i, first_key, second_key) >= dropped
+        out[i] = _narrow(value if kept else _ZERO, out)
+
+
+class CompiledDraw:
+    """What a seed and a probability leave of any number of elements: see `StoredDraw`, whose methods these are."""
+
+    def __init__(self, seed: int, p: float) -> None:
+        dropped = min(round(p * _LEVELS), _LEVELS - 1)
+        self.scale = np.float32(_LEVELS / (_LEVELS - dropped))
+        self.arguments = _U(seed & 0xFFFFFFFF), _U(seed >> 32), _U(dropped), self.scale
+
+    def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        out = torch.empty(shape, dtype=dtype)
+        _filled(out.view(-1), *self.arguments)
+        return out
+
+    def times(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        out = torch.empty(x.shape, dtype=dtype)
+        _times(_flat(x), out.view(-1), *self.arguments)
+        return out
+
+    def added(self, x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty(x.shape)
+        _added(_flat(x), _flat(y), out.view(-1), *self.arguments)
+        return out
+
+    def after_relu(self, x: Tensor) -> Tensor:
+        out = torch.empty(x.shape, dtype=x.dtype)
+        _after_relu(_flat(x), out.view(-1), *self.arguments)
+        return out
+
+    def through_relu(self, grad: Tensor, result: Tensor) -> Tensor:
+        out = torch.empty(grad.shape, dtype=grad.dtype)
+        _through_relu(_flat(grad), _flat(result), out.view(-1), self.scale)
+        return out
+
+
+def _flat(x: Tensor) -> Tensor:
+    return x.contiguous().view(-1)
+
+
+def _exponentials(logits, targets, label_smoothing, s, nll, normalisers):
+    num_rows, width = logits.shape
+    for i in prange(num_rows):
+        most = _in_order(_wide(logits[i, 0]))
+        for j in range(width):
+            most = max(most, _in_order(_wide(logits[i, j])))
+        largest = _out_of_order(most)
+        target = targets[i]
+        at_target = _wide(logits[i, target]) - largest
+        total = np.float32(0)
+        for j in range(width):
+            z = _exp(_wide(logits[i, j]) - largest)
+            total += z
+            logits[i, j] = _narrow(z, logits)
+        log_total = np.log(total)
+        s[i], nll[i], normalisers[i] = total, log_total - at_target, log_total + largest
+        logits[i, target] = _narrow(_exp(at_target) + total * (label_smoothing - np.float32(1)), logits)
+
+
+_EXPONENTIALS = ParallelPass(_exponentials, fastmath={"reassoc", "contract"})  # sums in any order
+
+
+def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`chunked_loss.exponentials` of logits of one of `DTYPES`, in their own place."""
+    s, nll, normalisers = (torch.empty(len(logits)) for _ in range(3))
+    _EXPONENTIALS(logits, targets, np.float32(label_smoothing), s, nll, normalisers)
+    return logits, s[:, None], nll.sum(), normalisers.sum()

@@ -1,0 +1,26 @@
+"""Modules that need numba, which not every Python and processor has: whoever asks for one has another way to go."""
+
+import functools
+import importlib
+import logging
+from importlib.util import find_spec
+from types import ModuleType
+
+
+def has_numba() -> bool:
+    """Whether it is installed."""
+    return find_spec("numba") is not None
+
+
+@functools.cache
+def numba_module(name: str) -> ModuleType | None:
+    """The module of this full name; None without numba, and, which is told once, where it cannot be loaded."""
+    if not has_numba():
+        return None
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # it wants another numpy, as a rule, or a library of its own cannot be loaded
+        logging.getLogger(__name__).warning(
+            "numba cannot be loaded (%s); %s does without it and is slower.", error, name
+        )
+        return None
