@@ -1,14 +1,25 @@
 """The best tokens of a step against torch.topk over everything that a search could go on with."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.decoding import candidates
-from transformer_mt.decoding.candidates import LANES, Totals, best_extensions, best_tokens
+from transformer_mt.decoding import candidates, kernels
+from transformer_mt.decoding.candidates import (
+    LANES,
+    LargestToken,
+    Totals,
+    best_extensions,
+    best_token,
+    best_tokens,
+    largest_token,
+)
 from transformer_mt.errors import UserError
 
+either = pytest.mark.parametrize("largest", [largest_token, kernels.largest_token], ids=["torch", "numba"])
 WIDTHS = [10, LANES, 16 * LANES - 1, 16 * LANES, 50 * LANES + 7, 7996]
 
 
@@ -54,15 +65,15 @@ def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> N
         assert torch.equal(normalizer, expected)
 
 
-@pytest.mark.parametrize("num_rows", [None, 1, 3])
+@pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("allow_unk", [True, False])
 @pytest.mark.parametrize("vocab_size", [7, 2000])
-def test_extensions_are_those_of_the_masked_logits(vocab_size: int, allow_unk: bool, num_rows: int | None) -> None:
+def test_extensions_are_those_of_the_masked_logits(vocab_size: int, allow_unk: bool, num_rows: int) -> None:
     generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(30, num_rows or 1, vocab_size, generator=generator)
+    logits = torch.randn(30, num_rows, vocab_size, generator=generator)
     logits[:10, :, :4] += 5  # special tokens first, unless they are left out
-    log_probs = None if num_rows is None else -3 * torch.rand(30, num_rows, generator=generator)
-    every = logits.clone() if log_probs is None else log_probs[:, :, None] + logits.log_softmax(dim=-1)
+    log_probs = -3 * torch.rand(30, num_rows, generator=generator)
+    every = log_probs[:, :, None] + logits.log_softmax(dim=-1)
     every[:, :, [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
     must_end = torch.rand(30, generator=generator) < 0.3
     ending = every.clone()
@@ -78,13 +89,45 @@ def test_extensions_are_those_of_the_masked_logits(vocab_size: int, allow_unk: b
     assert torch.equal(logits, before), "the step's logits are its own"
 
 
-@pytest.mark.parametrize("log_probs", [None, torch.zeros(2, 1)])
+@either
+@pytest.mark.parametrize("allow_unk", [True, False])
+@pytest.mark.parametrize("vocab_size", [5, 7, 68, 2000, 2043])
+def test_the_best_token_is_that_of_the_masked_logits(largest: LargestToken, vocab_size: int, allow_unk: bool) -> None:
+    generator = torch.Generator().manual_seed(vocab_size)
+    logits = torch.randn(60, vocab_size, generator=generator)
+    logits[:20, :4] += 5
+    logits[20:30] -= 100  # nothing but numbers below zero
+    logits[30] = -torch.inf
+    logits[30, EOS_ID] = -1e30
+    logits[31, vocab_size - 1] = torch.inf
+    logits[32] = 0.0
+    masked = logits.clone()
+    masked[:, [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
+    tokens = best_token(logits, allow_unk, None, largest)
+    assert torch.equal(masked[torch.arange(60), tokens], masked.amax(dim=1))
+    assert (masked[torch.arange(60), tokens] > -torch.inf).all()
+    must_end = torch.rand(60, generator=generator) < 0.3
+    assert torch.equal(best_token(logits, allow_unk, must_end, largest), tokens.where(~must_end, EOS_ID))
+
+
 @pytest.mark.parametrize("bad", [slice(None), 900, EOS_ID])
-def test_what_is_no_number_is_refused(log_probs: Tensor | None, bad: slice | int) -> None:
+def test_what_is_no_number_is_refused(bad: slice | int) -> None:
     logits = torch.zeros(2, 2000)
     logits[1, bad] = torch.nan
     with pytest.raises(UserError, match="not a number"):
-        best_extensions(logits, 2, False, None, log_probs)
+        best_extensions(logits, 2, False, None, torch.zeros(2, 1))
+
+
+@either
+@pytest.mark.parametrize("number", [torch.nan, -torch.nan])
+@pytest.mark.parametrize("bad", [slice(None), 4, 900, 1999, EOS_ID])
+def test_what_is_no_number_is_refused_by_its_logit_alone(
+    largest: LargestToken, bad: slice | int, number: float
+) -> None:
+    logits = torch.zeros(2, 2000)
+    logits[1, bad] = torch.tensor(torch.nan).copysign(torch.tensor(math.copysign(1, number)))
+    with pytest.raises(UserError, match="not a number"):
+        best_token(logits, False, None, largest)
 
 
 @pytest.mark.parametrize(("bad", "number"), [(900, torch.inf), (EOS_ID, torch.inf), (slice(None), -torch.inf)])

@@ -15,12 +15,36 @@ from typing import Any
 
 import pytest
 import torch
+from toy import toy_pairs
+from translators import SMALL, make_translator
 
-from transformer_mt.decoding.parallel import in_parallel, in_processes, in_threads, may_fork
+from transformer_mt.decoding import parallel
+from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.parallel import Workers, may_fork
+from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
 CPU = torch.device("cpu")
 Way = Callable[[Sequence[Callable[[], Any]], int], Generator[Any]]
+
+
+def call(task: Callable[[], Any]) -> Any:
+    return task()
+
+
+def in_threads(tasks: Sequence[Callable[[], Any]], num_workers: int) -> Generator[Any]:
+    return parallel.in_threads(call, tasks, num_workers)
+
+
+def in_processes(tasks: Sequence[Callable[[], Any]], num_workers: int) -> Generator[Any]:
+    """Of tasks that cannot be pickled, by their place."""
+    return Workers()._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers, [])
+
+
+def in_parallel(tasks: Sequence[Callable[[], Any]], device: torch.device) -> Generator[Any]:
+    return Workers().map(lambda place: tasks[place](), range(len(tasks)), device, [])
+
+
 both = pytest.mark.parametrize(
     "way",
     [
@@ -231,7 +255,12 @@ def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]
         import json, os, sys, threading, time
         from pathlib import Path
         import torch
-        from transformer_mt.decoding.parallel import in_parallel, in_processes, may_fork, READER
+        from transformer_mt.decoding.parallel import READER, Workers, may_fork
+        def in_processes(tasks, num_workers):
+            workers = Workers()
+            return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers, [])
+        def in_parallel(tasks, device):
+            return Workers().map(lambda place: tasks[place](), range(len(tasks)), device, [])
         def long():
             Path(sys.argv[1], str(os.getpid())).touch()
             time.sleep(2)
@@ -305,3 +334,190 @@ def test_a_thread_of_somebody_else_forbids_processes() -> None:
     finally:
         end.set()
         thread.join()
+
+
+# Processes that stay
+
+
+def pid_of(_argument: object) -> int:
+    return os.getpid()
+
+
+def pids(workers: Workers, state: Sequence[object], number: int = 6) -> set[int]:
+    return set(workers.map(pid_of, range(number), CPU, state))
+
+
+@on_linux
+def test_processes_stay_for_the_next_call_and_end_with_their_owner() -> None:
+    workers = Workers()
+    model = object()
+    first = pids(workers, [model, 3])
+    assert os.getpid() not in first
+    assert pids(workers, [model, 3]) <= first
+    assert len(multiprocessing.active_children()) == 2
+    workers.end()
+    assert not multiprocessing.active_children()
+    again = pids(workers, [model, 3])
+    assert not again & first
+    del workers
+    assert not multiprocessing.active_children()
+
+
+@on_linux
+@pytest.mark.parametrize("other", [[], [object(), 3], ["model", 4], ["model", 3, None]])
+def test_another_state_begins_others(other: list[object]) -> None:
+    workers = Workers()
+    first = pids(workers, ["model", 3])
+    assert not pids(workers, other) & first
+    assert len(multiprocessing.active_children()) == 2
+
+
+@on_linux
+def test_as_many_are_begun_as_have_work() -> None:
+    workers = Workers()
+    torch.set_num_threads(4)
+    assert len(pids(workers, [], number=2)) <= 2
+    assert len(multiprocessing.active_children()) == 2
+    pids(workers, [], number=3)
+    assert len(multiprocessing.active_children()) == 3
+    torch.set_num_threads(2)
+    assert len(pids(workers, [])) <= 2
+    assert pids(workers, [], number=1) == {os.getpid()}, "one alone is not sent to another"
+
+
+@on_linux
+def test_one_that_died_at_rest_is_replaced() -> None:
+    workers = Workers()
+    pids(workers, [])
+    killed = multiprocessing.active_children()[0]
+    killed.kill()
+    killed.join()
+    found = pids(workers, [], number=20)
+    assert killed.pid not in found
+    assert len(multiprocessing.active_children()) == 2
+
+
+@on_linux
+def test_after_a_failure_and_after_a_caller_who_left_it_goes_on() -> None:
+    workers = Workers()
+
+    def fail_at(place: int) -> int:
+        if place == 3:
+            raise ValueError("no")
+        return place
+
+    with pytest.raises(ValueError, match="no"):
+        list(workers.map(fail_at, range(6), CPU, []))
+    assert not multiprocessing.active_children()
+    results = workers.map(pid_of, range(50), CPU, [])
+    next(results)
+    results.close()
+    assert not multiprocessing.active_children()
+    assert list(workers.map(lambda place: place, range(6), CPU, [])) == list(range(6))
+
+
+@on_linux
+def test_a_call_within_a_call_has_processes_of_its_own() -> None:
+    workers = Workers()
+    outer = workers.map(pid_of, range(6), CPU, [])
+    of_outer = {next(outer)}
+    of_inner = pids(workers, [])
+    of_outer |= set(outer)
+    assert not of_outer & of_inner
+    assert pids(workers, []) <= of_outer, "which are the ones that stay"
+    assert len(multiprocessing.active_children()) == 2
+
+
+@on_linux
+def test_a_process_keeps_nothing_open_that_the_first_had_open() -> None:
+    """The end of a pipe that is closed here is closed, whoever is at rest."""
+    reading, writing = os.pipe()
+    workers = Workers()
+    pids(workers, [])
+    os.close(writing)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+@on_linux
+def test_a_copy_of_the_first_process_leaves_those_at_rest_alone() -> None:
+    code = """
+        workers = Workers()
+        find = lambda: set(workers.map(lambda place: os.getpid(), range(6), torch.device("cpu"), []))
+        torch.set_num_threads(2)
+        first = find()
+        if os.fork() == 0:
+            of_copy = find()
+            os._exit(len(of_copy & first))
+        _, status = os.wait()
+        print(status, find() <= first)
+    """
+    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    assert (out, said) == ("0 True\n", "")
+
+
+@on_linux
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, None])
+def test_none_at_rest_outlives_the_first(ending: signal.Signals | None) -> None:
+    code = """
+        workers = Workers()
+        torch.set_num_threads(2)
+        print(*set(workers.map(lambda place: time.sleep(0.05) or os.getpid(), range(6), torch.device("cpu"), [])))
+        sys.stdout.flush()
+        sys.argv[1:] and time.sleep(60)
+    """
+    arguments = () if ending is None else ("stay",)
+    program = started(code, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert program.stdout is not None
+    numbers = program.stdout.readline().split()
+    assert len(numbers) == 2
+    if ending is not None:
+        program.send_signal(ending)
+    _, said = program.communicate()
+    assert said == ""
+    wait_for(lambda: not any(map(is_alive, numbers)))
+
+
+# A translator's
+
+SENTENCES = [" ".join(words.split()[: 1 + place % 5]) for place, (words, _) in enumerate(toy_pairs(50))]
+
+
+def one_by_one(translator: Translator) -> list[str]:
+    return [translator.translate([sentence])[0] for sentence in SENTENCES]
+
+
+def together(translator: Translator) -> list[str]:
+    options = search_options(translator.config.decoding, batch_size=8)
+    return [translated.text for translated in translator.translate_lines(SENTENCES, options)]
+
+
+@on_linux
+def test_a_translator_s_processes_stay_and_know_what_it_is() -> None:
+    translator = make_translator(SMALL)
+    before = together(translator)
+    assert before == one_by_one(translator)
+    first = {process.pid for process in multiprocessing.active_children()}
+    assert len(first) == 2
+    assert together(translator) == before
+    assert {process.pid for process in multiprocessing.active_children()} == first
+    with torch.no_grad():
+        for parameter in translator.search_model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    after = together(translator)
+    assert after == one_by_one(translator) != before
+    translator.search_model = make_translator(SMALL, noise=1.0).search_model
+    assert together(translator) == one_by_one(translator) != after
+    assert not first & {process.pid for process in multiprocessing.active_children()}
+    del translator
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("number", "sizes"), [(8, [8]), (9, [8, 1]), (16, [8, 4, 4]), (23, [8, 8, 4, 3]), (50, [8] * 6 + [1, 1])]
+)
+def test_the_last_batch_is_shared_out(number: int, sizes: list[int]) -> None:
+    translator = make_translator(SMALL)
+    batches = translator._batches(list(range(number)), 8)
+    assert [len(batch) for batch in batches] == sizes
+    assert [index for batch in batches for index in batch] == list(range(number))

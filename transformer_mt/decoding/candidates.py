@@ -1,5 +1,6 @@
 """The few tokens of a step's logits that a search looks at, found without sorting or copying a vocabulary."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,9 +31,9 @@ class Totals:
     normalizer: Tensor | None = None
 
     @classmethod
-    def of(cls, logits: Tensor, log_probs: Tensor | None) -> "Totals":
+    def of(cls, logits: Tensor, log_probs: Tensor) -> "Totals":
         """logits (sentences, rows, vocab_size), log_probs (sentences, rows)."""
-        return cls() if log_probs is None else cls(log_probs[:, :, None], _log_normalizer(logits))
+        return cls(log_probs[:, :, None], _log_normalizer(logits))
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Of logits (sentences, rows, any) of these rows."""
@@ -47,17 +48,44 @@ class Totals:
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
 
 
+LargestToken = Callable[[Tensor, list[int], int], tuple[Tensor, Tensor]]
+
+
+def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+    """Of each row of logits (rows, vocab_size) the largest and its token, either one of `special` or from `first` on.
+
+    The value is nan where one of them is nan.
+    """
+    values, _, tokens = best_tokens(logits[:, None, first:], 1, Totals())
+    others = logits[:, special]
+    values, order = torch.cat((others, values), dim=1).max(dim=1)  # nan, if there is one
+    tokens = torch.cat((torch.tensor(special, device=logits.device).expand(len(logits), -1), tokens + first), dim=1)
+    return values, tokens.gather(1, order[:, None]).squeeze(1)
+
+
+def best_token(
+    logits: Tensor, allow_unk: bool, must_end: Tensor | None, largest: LargestToken = largest_token
+) -> Tensor:
+    """The token (rows,) of each row's largest logit, where it is not asked how probable it is.
+
+    logits (rows, vocab_size); must_end (rows,) as in `best_extensions`. Raises UserError where a logit is not a number.
+    """
+    values, tokens = largest(logits, [EOS_ID, UNK_ID] if allow_unk else [EOS_ID], NUM_SPECIAL)
+    _refuse_nan(values)
+    return tokens if must_end is None else tokens.masked_fill(must_end, EOS_ID)
+
+
 def best_extensions(
-    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, log_probs: Tensor | None
+    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, log_probs: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best that the hypotheses of a sentence become by one more token, best first, of equal ones any.
 
-    logits (sentences * rows, vocab_size); log_probs (sentences, rows) are the hypotheses' own, None where one row a
-    sentence is judged by its logits; must_end (sentences,) marks those at their largest length, where only EOS may
-    come, None where there is none. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
+    logits (sentences * rows, vocab_size); log_probs (sentences, rows) are the hypotheses' own; must_end (sentences,)
+    marks those at their largest length, where only EOS may come, None where there is none. Returns totals, rows within
+    the sentence and tokens (sentences, at most num_best).
     What may not come has -inf, and keeps its share of the probability. Raises UserError where a logit is not a number.
     """
-    num_rows = 1 if log_probs is None else log_probs.size(1)
+    num_rows = log_probs.size(1)
     logits = logits.unflatten(0, (-1, num_rows))
     totals = Totals.of(logits, log_probs)
     values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
@@ -67,15 +95,19 @@ def best_extensions(
     values = torch.cat((totals(logits[:, :, others]).flatten(1), values), dim=1)
     rows = torch.cat((special_rows.expand(len(logits), -1), rows), dim=1)
     tokens = torch.cat((special.expand(len(logits), -1), tokens + NUM_SPECIAL), dim=1)
-    # A model's output that is not a number is so for every token: a search would find nothing, and not end.
-    if values.isnan().any():
-        raise UserError(
-            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
-        )
+    _refuse_nan(values)
     if must_end is not None:
         values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
     values, order = values.topk(min(num_best, values.size(1)))
     return values, rows.gather(1, order), tokens.gather(1, order)
+
+
+def _refuse_nan(values: Tensor) -> None:
+    """A model's output that is not a number is so for every token: a search would find nothing, and not end."""
+    if values.isnan().any():
+        raise UserError(
+            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
+        )
 
 
 def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.decoding.kernels import Steps, attend, pack_heads, round_rows, scale_, scale_relu_round
+from transformer_mt.decoding.kernels import (
+    Steps,
+    attend,
+    largest_token,
+    pack_heads,
+    round_rows,
+    scale_,
+    scale_relu_round,
+)
 from transformer_mt.decoding.packed import Int8Linear, PackedCrossAttention, PackedSelfAttention, Packing
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.context import LayerContext
@@ -62,4 +70,6 @@ class CompiledCrossAttention(Int8Slots, PackedCrossAttention):
     """`PackedCrossAttention` with such slots."""
 
 
-PACKING = Packing(CompiledInt8Linear, CompiledSelfAttention, CompiledCrossAttention, CompiledReluFeedForward)
+PACKING = Packing(
+    CompiledInt8Linear, CompiledSelfAttention, CompiledCrossAttention, CompiledReluFeedForward, largest_token
+)

@@ -5,6 +5,7 @@
 
 import numpy as np
 import torch
+from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,6 +19,7 @@ _WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 _LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
 _LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
 STEP_BYTES = 4
+_BLOCK = 64  # columns of which the largest number is found before its place
 
 Steps = NDArray[np.float32]  # by which the integers of a row are multiplied, a number a row
 
@@ -141,6 +143,51 @@ def _attend(q, k, k_steps, v, v_steps, bias, per_head, scale, out):
                         total[d] += scores[i] * np.float32(value[d])
                 for d in range(head_dim):
                     out[s, r, h, d] = total[d] / weights
+
+
+@njit(inline="always")
+def _in_order(bits):
+    """The bits of a float as an integer that is larger where the float is; of nan larger than all, or smaller."""
+    return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & _WITHOUT_SIGN))
+
+
+@compiled("void(float32[:, ::1], int64[::1], int64, float32[::1], int64[::1])")
+def _best_tokens(logits, special, first, values, tokens):
+    num_rows, width = logits.shape
+    num_blocks = (width - first) // _BLOCK
+    for i in range(num_rows):
+        row = logits[i].view(np.int32)
+        token, most = special[0], _in_order(row[special[0]])
+        size = np.int32(0)  # the largest: of nan, with a sign or without, larger than of infinity
+        for other in special:
+            size = max(size, row[other] & _WITHOUT_SIGN)
+            if _in_order(row[other]) > most:
+                token, most = other, _in_order(row[other])
+        best_block = -1
+        for b in range(num_blocks):
+            block = row[first + b * _BLOCK : first + (b + 1) * _BLOCK]
+            largest = most
+            for j in range(_BLOCK):
+                largest = max(largest, _in_order(block[j]))
+                size = max(size, np.int32(block[j] & _WITHOUT_SIGN))
+            if largest > most:
+                most, best_block = largest, b
+        if best_block >= 0:
+            token = first + best_block * _BLOCK
+            while _in_order(row[token]) != most:
+                token += 1
+        for j in range(first + num_blocks * _BLOCK, width):
+            size = max(size, row[j] & _WITHOUT_SIGN)
+            if _in_order(row[j]) > most:
+                token, most = j, _in_order(row[j])
+        values[i], tokens[i] = logits[i, token] if size <= _INFINITE_BITS else np.float32(np.nan), token
+
+
+def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+    """`candidates.largest_token` of float32, in one pass."""
+    values, tokens = torch.empty(len(logits)), torch.empty(len(logits), dtype=torch.long)
+    _best_tokens(logits.contiguous().numpy(), np.array(special), first, values.numpy(), tokens.numpy())
+    return values, tokens
 
 
 def round_rows(rows: Tensor) -> tuple[Tensor, Steps]:

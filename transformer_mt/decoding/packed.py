@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_mt.decoding.candidates import LargestToken, largest_token
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
@@ -132,13 +133,14 @@ def _stacked(linears: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
 @dataclass(frozen=True)
 class Packing:
     """What takes the place of a linear map and of attentions; of a feed-forward with relu, where that is more than two
-    linear maps.
+    linear maps; and how greedy search finds its tokens.
     """
 
     linear: Callable[[Tensor, Tensor | None], nn.Module]
     self_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedSelfAttention
     cross_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedCrossAttention
     relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
+    largest_token: LargestToken = largest_token
 
 
 PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}

@@ -4,7 +4,6 @@ A step of a search is a hundred small operations, each too short to be shared ou
 gain in waiting. So each core has a batch of its own, in a process where that is safe, otherwise in a thread.
 """
 
-import atexit
 import contextlib
 import multiprocessing
 import os
@@ -14,10 +13,11 @@ import sys
 import threading
 import traceback
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -29,19 +29,99 @@ from transformer_mt.errors import UserError
 # Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
 MAX_THREADS = 4
 READER = "tmt_lines"  # the name of a thread that waits for input and computes nothing
+Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+Work = Callable[[Argument], Result]
 
 
-def in_parallel(tasks: Sequence[Callable[[], Result]], device: torch.device) -> Generator[Result]:
-    """The results of tasks that compute on this device, in their order.
+@dataclass(frozen=True)
+class Worker:
+    """A process, and who began it: a copy of that one, which has the object too, leaves the process alone."""
 
-    On a CPU as many are at work as torch has threads. What a task changes outside its result may be lost, and a result
-    must be one that can be pickled. Raises what a task raises; closing the iterator ends those at work.
+    process: Any
+    begun_by: int
+
+
+class Workers:
+    """What works on several arguments at once; processes stay for the next ones, since a copy's first work is slow.
+
+    They end with this object, with the process that began them, and by `end`.
     """
-    num_workers = min(torch.get_num_threads(), len(tasks)) if device.type == "cpu" else 1
-    if num_workers <= 1:
-        return (task() for task in tasks)
-    return in_processes(tasks, num_workers) if may_fork() else in_threads(tasks, min(MAX_THREADS, num_workers))
+
+    def __init__(self) -> None:
+        self._workers: dict[Connection, Worker] = {}
+        self._state: Sequence[object] = ()
+        self._busy = False
+        weakref.finalize(self, _end, self._workers)
+
+    def map(
+        self, work: Work[Argument, Result], arguments: Sequence[Argument], device: torch.device, state: Sequence[object]
+    ) -> Generator[Result]:
+        """The results of `work`, which computes on this device, in the order of the arguments.
+
+        On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
+        and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
+        `state`: all that `work` depends on, objects and numbers. Where it is not that of the call before, the processes
+        that were begun then are of no use, and others begin.
+        """
+        num_workers = min(torch.get_num_threads(), len(arguments)) if device.type == "cpu" else 1
+        if num_workers <= 1:
+            return (work(argument) for argument in arguments)
+        if not may_fork():
+            return in_threads(work, arguments, min(MAX_THREADS, num_workers))
+        return self._in_processes(work, arguments, num_workers, state)
+
+    def end(self) -> None:
+        """No process is left. Those of the next call begin anew."""
+        _end(self._workers)
+
+    def _in_processes(
+        self, work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int, state: Sequence[object]
+    ) -> Generator[Result]:
+        if self._busy:  # whoever asks for more while results come has processes of his own
+            yield from Workers()._in_processes(work, arguments, num_workers, state)
+            return
+        at_work: dict[Connection, int] = {}
+        done: dict[int, tuple[Any, Exception | None]] = {}
+        self._busy, finished = True, False
+        try:
+            self._prepare(work, num_workers, state)
+            ends = list(self._workers)[:num_workers]
+            for place, end in enumerate(ends):
+                _send(end, arguments[place])
+                at_work[end] = place
+            num_begun = len(ends)
+            for i in range(len(arguments)):
+                while i not in done:
+                    for end in wait(list(at_work)):
+                        assert isinstance(end, Connection)
+                        done[at_work.pop(end)] = _received(end, self._workers[end].process)
+                        if num_begun < len(arguments):
+                            _send(end, arguments[num_begun])
+                            at_work[end] = num_begun
+                            num_begun += 1
+                result, error = done.pop(i)
+                if error is not None:
+                    try:
+                        raise error
+                    finally:
+                        del error  # which holds this frame, which holds it: this object would wait for the collector
+                finished = i == len(arguments) - 1
+                yield result
+        finally:
+            self._busy = False
+            if not finished:  # somebody is still at work on what nobody wants
+                self.end()
+
+    def _prepare(self, work: Work[Argument, Result], num_workers: int, state: Sequence[object]) -> None:
+        """As many processes as are wanted, each of which knows this state."""
+        same = len(state) == len(self._state) and all(map(_is_same, state, self._state))
+        alive = all(worker.begun_by == os.getpid() and worker.process.is_alive() for worker in self._workers.values())
+        if not (same and alive):
+            self.end()
+        self._state = tuple(state)
+        while len(self._workers) < num_workers:
+            _begin(work, self._workers)
 
 
 def may_fork() -> bool:
@@ -56,67 +136,44 @@ def may_fork() -> bool:
     return sys.platform == "linux" and is_first and waiting
 
 
-def in_processes(tasks: Sequence[Callable[[], Result]], num_workers: int) -> Generator[Result]:
-    """`in_parallel` in processes of one thread each, which share this one's memory as long as nobody writes to it."""
-    workers: dict[Connection, Any] = {}
-    at_work: dict[Connection, int] = {}
-    done: dict[int, tuple[Any, Exception | None]] = {}
-    end_all = partial(_end, workers, os.getpid())
-    atexit.register(end_all)  # a generator that nobody closed is closed too late
-    try:
-        for place in range(num_workers):
-            at_work[_begin(tasks, workers, place)] = place
-        num_begun = num_workers
-        for i in range(len(tasks)):
-            while i not in done:
-                for end in wait(list(at_work)):
-                    assert isinstance(end, Connection)
-                    done[at_work.pop(end)] = _received(end, workers[end])
-                    if num_begun < len(tasks):
-                        with contextlib.suppress(ConnectionError):  # asking for the result will tell why
-                            end.send(num_begun)
-                        at_work[end] = num_begun
-                        num_begun += 1
-            result, error = done.pop(i)
-            if error is not None:
-                raise error
-            yield result
-    finally:
-        atexit.unregister(end_all)
-        end_all()
+def _is_same(now: object, then: object) -> bool:
+    """One object, or one number."""
+    return now is then or (isinstance(now, int) and now == then)
 
 
-def _begin(tasks: Sequence[Callable[[], object]], workers: dict[Connection, Any], first: int) -> Connection:
-    """One more process, at work on the task of this number."""
+def _begin(work: Work[Any, object], workers: dict[Connection, Worker]) -> None:
+    """One more process."""
     context = multiprocessing.get_context("fork")
     try:
         ours, theirs = context.Pipe()
-        worker = context.Process(target=_work, args=(tasks, theirs, [*workers, ours]), daemon=True)
+        process = context.Process(target=_work, args=(work, theirs), daemon=True)
         with _ctrl_c_waits(), warnings.catch_warnings():
             # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            worker.start()
-            workers[ours] = worker
+            process.start()
+            workers[ours] = Worker(process, os.getpid())
     except OSError as error:
         raise UserError(
             f"No process can be begun for the search: {error.strerror or error}. Take fewer, with OMP_NUM_THREADS=1."
         ) from error
     theirs.close()
-    ours.send(first)
-    return ours
 
 
-def _end(workers: dict[Connection, Any], first: int) -> None:
-    """No process is left, or in a copy of the first process no connection to them. A second call does nothing."""
-    if not workers:
-        return
-    if os.getpid() == first:
-        for worker in workers.values():
-            worker.kill()  # it holds nothing that anybody else needs
-        for worker in workers.values():
-            worker.join()
+def _send(end: Connection, argument: object) -> None:
+    with contextlib.suppress(ConnectionError):  # asking for the result will tell why
+        end.send(argument)
+
+
+def _end(workers: dict[Connection, Worker]) -> None:
+    """No process is left, or in a copy of the one that began them no connection to them. A second call does nothing."""
+    ours = [worker.process for worker in workers.values() if worker.begun_by == os.getpid()]
+    for process in ours:
+        process.kill()  # it holds nothing that anybody else needs
+    for process in ours:
+        process.join()
     for end in workers:
-        end.close()
+        with contextlib.suppress(OSError):  # closed in a worker, which is itself a copy
+            end.close()
     workers.clear()
 
 
@@ -133,22 +190,29 @@ def _ctrl_c_waits() -> Generator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(tasks: Sequence[Callable[[], object]], end: Connection, other_ends: list[Connection]) -> None:
-    """What a process does: tasks, by the number that comes, until nobody is there to send one."""
-    for other in other_ends:
-        other.close()  # else this process would keep open what tells its neighbours that the first one is gone
+def _work(work: Work[Any, object], end: Connection) -> None:
+    """What a process does: to work on the arguments that come, until nobody is there to send one."""
+    _close_all_but(end.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the first process ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            end.send_bytes(_outcome(tasks[end.recv()]))
+            end.send_bytes(_outcome(work, end.recv()))
 
 
-def _outcome(task: Callable[[], object]) -> bytes:
+def _close_all_but(descriptor: int) -> None:
+    """What the first process has open is not kept open here: files, sockets, and what tells others that it is gone."""
+    for other in map(int, os.listdir("/proc/self/fd")):
+        if other > 2 and other != descriptor:
+            with contextlib.suppress(OSError):  # that of the list itself, which is closed by now
+                os.close(other)
+
+
+def _outcome(work: Work[Argument, object], argument: Argument) -> bytes:
     """A result, or the error in its place, pickled."""
     try:
-        return pickle.dumps((task(), None))
+        return pickle.dumps((work(argument), None))
     except Exception as error:
         trace = traceback.format_exc()  # what a traceback loses on its way
         error.add_note(trace)
@@ -160,27 +224,27 @@ def _outcome(task: Callable[[], object]) -> bytes:
         return pickled
 
 
-def _received(end: Connection, worker: Any) -> tuple[Any, Exception | None]:
-    """What a process sent of its task."""
+def _received(end: Connection, process: Any) -> tuple[Any, Exception | None]:
+    """What a process sent of its work."""
     try:
         return end.recv()
     except (EOFError, ConnectionError):
-        worker.join()
-    killed = ", killed perhaps for want of memory" if worker.exitcode == -signal.SIGKILL else ""
+        process.join()
+    killed = ", killed perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
     raise UserError(
-        f"A process of the search ended with exit status {worker.exitcode}{killed}. "
+        f"A process of the search ended with exit status {process.exitcode}{killed}. "
         "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
     )
 
 
-def in_threads(tasks: Sequence[Callable[[], Result]], num_workers: int) -> Generator[Result]:
-    """`in_parallel` in threads that share out torch's; few results wait to be fetched."""
+def in_threads(work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int) -> Generator[Result]:
+    """`Workers.map` in threads that share out torch's; few results wait to be fetched."""
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(num_workers, "search", torch.set_num_threads, (max(1, threads // num_workers),))
     try:
         running: deque[Future[Result]] = deque()
-        for task in tasks:
-            running.append(pool.submit(task))
+        for argument in arguments:
+            running.append(pool.submit(work, argument))
             if len(running) > 2 * num_workers:
                 yield running.popleft().result()
         while running:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.candidates import best_extensions
+from transformer_mt.decoding.candidates import LargestToken, best_extensions, best_token, largest_token
 
 
 class StepFunction(Protocol):
@@ -65,10 +65,11 @@ def greedy_search(
     allow_unk: bool,
     device: torch.device,
     scored: bool = True,
+    largest: LargestToken = largest_token,
 ) -> list[list[Hypothesis]]:
     """The likeliest token at every step. One list of one hypothesis a sentence; `max_lengths` count EOS.
 
-    Not `scored`: log_prob and score are nan, which saves a pass over the vocabulary.
+    Not `scored`: log_prob and score are nan, which saves a pass over the vocabulary, and tokens are found by `largest`.
     """
     limits = torch.tensor(max_lengths, device=device)
     shortest = min(max_lengths)
@@ -80,9 +81,11 @@ def greedy_search(
     for length in count(1):
         logits = decoder.step(tokens).float()
         must_end = limits <= length if length >= shortest else None
-        best, _, tokens = best_extensions(logits, 1, allow_unk, must_end, totals[:, None] if scored else None)
-        tokens = tokens.squeeze(1)
-        totals = best.squeeze(1) if scored else totals
+        if scored:
+            best, _, tokens = best_extensions(logits, 1, allow_unk, must_end, totals[:, None])
+            tokens, totals = tokens.squeeze(1), best.squeeze(1)
+        else:
+            tokens = best_token(logits, allow_unk, must_end, largest)
         ended = tokens == EOS_ID
         if ended.any():
             for sentence, row, total in zip(

@@ -7,7 +7,6 @@ Translator.load("runs/quickstart").translate(["The cat sat"])
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,10 +18,11 @@ from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data.batching import pad_rows
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import beam_search
+from transformer_mt.decoding.candidates import largest_token
 from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
-from transformer_mt.decoding.packed import PACKINGS, packed
-from transformer_mt.decoding.parallel import in_parallel
+from transformer_mt.decoding.packed import PACKINGS, find_packing, packed
+from transformer_mt.decoding.parallel import Workers
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
@@ -80,11 +80,13 @@ class Translator:
         # What searches: on a CPU a copy that is laid out for it, elsewhere the model under autocast.
         self.is_packed = self.device.type == "cpu" and precision in PACKINGS
         self.search_model = packed(model, precision) if self.is_packed else model
+        self.largest_token = find_packing(precision).largest_token if self.is_packed else largest_token
         self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
+        self._workers = Workers()
         self.note = ""  # what a person should know about the checkpoint and the precision that were taken
 
     @classmethod
@@ -144,12 +146,21 @@ class Translator:
             else:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
-        batches = [to_do[start : start + options.batch_size] for start in range(0, len(to_do), options.batch_size)]
-        searches = [partial(self._search_texts, [ids[index] for index in batch], options) for batch in batches]
-        with closing(in_parallel(searches, self.device)) as results:
+        batches = self._batches(to_do, options.batch_size)
+        rows = [([ids[index] for index in batch], options) for batch in batches]
+        with closing(self._workers.map(self._search_texts, rows, self.device, self._search_state())) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, found in zip(batch, result, strict=True):
                     yield index, Translated(texts[index], found)
+
+    def _batches(self, indices: list[int], size: int) -> list[list[int]]:
+        """Of `size` each, in order. On a CPU the last is a share for each core, so that they end at about one time."""
+        batches = [indices[start : start + size] for start in range(0, len(indices), size)]
+        if self.device.type != "cpu" or len(batches) < 2:
+            return batches
+        last = batches.pop()
+        share = -(-len(last) // torch.get_num_threads())
+        return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
 
     def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
         """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""
@@ -182,14 +193,21 @@ class Translator:
         with self.arithmetic():
             decoder = self.decoder(self.search_model, src)
             if options.beam_size == 1:
-                return greedy_search(decoder, limits, options.norm, options.allow_unk, self.device, options.scored)
+                rules = options.norm, options.allow_unk, self.device, options.scored, self.largest_token
+                return greedy_search(decoder, limits, *rules)
             return beam_search(
                 decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
             )
 
-    def _search_texts(self, rows: list[list[int]], options: SearchOptions) -> list[list[Translation]]:
+    def _search_texts(self, rows_and_options: tuple[list[list[int]], SearchOptions]) -> list[list[Translation]]:
         """`search` and what makes text of its ids, which is work for the process that searches."""
-        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(rows, options)]
+        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(*rows_and_options)]
+
+    def _search_state(self) -> list[object]:
+        """All that a process of the search knows: what hangs here, and how often the model's numbers were written."""
+        own = [value for value in vars(self).values() if value is not self._workers]
+        tensors = [*self.search_model.parameters(), *self.search_model.buffers()]
+        return [*own, *(object() if tensor.is_inference() else tensor._version for tensor in tensors)]
 
     def _to_text(self, hypothesis: Hypothesis) -> Translation:
         return Translation(
