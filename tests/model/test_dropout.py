@@ -114,6 +114,27 @@ def test_a_narrow_type_is_added_to_float32(dtype: torch.dtype) -> None:
     torch.testing.assert_close(y.grad * y, dropped, rtol=0.02, atol=0)
 
 
+def test_a_gradient_has_a_gradient() -> None:
+    x = torch.arange(1.0, 9.0, requires_grad=True)
+    torch.manual_seed(3)
+    factors = keep_factors(x.shape, 0.5, x.dtype)
+    # In x, of positive numbers: f x^3, x + f x^3, f^3 x^3, whose second derivatives are 6 x times f, f and f^3.
+    for formula, expected in (
+        (lambda: dropout(x, 0.5) * x * x, 6 * x * factors),
+        (lambda: add_dropout(x, x * x * x, 0.5), 6 * x * factors),
+        (lambda: relu_dropout(x, 0.5) ** 3, 6 * x * factors**3),
+    ):
+        torch.manual_seed(3)
+        (first,) = torch.autograd.grad(formula().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        torch.testing.assert_close(second, expected.detach())
+
+
+def test_broadcasting_is_torchs() -> None:
+    x, y = torch.ones(3, 4), torch.ones(1, 4)
+    assert add_dropout(x, y, 0.5).shape == add_dropout(y, x, 0.5).shape == (3, 4)
+
+
 def test_what_is_no_number_is_seen_behind_relu() -> None:
     nan = torch.full((1000,), torch.nan)
     for x in (nan, -nan):

@@ -1,7 +1,10 @@
 """What numba compiled for training against the same written with torch."""
 
 import math
+import os
+import subprocess
 import sys
+import textwrap
 import threading
 import types
 from typing import Any
@@ -51,6 +54,7 @@ def test_each_pass_is_the_product_with_the_factors(shape: tuple[int, ...], dtype
         (draw.times(y, torch.float32), wide_y * factors),
         (draw.times(y, dtype), wide_y * factors),
         (draw.added(wide_x, y), wide_x + wide_y * factors),
+        (draw.added(x, y), x.float() + wide_y * factors),
         (draw.after_relu(x), x.float().relu() * factors),
         (draw.through_relu(grad, draw.after_relu(x)), grad.float() * (x > 0) * factors),
     ):
@@ -64,7 +68,7 @@ def test_what_does_not_lie_in_order_is_read_in_order() -> None:
     x = torch.randn(4, 6).T
     assert torch.equal(draw.times(x, torch.float32), x * factors)
     spread = torch.ones(1, 1).expand(6, 4)
-    assert torch.equal(draw.through_relu(spread, x), (x > 0) * float(draw.scale))
+    assert torch.equal(draw.through_relu(spread, x), (x > 0) * torch.tensor(draw.scale))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 1 - 1e-9])
@@ -178,6 +182,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeyp
             numbers[i] *= 2
 
     monkeypatch.setattr(jit, "njit", refusing)
+    monkeypatch.setattr(jit, "_is_copy", False)
     numbers = np.arange(3, dtype=np.float32)
     jit.compiled("void(float32[::1])")(double)(numbers)
     assert (numbers.tolist(), asked) == ([0, 2, 4], [True, False])
@@ -207,7 +212,7 @@ def test_a_numba_that_cannot_be_loaded_is_told_of_once(
     try:
         assert numba_modules.numba_module(name) is None
         assert numba_modules.numba_module(name) is None
-        assert caplog.text.count("numba cannot be loaded") == 1
+        assert caplog.text.count("numba does not work here") == 1
     finally:
         numba_modules.numba_module.cache_clear()
 
@@ -220,3 +225,91 @@ def test_without_numba_nothing_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
     finally:
         numba_modules.numba_module.cache_clear()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "setting", [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_THREADING_LAYER": "tbb"}], ids=lambda setting: next(iter(setting))
+)
+def test_a_numba_that_does_not_work_is_found_out_before_it_is_needed(setting: dict[str, str]) -> None:
+    """tbb is not installed here."""
+    code = """
+        import torch
+        from transformer_mt.model.dropout import dropout, draws_with_numba
+        print(draws_with_numba(torch.device("cpu")), dropout(torch.ones(1000), 0.5).mean().item())
+    """
+    out, said = ran(code, setting)
+    answer, mean = out.split()
+    assert answer == "False"
+    assert 0.8 < float(mean) < 1.2
+    assert said.count("numba does not work here") == 1
+    assert "Traceback" not in said
+
+
+def test_threads_without_openmp_take_turns() -> None:
+    """numba's own kind ends the process where two threads of Python call it at once."""
+    code = """
+        import threading, torch
+        from transformer_mt.model import jit, kernels
+        x = torch.randn(300_000)
+        draw = kernels.CompiledDraw(3, 0.4)
+        expected, found = draw.times(x, torch.float32), []
+        def work():
+            for _ in range(30):
+                found.append(torch.equal(draw.times(x, torch.float32), expected))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(jit.threading_layer(), all(found), len(found))
+    """
+    assert ran(code, {"NUMBA_THREADING_LAYER": "workqueue"}) == ("workqueue True 120\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no copies of processes here")
+def test_a_copy_of_a_process_goes_on() -> None:
+    code = """
+        import os, torch
+        from transformer_mt.model import kernels
+        torch.set_num_threads(1)
+        x, draw = torch.randn(1000), kernels.CompiledDraw(3, 0.4)
+        expected = draw.times(x, torch.float32)
+        if os.fork() == 0:
+            os._exit(7 if torch.equal(draw.times(x, torch.float32), expected) else 1)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+    """
+    assert ran(code, {"OMP_NUM_THREADS": "1"}) == ("7\n", "")
+
+
+def ran(code: str, environment: dict[str, str]) -> tuple[str, str]:
+    """What a program says on standard output and on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("bit", range(63))
+def test_all_of_the_seed_counts(bit: int) -> None:
+    first, other = (
+        kernels.CompiledDraw(seed, 0.5).factors(torch.Size((4000,)), torch.float32) > 0 for seed in (5, 5 ^ 1 << bit)
+    )
+    assert abs(int((first ^ other).sum()) - 2000) < 5 * math.sqrt(1000)
+
+
+@pytest.mark.parametrize("target", [31, -1])
+def test_a_word_that_is_not_there_is_refused(target: int) -> None:
+    with pytest.raises(IndexError, match="31 words"):
+        kernels.exponentials(torch.randn(2, 31), torch.tensor([3, target]), 0.1)
+
+
+def test_targets_may_be_a_column() -> None:
+    logits, targets = torch.randn(4, 9), torch.randint(9, (4, 3))
+    expected = kernels.exponentials(logits.clone(), targets[:, 1].clone(), 0.1)
+    torch.testing.assert_close(kernels.exponentials(logits.clone(), targets[:, 1], 0.1), expected)
+
+
+def test_what_is_nothing_beside_the_largest_is_no_tiny_number() -> None:
+    """With which a processor multiplies thirty times as slowly."""
+    logits = torch.linspace(-200, 0, 5000).repeat(2, 1)
+    found = kernels.exponentials(logits, torch.tensor([0, 4999]), 0.0)[0][0, 1:]
+    assert ((found == 0) | (found.abs() > 1e-31)).all()
+    assert (found[:2000] == 0).all()

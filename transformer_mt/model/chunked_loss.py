@@ -43,7 +43,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         narrow_bias = None if bias is None else bias.to(dtype)
         grads = _Gradients(hidden, weight, bias) if with_gradient else None
         nll = normalisers = hidden.new_zeros((), dtype=wide)
-        kernels = numba_module("transformer_mt.model.kernels")
+        kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.kernels")
         of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)

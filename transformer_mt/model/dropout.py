@@ -18,7 +18,9 @@ _LEVELS = 2**16  # a probability is rounded to one of so many, and the scale goe
 
 
 class Draw(Protocol):
-    """Which elements of one shape are kept: each with probability 1 - p, and multiplied by 1 / (1 - p)."""
+    """Which elements of one shape are kept: each with probability 1 - p, and multiplied by 1 / (1 - p), the scale."""
+
+    scale: float
 
     def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         """What is multiplied by: 0 or 1 / (1 - p)."""
@@ -70,10 +72,15 @@ class StoredDraw:
 def new_draw(shape: torch.Size, p: float, dtype: torch.dtype) -> Draw:
     """For elements of `shape` and `dtype` on the CPU, by torch's global generator, which moves on by one draw."""
     seed = int(torch.randint(2**63 - 1, ()))
-    kernels = numba_module("transformer_mt.model.kernels")
+    kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.kernels")
     if kernels is None or dtype not in kernels.DTYPES:
         return StoredDraw(seed, p, shape, dtype)
     return kernels.CompiledDraw(seed, p)
+
+
+def draws_with_numba(device: torch.device) -> bool:
+    """Which of the two ways it is, for whoever wants to draw the same numbers again."""
+    return device.type == "cpu" and numba_module("transformer_mt.model.kernels") is not None
 
 
 def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -85,12 +92,12 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """Zero an element with probability p, scale the rest by 1 / (1 - p). Same shape."""
     if p == 0:
         return x
-    return _Dropped.apply(x, new_draw(x.shape, p, x.dtype)) if _is_ours(x) else F.dropout(x, p)
+    return _Dropped.apply(x, new_draw(x.shape, p, x.dtype), x.dtype) if _is_ours(x) else F.dropout(x, p)
 
 
 def add_dropout(x: Tensor, y: Tensor, p: float) -> Tensor:
     """x + dropout(y, p); on a CPU in one pass."""
-    if p == 0 or not _is_ours(y) or x.dtype not in (y.dtype, torch.float32):
+    if p == 0 or not _is_ours(y) or x.dtype not in (y.dtype, torch.float32) or x.shape != y.shape:
         return x + dropout(y, p)
     return _AddDropped.apply(x, y, new_draw(y.shape, p, y.dtype))
 
@@ -108,13 +115,13 @@ def _is_ours(x: Tensor) -> bool:
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, draw: Draw) -> Tensor:
-        ctx.draw = draw
-        return draw.times(x, x.dtype)
+    def forward(ctx, x: Tensor, draw: Draw, dtype: torch.dtype) -> Tensor:
+        ctx.draw, ctx.dtype = draw, x.dtype
+        return draw.times(x, dtype)
 
     @staticmethod
-    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return ctx.draw.times(grad_outputs[0], grad_outputs[0].dtype), None
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+        return _Dropped.apply(grad_outputs[0], ctx.draw, ctx.dtype), None, None  # as often as it is asked for
 
 
 class _AddDropped(torch.autograd.Function):
@@ -125,7 +132,7 @@ class _AddDropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
-        return grad_outputs[0], ctx.draw.times(grad_outputs[0], ctx.dtype), None
+        return grad_outputs[0], _Dropped.apply(grad_outputs[0], ctx.draw, ctx.dtype), None
 
 
 class _ReluDropped(torch.autograd.Function):
@@ -138,7 +145,10 @@ class _ReluDropped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        return ctx.draw.through_relu(grad_outputs[0], ctx.saved_tensors[0]), None
+        (grad,), (result,) = grad_outputs, ctx.saved_tensors
+        if grad.requires_grad:  # a gradient of the gradient is asked for
+            return grad * (result > 0) * ctx.draw.scale, None
+        return ctx.draw.through_relu(grad, result), None
 
 
 class Dropout(nn.Module):

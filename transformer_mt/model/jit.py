@@ -22,13 +22,23 @@ from torch import Tensor
 _SLOW_THREADS = "workqueue"
 MOST_THREADS: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]: read from the environment
 _LOCK = threading.Lock()  # not every kind of threads may be called by two others at once
+_is_copy = False  # of a process that may have started threads, which a copy has not, and without which numba ends it
 
 
-def compiled(signature: str, **options: Any) -> Callable[[Callable[..., None]], Any]:
+def _note_copy() -> None:
+    global _LOCK, _is_copy
+    _LOCK, _is_copy = threading.Lock(), True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_copy)
+
+
+def compiled(signature: str, kept: bool = True, **options: Any) -> Callable[[Callable[..., None]], Any]:
     """A function of arrays as machine code. It holds no lock of Python's, and does what IEEE 754 says with nan."""
 
     def decorated(function: Callable[..., None]) -> Any:
-        if os.path.isabs(os.path.expanduser("~")):  # else numba would make a folder of the name ~
+        if kept and os.path.isabs(os.path.expanduser("~")):  # else numba would make a folder of the name ~
             # Whatever it is: no folder to keep it in, a full disk, a file cut short. What is wrong with the function
             # itself is told below.
             with contextlib.suppress(Exception):
@@ -47,19 +57,28 @@ class ParallelPass:
     def __init__(self, function: Callable[..., None], **options: Any) -> None:
         """`options` of numba's `njit`."""
         self._function, self._options = function, options
-        self._by_signature: dict[str, Callable[..., None]] = {}
+        self._by_signature: dict[tuple[str, bool], Callable[..., None]] = {}
 
     def __call__(self, *arguments: "Tensor | np.generic") -> None:
         values = [_array(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
         signature = f"void({', '.join(map(_type_name, values))})"
         with _LOCK:
+            if _is_copy:
+                self._machine_code(signature, parallel=False)(*values)
+                return
             threads_of_torch = torch.get_num_threads()
-            if signature not in self._by_signature:
-                self._by_signature[signature] = compiled(signature, parallel=True, **self._options)(self._function)
+            work = self._machine_code(signature, parallel=True)
             set_num_threads(_num_threads())
-            self._by_signature[signature](*values)
+            work(*values)
             if torch.get_num_threads() != threads_of_torch:  # numba's first start of its own changes them
                 torch.set_num_threads(threads_of_torch)
+
+    def _machine_code(self, signature: str, parallel: bool) -> Callable[..., None]:
+        if (signature, parallel) not in self._by_signature:
+            # What is kept on the disk is known by the signature alone.
+            make = compiled(signature, kept=parallel, parallel=parallel, **self._options)
+            self._by_signature[signature, parallel] = make(self._function)
+        return self._by_signature[signature, parallel]
 
 
 def _array(tensor: Tensor) -> NDArray:

@@ -22,7 +22,8 @@ _U = np.uint32
 _ZERO = np.float32(0)
 _NAN = np.uint16(0x7FC0)  # in bfloat16
 _LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
-_LOWEST_POWER = np.float32(-126)  # of 2, among the normal numbers
+# Of 2: less is nothing beside the largest, and in products of such small numbers a processor is 30 times as slow.
+_LOWEST_POWER = np.float32(-100)
 
 
 def _wide(number):
@@ -69,9 +70,10 @@ def _random_bits(place, first_key, second_key):
 
 @njit(inline="always")
 def _exp(x):
-    """e^x = 2^n e^f for a float32 up to 88, not under 1e-38, with the first terms of the series for f."""
+    """e^x = 2^n e^f for a float32 up to 88, with the first terms of the series for f; 0 under 1e-30."""
     power = x * _LOG2_E
-    power = _LOWEST_POWER if power < _LOWEST_POWER else power  # nan stays nan
+    is_none = power < _LOWEST_POWER  # of nan it is not said
+    power = _ZERO if is_none else power
     n = np.rint(power)
     f = (power - n) * _LN_2
     series = np.float32(1 / 5040)
@@ -82,7 +84,8 @@ def _exp(x):
     series = series * f + np.float32(1 / 2)
     series = series * f + np.float32(1)
     series = series * f + np.float32(1)
-    return series * np.int32(np.int32(np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    result = series * np.int32(np.int32(np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return _ZERO if is_none else result
 
 
 @njit(inline="always")
@@ -112,7 +115,7 @@ def _times(x, out, first_key, second_key, dropped, scale):
 def _added(x, y, out, first_key, second_key, dropped, scale):
     for i in prange(len(x)):
         kept = _random_bits(i, first_key, second_key) >= dropped
-        out[i] = x[i] + (_wide(y[i]) * scale if kept else _ZERO)
+        out[i] = _narrow(_wide(x[i]) + (_wide(y[i]) * scale if kept else _ZERO), out)
 
 
 @ParallelPass
@@ -141,8 +144,9 @@ class CompiledDraw:
 
     def __init__(self, seed: int, p: float) -> None:
         dropped = min(round(p * _LEVELS), _LEVELS - 1)
-        self.scale = np.float32(_LEVELS / (_LEVELS - dropped))
-        self.arguments = _U(seed & 0xFFFFFFFF), _U(seed >> 32), _U(dropped), self.scale
+        self.scale = _LEVELS / (_LEVELS - dropped)
+        key = _scrambled(seed)
+        self.arguments = _U(key & 0xFFFFFFFF), _U(key >> 32), _U(dropped), np.float32(self.scale)
 
     def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         out = torch.empty(shape, dtype=dtype)
@@ -155,7 +159,7 @@ class CompiledDraw:
         return out
 
     def added(self, x: Tensor, y: Tensor) -> Tensor:
-        out = torch.empty(x.shape)
+        out = torch.empty(x.shape, dtype=x.dtype)
         _added(_flat(x), _flat(y), out.view(-1), *self.arguments)
         return out
 
@@ -166,8 +170,16 @@ class CompiledDraw:
 
     def through_relu(self, grad: Tensor, result: Tensor) -> Tensor:
         out = torch.empty(grad.shape, dtype=grad.dtype)
-        _through_relu(_flat(grad), _flat(result), out.view(-1), self.scale)
+        _through_relu(_flat(grad), _flat(result), out.view(-1), self.arguments[-1])
         return out
+
+
+def _scrambled(seed: int) -> int:
+    """64 bits, each of which depends on all of the seed: the last steps of SplitMix64 (Steele et al. 2014)."""
+    key = (seed + 0x9E3779B97F4A7C15) % 2**64
+    key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    key = (key ^ key >> 27) * 0x94D049BB133111EB % 2**64
+    return key ^ key >> 31
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -198,6 +210,12 @@ _EXPONENTIALS = ParallelPass(_exponentials, fastmath={"reassoc", "contract"})  #
 
 def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`chunked_loss.exponentials` of logits of one of `DTYPES`, in their own place."""
+    if len(targets) and not 0 <= targets.min() <= targets.max() < logits.size(1):
+        raise IndexError(f"a target is not among {logits.size(1)} words")  # the pass would write anywhere
+    targets = targets.contiguous()
     s, nll, normalisers = (torch.empty(len(logits)) for _ in range(3))
     _EXPONENTIALS(logits, targets, np.float32(label_smoothing), s, nll, normalisers)
     return logits, s[:, None], nll.sum(), normalisers.sum()
+
+
+CompiledDraw(0, 0.5).factors(torch.Size((1,)), torch.float32)  # what does not work here is found out on import

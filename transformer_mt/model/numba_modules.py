@@ -14,13 +14,13 @@ def has_numba() -> bool:
 
 @functools.cache
 def numba_module(name: str) -> ModuleType | None:
-    """The module of this full name; None without numba, and, which is told once, where it cannot be loaded."""
+    """The module of this full name; None without numba, and, which is told once, where it does not work."""
     if not has_numba():
         return None
     try:
         return importlib.import_module(name)
-    except Exception as error:  # it wants another numpy, as a rule, or a library of its own cannot be loaded
+    except Exception as error:  # it wants another numpy, as a rule, or a library of its own, or cannot compile
         logging.getLogger(__name__).warning(
-            "numba cannot be loaded (%s); %s does without it and is slower.", error, name
+            "numba does not work here (%s); %s is done without it and slower.", error, name
         )
         return None

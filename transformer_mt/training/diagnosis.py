@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
+from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.not_finite import ADVICE, NotFiniteError
@@ -70,6 +71,7 @@ def _write(
         device=str(updater.device),
         num_threads=torch.get_num_threads(),
         torch_version=str(torch.__version__),
+        numba=draws_with_numba(updater.device),
         checkpoint=steps[-1] if steps else None,
         parts=[
             PartRecord(index=part.index, number=part.number, origins=origins)

@@ -14,6 +14,7 @@ from transformer_mt.decoding.checkpoint import WEIGHTS, build_model, find_checkp
 from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device, choose_precision
+from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.replay import Replay, replay
 from transformer_mt.training.update_record import UpdateRecord, read_record, weights_path
@@ -89,5 +90,6 @@ def _differences(record: UpdateRecord, place: torch.device, precision: str) -> l
         "precision": (record.precision, precision),
         "num_threads": (record.num_threads, torch.get_num_threads()),
         "torch_version": (record.torch_version, str(torch.__version__)),
+        "numba": (record.numba, draws_with_numba(place)),
     }
     return [f"note: {name} was {was} and is {here}" for name, (was, here) in now.items() if was != here]

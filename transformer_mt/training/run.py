@@ -23,7 +23,7 @@ from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import Choice, choose_device, choose_precision, machine_name
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
-from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.training.changes import (
     Changes,
     Splits,
@@ -296,15 +296,14 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData
         "compiled": updater.compiled is not None,
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
-        "numba": updater.device.type == "cpu" and numba_module("transformer_mt.model.kernels") is not None,
+        "numba": draws_with_numba(updater.device),
     }
     if state.step > 0:
         refuse_other_data(state.data, splits)
         for name, value in now.items():
             if getattr(state, name) != value:
-                print(
-                    f"note: {name} was {getattr(state, name)} and is {value}: the numbers may differ in the last digits"
-                )
+                other = "dropout draws others" if name == "numba" else "the numbers may differ in the last digits"
+                print(f"note: {name} was {getattr(state, name)} and is {value}: {other}")
     state.data = splits
     for name, value in now.items():
         setattr(state, name, value)

@@ -51,6 +51,7 @@ class UpdateRecord(_Frozen):
     device: str
     num_threads: int
     torch_version: str
+    numba: bool = False
     checkpoint: int | None
     parts: list[PartRecord]
 
