@@ -110,7 +110,8 @@ def ours(run: Path, lines: list[str], beam_size: int, sizes: list[int], precisio
         found = translator.translate_lines(texts, options)
         return [one.text for one in found], sum(len(one.hypotheses[0].tokens) + 1 for one in found if one.hypotheses)
 
-    return best_of(translate, lines, sizes)
+    with translator.keep_processes():  # as `tmt translate` does
+        return best_of(translate, lines, sizes)
 
 
 def ctranslate2(folder: Path, lines: list[str], beam_size: int, sizes: list[int], threads: int, kind: str) -> Measured:

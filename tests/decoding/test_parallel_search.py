@@ -1,8 +1,11 @@
 """Batches on several cores: the same results in the same order, and nothing left behind, whoever dies first."""
 
+import contextlib
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -38,11 +41,11 @@ def in_threads(tasks: Sequence[Callable[[], Any]], num_workers: int) -> Generato
 
 def in_processes(tasks: Sequence[Callable[[], Any]], num_workers: int) -> Generator[Any]:
     """Of tasks that cannot be pickled, by their place."""
-    return Workers()._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers, [])
+    return Workers()._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
 
 
 def in_parallel(tasks: Sequence[Callable[[], Any]], device: torch.device) -> Generator[Any]:
-    return Workers().map(lambda place: tasks[place](), range(len(tasks)), device, [])
+    return Workers().map(lambda place: tasks[place](), range(len(tasks)), device)
 
 
 both = pytest.mark.parametrize(
@@ -258,9 +261,9 @@ def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]
         from transformer_mt.decoding.parallel import READER, Workers, may_fork
         def in_processes(tasks, num_workers):
             workers = Workers()
-            return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers, [])
+            return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
         def in_parallel(tasks, device):
-            return Workers().map(lambda place: tasks[place](), range(len(tasks)), device, [])
+            return Workers().map(lambda place: tasks[place](), range(len(tasks)), device)
         def long():
             Path(sys.argv[1], str(os.getpid())).touch()
             time.sleep(2)
@@ -343,58 +346,75 @@ def pid_of(_argument: object) -> int:
     return os.getpid()
 
 
-def pids(workers: Workers, state: Sequence[object], number: int = 6) -> set[int]:
-    return set(workers.map(pid_of, range(number), CPU, state))
+def pids(workers: Workers, number: int = 6) -> set[int]:
+    return set(workers.map(pid_of, range(number), CPU))
 
 
 @on_linux
-def test_processes_stay_for_the_next_call_and_end_with_their_owner() -> None:
+def test_processes_end_with_their_call_or_with_whoever_keeps_them() -> None:
     workers = Workers()
-    model = object()
-    first = pids(workers, [model, 3])
-    assert os.getpid() not in first
-    assert pids(workers, [model, 3]) <= first
-    assert len(multiprocessing.active_children()) == 2
-    workers.end()
+    before = pids(workers)
+    assert os.getpid() not in before
     assert not multiprocessing.active_children()
-    again = pids(workers, [model, 3])
-    assert not again & first
-    del workers
+    with workers.keep():
+        first = pids(workers)
+        assert not first & before
+        with workers.keep():
+            assert pids(workers) <= first
+        assert len(multiprocessing.active_children()) == 2
+    assert not multiprocessing.active_children()
+    with contextlib.suppress(ValueError), workers.keep():
+        assert not pids(workers) & first
+        raise ValueError("of the caller")
     assert not multiprocessing.active_children()
 
 
 @on_linux
-@pytest.mark.parametrize("other", [[], [object(), 3], ["model", 4], ["model", 3, None]])
-def test_another_state_begins_others(other: list[object]) -> None:
+def test_none_outlives_the_object_that_they_work_for() -> None:
     workers = Workers()
-    first = pids(workers, ["model", 3])
-    assert not pids(workers, other) & first
+    keeping = workers.keep()
+    keeping.__enter__()
+    pids(workers)
     assert len(multiprocessing.active_children()) == 2
+    del workers, keeping
+    assert not multiprocessing.active_children()
+
+
+@on_linux
+def test_who_is_at_work_when_nobody_keeps_any_more_goes_on_to_the_end() -> None:
+    workers = Workers()
+    with workers.keep():
+        results = workers.map(pid_of, range(20), CPU)
+        next(results)
+    assert len(list(results)) == 19
+    assert not multiprocessing.active_children()
 
 
 @on_linux
 def test_as_many_are_begun_as_have_work() -> None:
     workers = Workers()
     torch.set_num_threads(4)
-    assert len(pids(workers, [], number=2)) <= 2
-    assert len(multiprocessing.active_children()) == 2
-    pids(workers, [], number=3)
-    assert len(multiprocessing.active_children()) == 3
-    torch.set_num_threads(2)
-    assert len(pids(workers, [])) <= 2
-    assert pids(workers, [], number=1) == {os.getpid()}, "one alone is not sent to another"
+    with workers.keep():
+        assert len(pids(workers, number=2)) <= 2
+        assert len(multiprocessing.active_children()) == 2
+        pids(workers, number=3)
+        assert len(multiprocessing.active_children()) == 3
+        torch.set_num_threads(2)
+        assert len(pids(workers)) <= 2
+        assert pids(workers, number=1) == {os.getpid()}, "one alone is not sent to another"
 
 
 @on_linux
 def test_one_that_died_at_rest_is_replaced() -> None:
     workers = Workers()
-    pids(workers, [])
-    killed = multiprocessing.active_children()[0]
-    killed.kill()
-    killed.join()
-    found = pids(workers, [], number=20)
-    assert killed.pid not in found
-    assert len(multiprocessing.active_children()) == 2
+    with workers.keep():
+        pids(workers)
+        killed = multiprocessing.active_children()[0]
+        killed.kill()
+        killed.join()
+        found = pids(workers, number=20)
+        assert killed.pid not in found
+        assert len(multiprocessing.active_children()) == 2
 
 
 @on_linux
@@ -406,51 +426,70 @@ def test_after_a_failure_and_after_a_caller_who_left_it_goes_on() -> None:
             raise ValueError("no")
         return place
 
-    with pytest.raises(ValueError, match="no"):
-        list(workers.map(fail_at, range(6), CPU, []))
-    assert not multiprocessing.active_children()
-    results = workers.map(pid_of, range(50), CPU, [])
-    next(results)
-    results.close()
-    assert not multiprocessing.active_children()
-    assert list(workers.map(lambda place: place, range(6), CPU, [])) == list(range(6))
+    with workers.keep():
+        with pytest.raises(ValueError, match="no"):
+            list(workers.map(fail_at, range(6), CPU))
+        assert not multiprocessing.active_children()
+        results = workers.map(pid_of, range(50), CPU)
+        next(results)
+        results.close()
+        assert not multiprocessing.active_children()
+        assert list(workers.map(lambda place: place, range(6), CPU)) == list(range(6))
+
+
+@on_linux
+def test_who_may_still_be_at_work_is_never_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C comes before the processes of a call that was broken off have been ended."""
+    workers = Workers()
+
+    def interrupted(_workers: object) -> None:
+        raise KeyboardInterrupt
+
+    with workers.keep():
+        results = workers.map(lambda place: time.sleep(0.05) or -place, range(1, 50), CPU)
+        next(results)
+        with monkeypatch.context() as patch:
+            patch.setattr(parallel, "_end", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                results.close()
+        assert list(workers.map(lambda place: place, range(6), CPU)) == list(range(6))
 
 
 @on_linux
 def test_a_call_within_a_call_has_processes_of_its_own() -> None:
     workers = Workers()
-    outer = workers.map(pid_of, range(6), CPU, [])
-    of_outer = {next(outer)}
-    of_inner = pids(workers, [])
-    of_outer |= set(outer)
-    assert not of_outer & of_inner
-    assert pids(workers, []) <= of_outer, "which are the ones that stay"
-    assert len(multiprocessing.active_children()) == 2
+    with workers.keep():
+        outer = workers.map(pid_of, range(6), CPU)
+        of_outer = {next(outer)}
+        of_inner = pids(workers)
+        of_outer |= set(outer)
+        assert not of_outer & of_inner
+        assert pids(workers) <= of_outer, "which are the ones that stay"
+        assert len(multiprocessing.active_children()) == 2
 
 
-@on_linux
-def test_a_process_keeps_nothing_open_that_the_first_had_open() -> None:
-    """The end of a pipe that is closed here is closed, whoever is at rest."""
-    reading, writing = os.pipe()
+def test_a_copy_has_nobody_at_work() -> None:
     workers = Workers()
-    pids(workers, [])
-    os.close(writing)
-    assert os.read(reading, 1) == b""
-    os.close(reading)
+    with workers.keep():
+        pids(workers)
+        for copied in (pickle.loads(pickle.dumps(workers)), copy.deepcopy(workers)):
+            assert not copied._workers
+            assert not copied._num_keeping
 
 
 @on_linux
 def test_a_copy_of_the_first_process_leaves_those_at_rest_alone() -> None:
     code = """
         workers = Workers()
-        find = lambda: set(workers.map(lambda place: os.getpid(), range(6), torch.device("cpu"), []))
+        find = lambda: set(workers.map(lambda place: os.getpid(), range(6), torch.device("cpu")))
         torch.set_num_threads(2)
-        first = find()
-        if os.fork() == 0:
-            of_copy = find()
-            os._exit(len(of_copy & first))
-        _, status = os.wait()
-        print(status, find() <= first)
+        with workers.keep():
+            first = find()
+            if os.fork() == 0:
+                of_copy = find()
+                os._exit(len(of_copy & first))
+            _, status = os.wait()
+            print(status, find() <= first)
     """
     out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
     assert (out, said) == ("0 True\n", "")
@@ -462,7 +501,9 @@ def test_none_at_rest_outlives_the_first(ending: signal.Signals | None) -> None:
     code = """
         workers = Workers()
         torch.set_num_threads(2)
-        print(*set(workers.map(lambda place: time.sleep(0.05) or os.getpid(), range(6), torch.device("cpu"), [])))
+        keeping = workers.keep()
+        keeping.__enter__()
+        print(*set(workers.map(lambda place: time.sleep(0.05) or os.getpid(), range(6), torch.device("cpu"))))
         sys.stdout.flush()
         sys.argv[1:] and time.sleep(60)
     """
@@ -493,24 +534,21 @@ def together(translator: Translator) -> list[str]:
 
 
 @on_linux
-def test_a_translator_s_processes_stay_and_know_what_it_is() -> None:
+def test_a_translator_s_processes_stay_while_they_are_kept() -> None:
     translator = make_translator(SMALL)
     before = together(translator)
     assert before == one_by_one(translator)
-    first = {process.pid for process in multiprocessing.active_children()}
-    assert len(first) == 2
-    assert together(translator) == before
-    assert {process.pid for process in multiprocessing.active_children()} == first
+    assert not multiprocessing.active_children()
+    with translator.keep_processes():
+        assert together(translator) == before
+        first = {process.pid for process in multiprocessing.active_children()}
+        assert len(first) == 2
+        assert together(translator) == before
+        assert {process.pid for process in multiprocessing.active_children()} == first
     with torch.no_grad():
         for parameter in translator.search_model.parameters():
             parameter.add_(torch.randn_like(parameter))
-    after = together(translator)
-    assert after == one_by_one(translator) != before
-    translator.search_model = make_translator(SMALL, noise=1.0).search_model
-    assert together(translator) == one_by_one(translator) != after
-    assert not first & {process.pid for process in multiprocessing.active_children()}
-    del translator
-    assert not multiprocessing.active_children()
+    assert together(translator) == one_by_one(translator) != before
 
 
 @pytest.mark.parametrize(

@@ -43,49 +43,60 @@ class Worker:
 
 
 class Workers:
-    """What works on several arguments at once; processes stay for the next ones, since a copy's first work is slow.
+    """What works on several arguments at once: processes that begin as copies of this one, elsewhere threads.
 
-    They end with this object, with the process that began them, and by `end`.
+    Processes end with the call that they were begun for, but inside `keep`. None outlives this object.
     """
 
     def __init__(self) -> None:
         self._workers: dict[Connection, Worker] = {}
-        self._state: Sequence[object] = ()
+        self._num_keeping = 0
         self._busy = False
+        self._at_rest = True  # nobody is at work on what was never fetched
         weakref.finalize(self, _end, self._workers)
 
+    def __reduce__(self) -> tuple[type["Workers"], tuple[()]]:
+        return Workers, ()  # a copy has none
+
+    @contextlib.contextmanager
+    def keep(self) -> Generator[None]:
+        """Meanwhile processes stay for the next call, since a copy's first work is slow. They know what `work` depends
+        on as it was when they began.
+        """
+        self._num_keeping += 1
+        try:
+            yield
+        finally:
+            self._num_keeping -= 1
+            if not self._num_keeping and not self._busy:
+                _end(self._workers)
+
     def map(
-        self, work: Work[Argument, Result], arguments: Sequence[Argument], device: torch.device, state: Sequence[object]
+        self, work: Work[Argument, Result], arguments: Sequence[Argument], device: torch.device
     ) -> Generator[Result]:
         """The results of `work`, which computes on this device, in the order of the arguments.
 
         On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
         and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
-        `state`: all that `work` depends on, objects and numbers. Where it is not that of the call before, the processes
-        that were begun then are of no use, and others begin.
         """
         num_workers = min(torch.get_num_threads(), len(arguments)) if device.type == "cpu" else 1
         if num_workers <= 1:
             return (work(argument) for argument in arguments)
         if not may_fork():
             return in_threads(work, arguments, min(MAX_THREADS, num_workers))
-        return self._in_processes(work, arguments, num_workers, state)
-
-    def end(self) -> None:
-        """No process is left. Those of the next call begin anew."""
-        _end(self._workers)
+        return self._in_processes(work, arguments, num_workers)
 
     def _in_processes(
-        self, work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int, state: Sequence[object]
+        self, work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int
     ) -> Generator[Result]:
         if self._busy:  # whoever asks for more while results come has processes of his own
-            yield from Workers()._in_processes(work, arguments, num_workers, state)
+            yield from Workers()._in_processes(work, arguments, num_workers)
             return
         at_work: dict[Connection, int] = {}
         done: dict[int, tuple[Any, Exception | None]] = {}
         self._busy, finished = True, False
         try:
-            self._prepare(work, num_workers, state)
+            self._prepare(work, num_workers)
             ends = list(self._workers)[:num_workers]
             for place, end in enumerate(ends):
                 _send(end, arguments[place])
@@ -110,16 +121,17 @@ class Workers:
                 yield result
         finally:
             self._busy = False
-            if not finished:  # somebody is still at work on what nobody wants
-                self.end()
+            if finished and self._num_keeping:
+                self._at_rest = True
+            else:
+                _end(self._workers)
 
-    def _prepare(self, work: Work[Argument, Result], num_workers: int, state: Sequence[object]) -> None:
-        """As many processes as are wanted, each of which knows this state."""
-        same = len(state) == len(self._state) and all(map(_is_same, state, self._state))
+    def _prepare(self, work: Work[Argument, Result], num_workers: int) -> None:
+        """As many processes as are wanted, all at rest."""
         alive = all(worker.begun_by == os.getpid() and worker.process.is_alive() for worker in self._workers.values())
-        if not (same and alive):
-            self.end()
-        self._state = tuple(state)
+        if not (self._at_rest and alive):
+            _end(self._workers)
+        self._at_rest = False
         while len(self._workers) < num_workers:
             _begin(work, self._workers)
 
@@ -136,17 +148,12 @@ def may_fork() -> bool:
     return sys.platform == "linux" and is_first and waiting
 
 
-def _is_same(now: object, then: object) -> bool:
-    """One object, or one number."""
-    return now is then or (isinstance(now, int) and now == then)
-
-
 def _begin(work: Work[Any, object], workers: dict[Connection, Worker]) -> None:
     """One more process."""
     context = multiprocessing.get_context("fork")
     try:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(work, theirs), daemon=True)
+        process = context.Process(target=_work, args=(work, theirs, [*workers, ours]), daemon=True)
         with _ctrl_c_waits(), warnings.catch_warnings():
             # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -172,8 +179,7 @@ def _end(workers: dict[Connection, Worker]) -> None:
     for process in ours:
         process.join()
     for end in workers:
-        with contextlib.suppress(OSError):  # closed in a worker, which is itself a copy
-            end.close()
+        end.close()  # a second time, in a worker, it does nothing
     workers.clear()
 
 
@@ -190,23 +196,16 @@ def _ctrl_c_waits() -> Generator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(work: Work[Any, object], end: Connection) -> None:
+def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection]) -> None:
     """What a process does: to work on the arguments that come, until nobody is there to send one."""
-    _close_all_but(end.fileno())
+    for other in other_ends:
+        other.close()  # else this process would keep open what tells its neighbours that the first one is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the first process ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             end.send_bytes(_outcome(work, end.recv()))
-
-
-def _close_all_but(descriptor: int) -> None:
-    """What the first process has open is not kept open here: files, sockets, and what tells others that it is gone."""
-    for other in map(int, os.listdir("/proc/self/fd")):
-        if other > 2 and other != descriptor:
-            with contextlib.suppress(OSError):  # that of the list itself, which is closed by now
-                os.close(other)
 
 
 def _outcome(work: Work[Argument, object], argument: Argument) -> bytes:

@@ -22,8 +22,9 @@ def translate_chunks(
     translator: Translator, chunks: Iterator[list[str]], options: SearchOptions
 ) -> Iterator[list[Translated]]:
     """The translations of each chunk of lines, in order."""
-    for chunk in chunks:
-        yield translator.translate_lines(chunk, options)
+    with translator.keep_processes():
+        for chunk in chunks:
+            yield translator.translate_lines(chunk, options)
 
 
 def chunk_size(options: SearchOptions) -> int:
