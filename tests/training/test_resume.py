@@ -98,6 +98,21 @@ def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
     assert "going on from step 4" in longer.stdout
 
 
+def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With which it began: what dropout drops is not the same without."""
+    arguments = "train", "--config", "toy.yaml", "--resume", "auto", "name=other"
+    assert "numba" not in tmt(folder, *arguments, "training.max_steps=2").stdout
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    result = tmt(folder, *arguments, "training.max_steps=4")
+    assert result.returncode == 0
+    assert "numba does not work here" in result.stdout
+    assert "note: numba was True and is False: dropout draws others" in result.stdout
+    monkeypatch.delenv("NUMBA_DISABLE_JIT")
+    result = tmt(folder, *arguments, "training.max_steps=6")
+    assert result.returncode == 0
+    assert "note: numba was False and is True: dropout draws others" in result.stdout
+
+
 def test_resuming_another_training_is_refused_by_name(folder: Path) -> None:
     result = tmt(
         folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight", "model.d_ff=64", "seed=4"
