@@ -100,7 +100,7 @@ def _in_order(x):
 
 @njit(inline="always")
 def _out_of_order(integer):
-    """The float32 of `in_order`, which is its own inverse."""
+    """The float32 that `_in_order` was asked for: it is its own inverse."""
     return np.int32(integer ^ np.int32(np.int32(integer >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
