@@ -20,7 +20,6 @@ def numba_module(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except Exception as error:  # it wants another numpy, as a rule, or a library of its own, or cannot compile
-        logging.getLogger(__name__).warning(
-            "numba does not work here (%s); %s is done without it and slower.", error, name
-        )
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        logging.getLogger(__name__).warning("numba does not work here (%s): it goes without, and slower.", reason)
         return None
