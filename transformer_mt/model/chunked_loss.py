@@ -7,7 +7,6 @@ goes through the whole memory.
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from transformer_mt.model.numba_modules import numba_module
 
@@ -45,9 +44,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         nll = normalisers = hidden.new_zeros((), dtype=wide)
         kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.kernels")
         of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
+        memory = narrow.new_empty(min(CHUNK, len(hidden)), len(weight))  # of each chunk: no page of it is fetched twice
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
-            logits = F.linear(narrow[rows], narrow_weight, narrow_bias)
+            logits = torch.mm(narrow[rows], narrow_weight.t(), out=memory[: len(narrow[rows])])
+            if narrow_bias is not None:
+                logits += narrow_bias
             z, s, chunk_nll, chunk_normalisers = of_logits(logits, targets[rows], label_smoothing)
             nll, normalisers = nll + chunk_nll, normalisers + chunk_normalisers
             if grads is not None:
