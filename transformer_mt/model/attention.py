@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.errors import UserError
-from transformer_mt.model.cpu_attention import FUSED_FROM, training_attention
+from transformer_mt.model.cpu_attention import training_attention
 
 
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -97,8 +97,7 @@ class MultiHeadAttention(nn.Module):
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`."""
         dropped = self.dropout if self.training else 0.0
         folded, mask = self._fold_queries(q), self._fold_mask(mask)
-        written_out = self.training and q.device.type == "cpu" and not torch.compiler.is_compiling()
-        if written_out and (dropped or k.size(2) < FUSED_FROM):
+        if self.training and q.device.type == "cpu" and not torch.compiler.is_compiling():
             heads = training_attention(folded, k, v, mask, dropped, self.scale)
         else:
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)

@@ -1,7 +1,8 @@
 """Attention in training on a CPU: softmax(Q K^T / sqrt(head_dim)) V with dropout on the weights, forward and back.
 
-torch has no fused kernel with dropout there, and the one without is slow on short sentences going back. Here every
-pass is written out, few of them and in place where nobody looks any more.
+torch has no fused kernel with dropout there, and the one without is slow going back: on short sentences, and in bf16 on
+all. numba has that of `attention_kernels.py`. Without it every pass is written out here, few of them and in place where
+nobody looks any more.
 """
 
 import torch
@@ -9,10 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.numba_modules import numba_module
 
 REGISTER = 64  # bytes: torch's softmax over a row that does not fill one goes by single numbers, 15 times as slowly
 
 FUSED_FROM = 32  # keys: without dropout torch's fused kernel is as fast from here on, measured forward and back
+
+KERNELS = "transformer_mt.model.attention_kernels"
 
 
 def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
@@ -21,6 +25,11 @@ def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: 
     q (batch, num_heads, query_len, head_dim), k and v (batch, num_heads, key_len, head_dim), mask as in
     `attention.masked` -> the shape of q. Short rows of keys are filled up with some that no query may see.
     """
+    kernels = numba_module(KERNELS)
+    if kernels is not None and kernels.takes(q, mask):
+        return kernels.attention(q, k, v, mask, p, scale)
+    if p == 0 and k.size(2) >= FUSED_FROM and q.dtype != torch.bfloat16:
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
     key_len = max(k.size(2), REGISTER // q.element_size())
     if mask is None:
         mask = q.new_zeros(1, 1, 1, k.size(2))
@@ -29,6 +38,13 @@ def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: 
     mask = F.pad(mask.to(q.dtype).expand(*mask.shape[:-1], k.size(2)), (0, key_len - k.size(2)), value=-torch.inf)
     factors = keep_factors(torch.Size((*q.shape[:3], key_len)), p, q.dtype) if p else None
     return _Attention.apply(q, k, v, mask, factors, scale)
+
+
+def prepare_attention(dtype: torch.dtype, head_dim: int) -> None:
+    """Compile what `training_attention` needs for such heads, so that no step waits for it."""
+    kernels = numba_module(KERNELS)
+    if kernels is not None:
+        kernels.takes(torch.empty(0, head_dim, dtype=dtype), None)
 
 
 class _Attention(torch.autograd.Function):

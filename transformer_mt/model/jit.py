@@ -57,31 +57,33 @@ class ParallelPass:
     def __init__(self, function: Callable[..., None], **options: Any) -> None:
         """`options` of numba's `njit`."""
         self._function, self._options = function, options
-        self._by_signature: dict[tuple[str, bool], Callable[..., None]] = {}
+        self._by_kinds: dict[tuple[object, ...], Callable[..., None]] = {}
 
     def __call__(self, *arguments: "Tensor | np.generic") -> None:
         values = [_array(argument) if isinstance(argument, Tensor) else argument for argument in arguments]
-        signature = f"void({', '.join(map(_type_name, values))})"
         with _LOCK:
             if _is_copy:
-                self._machine_code(signature, parallel=False)(*values)
+                self._machine_code(values, parallel=False)(*values)
                 return
             threads_of_torch = torch.get_num_threads()
-            work = self._machine_code(signature, parallel=True)
+            work = self._machine_code(values, parallel=True)
             set_num_threads(_num_threads())
             work(*values)
             if torch.get_num_threads() != threads_of_torch:  # numba's first start of its own changes them
                 torch.set_num_threads(threads_of_torch)
 
-    def _machine_code(self, signature: str, parallel: bool) -> Callable[..., None]:
-        if (signature, parallel) not in self._by_signature:
+    def _machine_code(self, values: "list[NDArray | np.generic]", parallel: bool) -> Callable[..., None]:
+        kinds = (parallel, *((value.dtype, value.ndim) for value in values))
+        if kinds not in self._by_kinds:
+            signature = f"void({', '.join(map(_type_name, values))})"
             # What is kept on the disk is known by the signature alone.
             make = compiled(signature, kept=parallel, parallel=parallel, **self._options)
-            self._by_signature[signature, parallel] = make(self._function)
-        return self._by_signature[signature, parallel]
+            self._by_kinds[kinds] = make(self._function)
+        return self._by_kinds[kinds]
 
 
 def _array(tensor: Tensor) -> NDArray:
+    assert tensor.is_contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.detach().view(torch.int16).numpy().view(np.uint16)
     return tensor.detach().numpy()
@@ -90,7 +92,6 @@ def _array(tensor: Tensor) -> NDArray:
 def _type_name(value: "NDArray | np.generic") -> str:
     if not isinstance(value, np.ndarray):
         return value.dtype.name
-    assert value.flags.c_contiguous
     return f"{value.dtype.name}[{':, ' * (value.ndim - 1)}::1]"
 
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import logging
+from collections.abc import Callable
 from importlib.util import find_spec
 from types import ModuleType
 
@@ -17,9 +18,16 @@ def numba_module(name: str) -> ModuleType | None:
     """The module of this full name; None without numba, and, which is told once, where it does not work."""
     if not has_numba():
         return None
+    modules: list[ModuleType] = []
+    return modules[0] if tried(lambda: modules.append(importlib.import_module(name))) else None
+
+
+def tried(work: Callable[[], object]) -> bool:
+    """Whether numba could do this; why not, is told."""
     try:
-        return importlib.import_module(name)
+        work()
     except Exception as error:  # it wants another numpy, as a rule, or a library of its own, or cannot compile
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         logging.getLogger(__name__).warning("numba does not work here (%s): it goes without, and slower.", reason)
-        return None
+        return False
+    return True

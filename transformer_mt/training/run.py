@@ -1,6 +1,7 @@
 """From a config to a trained run: a fresh start, or going on from the newest checkpoint."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import launch
 from transformer_mt.machine.determinism import be_deterministic
-from transformer_mt.machine.device import Choice, choose_device, choose_precision, machine_name
+from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_precision, machine_name
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
+from transformer_mt.model.cpu_attention import prepare_attention
 from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.training.changes import (
     Changes,
@@ -48,6 +50,7 @@ from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import NoRoomError, Updater
 
+NOTABLE_SECONDS = 3.0  # of compiling, which a user wonders about
 SAME_SIGNAL_SECONDS = 2.0
 SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a part of the model (FSDP2)"}
 
@@ -284,7 +287,16 @@ def _make_updater(
         print(f"processes: {world.size}, {SHARING_NAMES[sharding]}")
     elif sharding == "full":
         print("note: training.sharding is full, and there is one process, which has all of the model")
+    if device.type == "cpu" and compiled == "off":
+        _prepare(precision, config.model.d_model // config.model.num_heads)
     return Updater(model, config.training, config.seed, precision, device, world, compiled == "on")
+
+
+def _prepare(precision: str, head_dim: int) -> None:
+    start = time.perf_counter()
+    prepare_attention(DTYPES.get(precision, torch.float32), head_dim)
+    if (seconds := time.perf_counter() - start) > NOTABLE_SECONDS:
+        print(f"attention has been compiled for this processor in {seconds:.0f} s, once and for all")
 
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData) -> None:

@@ -1,0 +1,266 @@
+"""Training's attention as numba compiles it against the plain formula: values, gradients, masks and shapes."""
+
+import hashlib
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_mt.model import attention_kernels, cpu_attention, lanes
+from transformer_mt.model.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.attention_kernels import attention, takes
+from transformer_mt.model.cpu_attention import training_attention
+from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.masks import causal_mask
+
+BATCH, HEADS = 3, 2
+SCALE = 0.3
+
+
+def inputs(
+    num_queries: int, num_keys: int, size: int, dtype: torch.dtype = torch.float32, heads_first: bool = False
+) -> list[Tensor]:
+    """q, k and v with gradients; in memory positions come first, as the projections leave them, or heads."""
+    torch.manual_seed(0)
+    shapes = [(BATCH, n, HEADS, size) for n in (num_queries, num_keys, num_keys)]
+    tensors = [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
+    return [(x.contiguous() if heads_first else x).requires_grad_() for x in tensors]
+
+
+def mask_of(kind: str, num_queries: int, num_keys: int) -> Tensor | None:
+    """Of one kind."""
+    torch.manual_seed(1)
+    if kind == "none":
+        return None
+    if kind == "causal":
+        return causal_mask(max(num_queries, num_keys))[:, :, -num_queries:, :num_keys]
+    if kind == "padding":
+        return torch.arange(num_keys)[None, None, None] < torch.tensor([1, num_keys, 2])[:, None, None, None]
+    if kind == "per query":
+        return (torch.rand(BATCH, 1, num_queries, num_keys) < 0.5) | (torch.arange(num_keys) == 0)
+    bias = torch.randn(1, HEADS, num_queries, num_keys)
+    return bias.masked_fill(torch.arange(num_keys) == 1, -torch.inf)
+
+
+def ours(tensors: list[Tensor], mask: Tensor | None, p: float) -> Tensor:
+    """What is tested."""
+    q, k, v = tensors
+    return attention(q, k, v, mask, p, SCALE)
+
+
+def plain(tensors: list[Tensor], mask: Tensor | None, p: float) -> Tensor:
+    """The formula in float64, with the same factors of dropout."""
+    q, k, v = tensors
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.double()
+    weights = attention_weights(q.double(), k.double(), mask, SCALE)
+    if p:
+        weights = weights * keep_factors(weights.shape, p, torch.float32)
+    return weights @ v.double()
+
+
+LENGTHS = [(1, 1), (5, 3), (4, 16), (7, 17), (14, 33), (33, 14)]
+# Of causal attention and a hidden key such as leave no query without any.
+CASES = [
+    (kind, lengths)
+    for kind in ("none", "causal", "padding", "per query", "bias")
+    for lengths in LENGTHS
+    if not (kind == "causal" and lengths[0] > lengths[1]) and not (kind == "bias" and lengths[1] == 1)
+]
+
+
+@pytest.mark.parametrize(("kind", "lengths"), CASES)
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_values_and_gradients_are_the_formulas(kind: str, lengths: tuple[int, int], p: float) -> None:
+    tensors, mask = inputs(*lengths, size=32), mask_of(kind, *lengths)
+    results = []
+    for of in (ours, plain):
+        torch.manual_seed(2)
+        out = of(tensors, mask, p)
+        upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).to(out.dtype)
+        results.append([x.float() for x in (out, *torch.autograd.grad(out, tensors, upstream, retain_graph=True))])
+        again = torch.autograd.grad(out, tensors, upstream)  # nothing that was kept is used up
+        assert all(torch.equal(x.float(), y) for x, y in zip(again, results[-1][1:], strict=True))
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [16, 48, 64])
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_any_size_of_head_and_either_layout(size: int, heads_first: bool) -> None:
+    tensors = inputs(9, 12, size, heads_first=heads_first)
+    out, expected = ours(tensors, None, 0.0), plain(tensors, None, 0.0)
+    torch.testing.assert_close(out, expected.float(), rtol=1e-5, atol=1e-5)
+    upstream = torch.randn(BATCH, HEADS, size, 9).transpose(2, 3)  # in neither layout
+    found = torch.autograd.grad(out, tensors, upstream)
+    torch.testing.assert_close(found, torch.autograd.grad(expected, tensors, upstream.double()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_in_bfloat16_only_what_comes_in_and_goes_out_is_rounded(p: float) -> None:
+    tensors = inputs(14, 18, 32, torch.bfloat16)
+    mask = mask_of("padding", 14, 18)
+    torch.manual_seed(2)
+    out = ours(tensors, mask, p)
+    torch.manual_seed(2)
+    expected = plain(tensors, mask, p)
+    upstream = torch.randn(out.shape).bfloat16()
+    found = [out, *torch.autograd.grad(out, tensors, upstream)]
+    exact = [expected, *torch.autograd.grad(expected, tensors, upstream.double())]
+    assert all(x.dtype == torch.bfloat16 for x in found)
+    for x, y in zip(found, exact, strict=True):
+        # Half of a last place of bfloat16's 8 bits, and what float32 adds where much cancels.
+        torch.testing.assert_close(x.double(), y.double(), rtol=2**-8, atol=1e-5)
+
+
+def test_the_gradient_is_that_of_differences() -> None:
+    """A direction, in float32: to first order, which the formula's own gradient is not needed for."""
+    tensors = inputs(6, 11, 16)
+    directions = [torch.randn(x.shape) for x in tensors]
+
+    def summed(step: float) -> float:
+        torch.manual_seed(4)
+        moved = [x + step * d for x, d in zip(tensors, directions, strict=True)]
+        return ours(moved, None, 0.3).double().sum().item()
+
+    torch.manual_seed(4)
+    grads = torch.autograd.grad(ours(tensors, None, 0.3).sum(), tensors)
+    slope = sum((g * d).sum().item() for g, d in zip(grads, directions, strict=True))
+    assert slope == pytest.approx((summed(1e-2) - summed(-1e-2)) / 2e-2, rel=1e-2)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
+    tensors = inputs(14, 14, 32)
+    results = []
+    before = torch.get_num_threads()
+    for number in (before, threads):
+        torch.set_num_threads(number)
+        try:
+            torch.manual_seed(5)
+            out = ours(tensors, causal_mask(14), 0.2)
+            results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+        finally:
+            torch.set_num_threads(before)
+    assert all(map(torch.equal, *results))
+
+
+def test_numbers_that_are_none_do_what_they_do_in_the_formula() -> None:
+    """A query that sees no key, a score that is nan or infinite: nan where the formula has it, and nowhere else."""
+    q, k, v = inputs(5, 6, 16)
+    mask = torch.ones(BATCH, 1, 5, 6, dtype=torch.bool)
+    mask[0, 0, 2] = False
+    with torch.no_grad():
+        q[1, 0, 3, 7] = math.nan
+        k[2, 1, 4, 0] = math.inf
+        v[2, 0, 1, 1] = math.inf
+    found, expected = attention(q, k, v, mask, 0.0, SCALE), plain([q, k, v], mask, 0.0).float()
+    assert expected.isnan().any(dim=-1).sum() >= 1 + 1 + 1
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def test_large_and_far_apart_scores_lose_nothing() -> None:
+    q, k, v = inputs(5, 40, 16)
+    scores = [1.0, 30.0, 300.0, 3e4]
+    for factor in scores:
+        found, expected = attention(factor * q, k, v, None, 0.0, SCALE), plain([factor * q, k, v], None, 0.0)
+        torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-4 * max(1.0, factor / 30))
+
+
+def test_what_it_is_not_made_for_goes_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> Tensor:
+        raise AssertionError(arguments)
+
+    monkeypatch.setattr(attention_kernels, "attention", refuse)
+    trained = torch.zeros(1, 1, 5, 6, requires_grad=True)
+    for size, dtype, mask in ((16, torch.float64, None), (8, torch.float32, None), (16, torch.float32, trained)):
+        q, k, v = (x.detach().to(dtype).requires_grad_() for x in inputs(5, 6, size))
+        assert not takes(q, mask)
+        out = training_attention(q, k, v, mask, 0.0, SCALE)
+        torch.testing.assert_close(out.double(), plain([q, k, v], mask, 0.0), rtol=1e-5, atol=1e-5)
+
+
+def test_passes_that_do_not_compile_are_told_of_and_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(attention_kernels, "_backward", broken)
+    attention_kernels.works.cache_clear()
+    q, k, v = inputs(5, 6, 16)
+    try:
+        with caplog.at_level(logging.WARNING):
+            outs = [training_attention(q, k, v, None, 0.0, SCALE) for _ in range(2)]
+    finally:
+        attention_kernels.works.cache_clear()
+    assert [record.getMessage() for record in caplog.records] == [
+        "numba does not work here (no such instruction): it goes without, and slower."
+    ]
+    torch.testing.assert_close(outs[1], plain([q, k, v], None, 0.0).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_what_was_compiled_with_other_lanes_is_compiled_anew() -> None:
+    """numba looks at the file of the passes alone: a change of lanes.py has to change that too."""
+    state = hashlib.sha256(Path(lanes.__file__).read_bytes().replace(b"\r\n", b"\n")).hexdigest()[:16]
+    assert state == attention_kernels.LANES, f'write LANES = "{state}" in attention_kernels.py'
+
+
+def test_a_gradient_of_the_gradient_is_refused() -> None:
+    q, k, v = inputs(5, 6, 16)
+    (grad,) = torch.autograd.grad(attention(q, k, v, None, 0.0, SCALE).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_training_takes_it_and_evaluation_agrees(
+    dropout: float, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[torch.dtype] = []
+    real = attention_kernels.attention
+
+    def counted(q: Tensor, *others: Any) -> Tensor:
+        calls.append(q.dtype)
+        return real(q, *others)
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    assert attention_kernels.works(dtype)
+    monkeypatch.setattr(attention_kernels, "attention", counted)
+    torch.manual_seed(0)
+    module, x = MultiHeadAttention(64, 4, dropout, bias=True, num_kv_heads=2), torch.randn(3, 40, 64)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        in_training = module.train()(x, x, causal_mask(40))
+        assert calls == [dtype]
+        expected = module.eval()(x, x, causal_mask(40))
+    assert calls == [dtype]
+    if dropout == 0:
+        tolerance = 0.02 if precision == "bf16" else 1e-5
+        torch.testing.assert_close(in_training, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_fewer_numbers_are_kept_for_the_gradient_than_there_are_weights() -> None:
+    kept: list[int] = []
+    q, k, v = inputs(200, 200, 16)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        attention(q, k, v, None, 0.1, SCALE)
+    assert sum(kept) < 1.2 * (q.numel() + k.numel() + v.numel()) < BATCH * HEADS * 200 * 200
+
+
+def test_without_numba_bf16_is_written_out_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For torch's fused kernel takes ten times as long going back."""
+
+    def refuse(*arguments: Any, **settings: Any) -> Tensor:
+        raise AssertionError
+
+    monkeypatch.setattr(cpu_attention, "numba_module", lambda name: None)
+    monkeypatch.setattr(cpu_attention.F, "scaled_dot_product_attention", refuse)
+    q, k, v = inputs(40, 40, 16, torch.bfloat16)
+    out = training_attention(q, k, v, None, 0.0, SCALE)
+    torch.testing.assert_close(out.double(), plain([q, k, v], None, 0.0), rtol=0.03, atol=0.03)
+    with pytest.raises(AssertionError):
+        training_attention(q.float(), k.float(), v.float(), None, 0.0, SCALE)

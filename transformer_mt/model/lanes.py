@@ -1,0 +1,239 @@
+"""Sixteen float32 as one number of numba's, which LLVM has as one type: what the passes of a kernel are written with.
+
+The compiler finds few short loops by itself that a processor could do sixteen steps of at once. Here nothing is left to
+it but how many registers that takes.
+
+numba keeps what it has compiled, and makes it anew where the file of the pass has changed, not where this one has. So
+the pass's file names the state of this one, and a test sees to it that it is today's.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+WIDTH = 16
+
+_FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
+_INTS = ir.VectorType(ir.IntType(32), WIDTH)
+_HALVES = ir.VectorType(ir.IntType(16), WIDTH)  # of floats: the upper halves, which bfloat16 are
+
+
+class _Lanes(types.Type):
+    """float32, WIDTH of them."""
+
+    def __init__(self) -> None:
+        super().__init__(name=f"float32x{WIDTH}")
+
+
+_lanes = _Lanes()
+
+
+@register_model(_Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        super().__init__(dmm, fe_type, _FLOATS)
+
+
+def _all(vector: ir.VectorType, number: float) -> ir.Constant:
+    return ir.Constant(vector, [number] * WIDTH)
+
+
+def _spread(builder: Any, vector: ir.VectorType, number: Any) -> Any:
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), _all(_INTS, 0))
+
+
+def _call(builder: Any, name: str, result: ir.VectorType, *arguments: Any) -> Any:
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _place(context: Any, builder: Any, kind: Any, where: Any, pointee: Any) -> Any:
+    """A pointer to `pointee` at a place of an array of numba's type `kind`; `where`: the array, the place."""
+    array, at = where
+    place = builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+    return builder.bitcast(place, pointee.as_pointer())
+
+
+# Functions of numba's, each with the code that LLVM is given for it.
+
+
+def _lane_function(types_and_code: Callable[..., Any]) -> Any:
+    """numba's `intrinsic`, called with what it is within a pass."""
+    return intrinsic(types_and_code)
+
+
+@_lane_function
+def load(typing_context, array, at):
+    """WIDTH neighbours of a flat array of float32, or of bfloat16 in uint16."""
+
+    def code(context, builder, signature, arguments):
+        if array.dtype != types.uint16:
+            place = _place(context, builder, signature.args[0], arguments, _FLOATS)
+            return builder.load(place, align=4)
+        halves = builder.load(_place(context, builder, signature.args[0], arguments, _HALVES), align=2)
+        return builder.bitcast(builder.shl(builder.zext(halves, _INTS), _all(_INTS, 16)), _FLOATS)
+
+    return _lanes(array, types.intp), code
+
+
+@_lane_function
+def store(typing_context, array, at, x):
+    """The inverse of `load`; to bfloat16 rounded to nearest, to even where two are."""
+
+    def code(context, builder, signature, arguments):
+        *where, x = arguments
+        if array.dtype != types.uint16:
+            builder.store(x, _place(context, builder, signature.args[0], where, _FLOATS), align=4)
+            return context.get_dummy_value()
+        bits = builder.bitcast(x, _INTS)
+        odd = builder.and_(builder.lshr(bits, _all(_INTS, 16)), _all(_INTS, 1))
+        rounded = builder.lshr(builder.add(bits, builder.add(odd, _all(_INTS, 0x7FFF))), _all(_INTS, 16))
+        rounded = builder.select(builder.fcmp_unordered("uno", x, x), _all(_INTS, 0x7FC0), rounded)
+        place = _place(context, builder, signature.args[0], where, _HALVES)
+        builder.store(builder.trunc(rounded, _HALVES), place, align=2)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, _lanes), code
+
+
+@_lane_function
+def each(typing_context, number):
+    """A number, WIDTH times."""
+    return _lanes(types.float32), lambda context, builder, signature, arguments: _spread(builder, _FLOATS, *arguments)
+
+
+@_lane_function
+def each_of(typing_context, array, at):
+    """A number of a flat array, WIDTH times."""
+
+    def code(context, builder, signature, arguments):
+        place = _place(context, builder, signature.args[0], arguments, ir.FloatType())
+        return _spread(builder, _FLOATS, builder.load(place))
+
+    return _lanes(array, types.intp), code
+
+
+def _of_two(operation: Callable[..., Any]) -> Any:
+    @_lane_function
+    def function(typing_context, a, b):
+        return _lanes(_lanes, _lanes), lambda context, builder, signature, arguments: operation(builder, *arguments)
+
+    return function
+
+
+def _larger(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("ogt", a, b), a, b)
+
+
+add, subtract, multiply = (_of_two(getattr(ir.IRBuilder, name)) for name in ("fadd", "fsub", "fmul"))
+maximum = _of_two(_larger)
+
+
+@_lane_function
+def multiply_add(typing_context, a, b, c):
+    """a * b + c, rounded once where a processor has that."""
+
+    def code(context, builder, signature, arguments):
+        return _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, *arguments)
+
+    return _lanes(_lanes, _lanes, _lanes), code
+
+
+def _of_all(operation: Callable[..., Any]) -> Any:
+    """The halves of what there is with each other, until one number is left."""
+
+    @_lane_function
+    def function(typing_context, x):
+        def code(context, builder, signature, arguments):
+            (x,) = arguments
+            for width in (8, 4, 2, 1):
+                halves = [
+                    builder.shuffle_vector(
+                        x, x, ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(start, start + width)))
+                    )
+                    for start in (0, width)
+                ]
+                x = operation(builder, *halves)
+            return builder.extract_element(x, ir.Constant(ir.IntType(32), 0))
+
+        return types.float32(_lanes), code
+
+    return function
+
+
+sum_of, maximum_of = _of_all(ir.IRBuilder.fadd), _of_all(_larger)
+
+
+@_lane_function
+def exp(typing_context, x):
+    """e^x = 2^n e^f up to x = 88, with the first terms of the series for f; 0 under 1e-30, nan of nan."""
+
+    def code(context, builder, signature, arguments):
+        power = builder.fmul(arguments[0], _all(_FLOATS, 1.4426950408889634))
+        # In products of numbers smaller yet a processor is 30 times as slow.
+        is_none = builder.fcmp_ordered("olt", power, _all(_FLOATS, -100.0))
+        power = builder.select(is_none, _all(_FLOATS, 0.0), power)
+        n = _call(builder, f"llvm.rint.v{WIDTH}f32", _FLOATS, power)
+        f = builder.fmul(builder.fsub(power, n), _all(_FLOATS, 0.6931471805599453))
+        series = _all(_FLOATS, 1 / 5040)
+        for term in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
+            series = _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, series, f, _all(_FLOATS, term))
+        exponent = _call(builder, f"llvm.fptosi.sat.v{WIDTH}i32.v{WIDTH}f32", _INTS, n)
+        exponent = builder.shl(builder.add(exponent, _all(_INTS, 127)), _all(_INTS, 23))
+        result = builder.fmul(series, builder.bitcast(exponent, _FLOATS))
+        return builder.select(is_none, _all(_FLOATS, 0.0), result)
+
+    return _lanes(_lanes), code
+
+
+@_lane_function
+def factors(typing_context, place, first_key, second_key, dropped, scale):
+    """Of dropout, for WIDTH places from one on: those of `kernels.CompiledDraw`."""
+
+    def code(context, builder, signature, arguments):
+        def mixed(x, by):
+            return builder.xor(x, builder.lshr(x, _all(_INTS, by)))
+
+        place, first_key, second_key, dropped = (_spread(builder, _INTS, number) for number in arguments[:4])
+        x = builder.xor(builder.add(place, ir.Constant(_INTS, list(range(WIDTH)))), first_key)
+        x = builder.xor(builder.mul(mixed(x, 16), _all(_INTS, 0x7FEB352D)), second_key)
+        x = mixed(builder.mul(mixed(x, 15), _all(_INTS, 0x846CA68B)), 16)
+        kept = builder.icmp_unsigned(">=", x, dropped)
+        return builder.select(kept, _spread(builder, _FLOATS, arguments[4]), _all(_FLOATS, 0.0))
+
+    return _lanes(types.uint32, types.uint32, types.uint32, types.uint32, types.float32), code
+
+
+@_lane_function
+def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
+    """WIDTH x WIDTH numbers: rows so many places apart become columns, which are again so many apart."""
+
+    def code(context, builder, signature, arguments):
+        def places(kind, array, at, stride):
+            steps = [ir.Constant(at.type, number) for number in range(WIDTH)]
+            return [
+                _place(context, builder, kind, (array, builder.add(at, builder.mul(stride, n))), _FLOATS) for n in steps
+            ]
+
+        rows = [builder.load(place, align=4) for place in places(signature.args[0], *arguments[:3])]
+        apart = 1
+        while apart < WIDTH:  # of each square of twice that size, the upper right quarter for the lower left one
+            lanes = range(WIDTH)
+            first = ir.Constant(_INTS, [i if not i & apart else WIDTH + i - apart for i in lanes])
+            second = ir.Constant(_INTS, [i + apart if not i & apart else WIDTH + i for i in lanes])
+            for i in lanes:
+                if not i & apart:
+                    pair = rows[i], rows[i + apart]
+                    rows[i] = builder.shuffle_vector(*pair, first)
+                    rows[i + apart] = builder.shuffle_vector(*pair, second)
+            apart *= 2
+        for row, place in zip(rows, places(signature.args[3], *arguments[3:]), strict=True):
+            builder.store(row, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, types.intp, columns, types.intp, types.intp), code
