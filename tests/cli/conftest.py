@@ -18,14 +18,14 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     write_toy_corpus(folder / "data", 3000)
     training = {
-        "max_tokens": 512, "max_steps": 900, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
-        "checkpoint_every_steps": 900, "log_every_steps": 50,
+        "max_tokens": 512, "max_steps": 1200, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
+        "checkpoint_every_steps": 1200, "log_every_steps": 50,
     }  # fmt: skip
     mapping = toy_mapping(
         folder / "data",
         model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
         training=training,
-        validation={"every_steps": 900, "num_translated": 20, "metric": "bleu"},
+        validation={"every_steps": 1200, "num_translated": 20, "metric": "bleu"},
         data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
     )
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))

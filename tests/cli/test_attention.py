@@ -40,13 +40,13 @@ def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, trained: Path, t
 
 
 def test_a_given_target_run_and_checkpoint(tmt, tmp_path: Path) -> None:
-    options = ("--run", "runs/toy", "--checkpoint", "step_900", "--device", "cpu", "--output", str(tmp_path))
+    options = ("--run", "runs/toy", "--checkpoint", "step_1200", "--device", "cpu", "--output", str(tmp_path))
     result = tmt("attention", SENTENCE, "--target", "diez nueve", *options)
     assert result.returncode == 0
     assert result.stderr == ""
     assert result.stdout.startswith("target: diez nueve\n")
     data = page_data(tmp_path)
-    assert data["model"] == "runs/toy, checkpoint step_900"
+    assert data["model"] == "runs/toy, checkpoint step_1200"
     assert data["attentions"][2]["queries"] == ["diez", "nueve", "</s>"]
 
 

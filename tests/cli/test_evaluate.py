@@ -16,8 +16,8 @@ from transformer_mt.decoding.translator import Translator
 def test_scores_of_a_split(tmt, trained: Path) -> None:
     result = tmt("evaluate")
     assert result.returncode == 0
-    saved = json.loads((trained / "runs/toy/evaluations/test_step_900_beam2_lp0.6.json").read_text())
-    lines = (trained / "runs/toy/evaluations/test_step_900_beam2_lp0.6.jsonl").read_text().split("\n")[:-1]
+    saved = json.loads((trained / "runs/toy/evaluations/test_step_1200_beam2_lp0.6.json").read_text())
+    lines = (trained / "runs/toy/evaluations/test_step_1200_beam2_lp0.6.jsonl").read_text().split("\n")[:-1]
     rows = [json.loads(line) for line in lines]
     hypotheses = [row["hypothesis"] for row in rows]
     assert rows[3]["where"].endswith("valid.es, line 4")
@@ -79,7 +79,7 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path)
     assert result.returncode == 0
     assert "1 pairs with a blank side were left out" in result.stdout
     assert "1 pairs are longer than the model's positions" in result.stdout
-    (path,) = (trained / "runs/toy/evaluations").glob("few-*_step_900_beam2_lp0.6.jsonl")
+    (path,) = (trained / "runs/toy/evaluations").glob("few-*_step_1200_beam2_lp0.6.jsonl")
     lines = path.read_text().split("\n")[:-1]
     rows = [json.loads(line) for line in lines]
     assert [(row["where"].split()[-1], row["hypothesis"]) for row in rows] == [

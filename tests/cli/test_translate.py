@@ -165,7 +165,7 @@ def test_from_python(trained: Path) -> None:
     ("arguments", "message"),
     [
         (["--run", "nowhere", "a"], "nowhere is not the folder of a run"),
-        (["--run", "runs/toy/checkpoints/step_900", "a"], "Did you mean runs/toy?"),
+        (["--run", "runs/toy/checkpoints/step_1200", "a"], "Did you mean runs/toy?"),
         (["--checkpoint", "step_7", "a"], "has no checkpoint 'step_7'; there are "),
         (["--checkpoint", "average", "a"], "Make one with `tmt average runs/toy --last 5`"),
         (["--input", "none.txt"], "none.txt cannot be read: No such file"),
@@ -196,13 +196,13 @@ def test_a_damaged_run_is_a_user_error(tmt, trained: Path, tmp_path: Path) -> No
     for file in ("model.safetensors", "state.json"):
         copy = tmp_path / file
         shutil.copytree(trained / "runs" / "toy", copy)
-        damaged = copy / "checkpoints" / "step_900" / file
+        damaged = copy / "checkpoints" / "step_1200" / file
         damaged.write_bytes(damaged.read_bytes()[:-20])
         result = tmt("translate", "--run", str(copy), "one.")
         assert result.returncode == 2
         assert f"{file}" in result.stderr
         assert "damaged" in result.stderr
-    named = tmt("translate", "--run", str(tmp_path / "state.json"), "--checkpoint", "step_900", "seven eight.")
+    named = tmt("translate", "--run", str(tmp_path / "state.json"), "--checkpoint", "step_1200", "seven eight.")
     assert named.stdout == "ocho siete.\n", "a damaged state stops nobody from naming a step"
 
 

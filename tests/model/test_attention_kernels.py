@@ -6,11 +6,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numba import njit
+from numba.core.errors import TypingError
 from torch import Tensor
 
-from transformer_mt.model import attention_kernels, cpu_attention, lanes
+from transformer_mt.model import attention_kernels, cpu_attention, jit, lanes, numba_modules
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.attention_kernels import attention, takes
 from transformer_mt.model.cpu_attention import training_attention
@@ -191,6 +194,7 @@ def test_passes_that_do_not_compile_are_told_of_and_done_without(
 
     monkeypatch.setattr(attention_kernels, "_backward", broken)
     attention_kernels.works.cache_clear()
+    numba_modules._tell.cache_clear()  # as if nothing had been told
     q, k, v = inputs(5, 6, 16)
     try:
         with caplog.at_level(logging.WARNING):
@@ -207,6 +211,52 @@ def test_what_was_compiled_with_other_lanes_is_compiled_anew() -> None:
     """numba looks at the file of the passes alone: a change of lanes.py has to change that too."""
     state = hashlib.sha256(Path(lanes.__file__).read_bytes().replace(b"\r\n", b"\n")).hexdigest()[:16]
     assert state == attention_kernels.LANES, f'write LANES = "{state}" in attention_kernels.py'
+
+
+def test_another_default_type_changes_nothing() -> None:
+    tensors, mask = inputs(5, 6, 16), mask_of("padding", 5, 6)
+    expected = ours(tensors, mask, 0.0)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for hidden in (mask, None):
+            torch.testing.assert_close(ours(tensors, hidden, 0.0), plain(tensors, hidden, 0.0).float())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(ours(tensors, mask, 0.0), expected)
+
+
+def test_numbers_that_would_be_taken_for_others_are_refused() -> None:
+    summed = njit(lambda x: lanes.sum_of(lanes.load(x, 0)))
+    assert summed(np.ones(16, np.float32)) == 16
+    with pytest.raises(TypingError, match="float64 is not among"):
+        summed(np.ones(16))
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("shape", [(1, HEADS, 6, 16), (BATCH, HEADS, 5, 16), (BATCH, HEADS, 6, 32)])
+def test_keys_and_values_of_other_shapes_are_refused(which: int, shape: tuple[int, ...]) -> None:
+    tensors = inputs(5, 6, 16)
+    tensors[which] = torch.zeros(shape)
+    with pytest.raises(AssertionError, match="the passes would read anywhere"):
+        ours(tensors, None, 0.0)
+
+
+def test_a_first_use_where_nothing_has_a_gradient_is_no_failure() -> None:
+    attention_kernels.works.cache_clear()
+    with torch.inference_mode():
+        q = torch.zeros(1, 1, 3, 16)
+        assert takes(q, None)
+        assert torch.equal(training_attention(q, q, q, None, 0.0, SCALE), q)
+    assert takes(q, None)
+
+
+def test_a_single_core_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba without OpenMP and TBB: torch's products have all cores."""
+    q = torch.zeros(1, 1, 3, 16)
+    assert takes(q, None)
+    monkeypatch.setattr(jit, "threading_layer", lambda: "workqueue")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert not takes(q, None)
 
 
 def test_a_gradient_of_the_gradient_is_refused() -> None:

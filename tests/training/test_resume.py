@@ -57,6 +57,20 @@ def test_killed_and_resumed_is_the_same_run(folder: Path) -> None:
     assert_same_run(folder, "killed")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, precision: str) -> None:
+    """Whose heads are wider than those of the toy."""
+    settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
+    straight, parts = f"straight_{precision}", f"parts_{precision}"
+    assert tmt(folder, "train", *settings, f"name={straight}").returncode == 0
+    process = start(folder, "train", *settings, f"name={parts}")
+    wait_for(folder / "runs" / parts / "checkpoints" / "step_10")
+    process.kill()
+    process.communicate()
+    assert tmt(folder, "train", *settings, "--resume", "auto", f"name={parts}").returncode == 0
+    trainings.assert_same_run(folder / "runs" / straight, folder / "runs" / parts, 40)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
     folder: Path, number: signal.Signals, status: int

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transformer_mt.model.dropout import new_draw
-from transformer_mt.model.jit import ParallelPass
+from transformer_mt.model.jit import ParallelPass, uses_all_cores
 from transformer_mt.model.kernels import DTYPES, CompiledDraw
 from transformer_mt.model.lanes import (
     WIDTH,
@@ -37,7 +37,7 @@ from transformer_mt.model.lanes import (
 from transformer_mt.model.masks import as_bias
 from transformer_mt.model.numba_modules import tried
 
-LANES = "f1318c2be026043a"  # the beginning of the SHA-256 of lanes.py: see there
+LANES = "a4615933af1830ca"  # the beginning of the SHA-256 of lanes.py: see there
 _QUERIES = 4  # rows of queries taken at once: each vector of keys or values that is read serves all of them
 _CHUNKS = 32  # shares of the heads of all sentences, for as many threads or fewer
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -243,30 +243,39 @@ def _backward(
 
 
 def takes(q: Tensor, mask: Tensor | None) -> bool:
-    """Whether the passes are made for such numbers, such heads and a mask that nobody trains."""
+    """Whether the passes are made for such numbers, such heads and a mask that nobody trains, and have all cores."""
     fits = q.dtype in DTYPES and q.size(-1) % WIDTH == 0 and (mask is None or not mask.requires_grad)
-    return fits and works(q.dtype)
+    return fits and works(q.dtype) and uses_all_cores()
 
 
 @functools.cache
 def works(dtype: torch.dtype) -> bool:
     """Whether the passes can be compiled for a type, which takes some ten seconds once and nothing from then on."""
-    q = torch.zeros(1, 1, 1, WIDTH, dtype=dtype, requires_grad=True)
-    with torch.enable_grad():
-        return tried(lambda: attention(q, q, q, None, 0.0, 1.0).sum().backward())
+
+    def once() -> None:
+        q = torch.zeros(1, 1, 1, WIDTH, dtype=dtype, requires_grad=True)
+        attention(q, q, q, None, 0.0, 1.0).sum().backward()
+
+    with torch.inference_mode(False), torch.enable_grad():
+        return tried(once)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
     """`cpu_attention.training_attention` of what `takes` says yes to."""
     num_keys = k.size(2)
-    added = torch.zeros(1, 1, 1, num_keys) if mask is None else as_bias(mask).float()
-    added = F.pad(added.expand(*added.shape[:-1], num_keys), (0, -num_keys % WIDTH), value=-torch.inf).contiguous()
+    expected = (*q.shape[:2], num_keys, q.size(-1))
+    assert k.shape == v.shape == expected, f"{k.shape} and {v.shape} are not {expected}: the passes would read anywhere"
+    assert q.dtype == k.dtype == v.dtype
+    added = torch.zeros(1, 1, 1, num_keys, dtype=torch.float32) if mask is None else as_bias(mask).float()
+    added = added.expand(*added.shape[:-1], num_keys)
+    if num_keys % WIDTH:
+        added = F.pad(added, (0, -num_keys % WIDTH), value=-torch.inf)
     drawn = _NOTHING_DROPPED
     if p:
         draw = new_draw(torch.Size((*q.shape[:3], num_keys)), p, q.dtype)
         assert isinstance(draw, CompiledDraw)
         drawn = draw.arguments
-    return _Attention.apply(q, k, v, added, scale, drawn)
+    return _Attention.apply(q, k, v, added.contiguous(), scale, drawn)
 
 
 class _Attention(torch.autograd.Function):
@@ -284,7 +293,7 @@ class _Attention(torch.autograd.Function):
         ctx.numbers = np.float32(scale), *drawn
         q, k, v = map(_in_rows, (q, k, v))
         out = torch.empty(batch, num_queries, heads, size, dtype=q.dtype)
-        totals = torch.empty(batch * heads * num_queries * 2)
+        totals = torch.empty(batch * heads * num_queries * 2, dtype=torch.float32)
         spread = added.expand(batch, heads, num_queries, -1)
         ctx.strides = [x.stride()[:3] for x in (q, k, v, spread)]
         flat = [_flat(x) for x in (q, k, v)]

@@ -47,9 +47,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         memory = narrow.new_empty(min(CHUNK, len(hidden)), len(weight))  # of each chunk: no page of it is fetched twice
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
-            logits = torch.mm(narrow[rows], narrow_weight.t(), out=memory[: len(narrow[rows])])
-            if narrow_bias is not None:
-                logits += narrow_bias
+            out = memory[: len(narrow[rows])]
+            if narrow_bias is None:
+                logits = torch.mm(narrow[rows], narrow_weight.t(), out=out)
+            else:
+                logits = torch.addmm(narrow_bias, narrow[rows], narrow_weight.t(), out=out)
             z, s, chunk_nll, chunk_normalisers = of_logits(logits, targets[rows], label_smoothing)
             nll, normalisers = nll + chunk_nll, normalisers + chunk_normalisers
             if grads is not None:

@@ -40,11 +40,10 @@ def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: 
     return _Attention.apply(q, k, v, mask, factors, scale)
 
 
-def prepare_attention(dtype: torch.dtype, head_dim: int) -> None:
-    """Compile what `training_attention` needs for such heads, so that no step waits for it."""
+def prepare_attention(dtype: torch.dtype, head_dim: int) -> bool:
+    """Compile what `training_attention` needs for such heads, so that no step waits for it; whether there is such."""
     kernels = numba_module(KERNELS)
-    if kernels is not None:
-        kernels.takes(torch.empty(0, head_dim, dtype=dtype), None)
+    return kernels is not None and kernels.takes(torch.empty(0, head_dim, dtype=dtype), None)
 
 
 class _Attention(torch.autograd.Function):

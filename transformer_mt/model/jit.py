@@ -73,7 +73,7 @@ class ParallelPass:
                 torch.set_num_threads(threads_of_torch)
 
     def _machine_code(self, values: "list[NDArray | np.generic]", parallel: bool) -> Callable[..., None]:
-        kinds = (parallel, *((value.dtype, value.ndim) for value in values))
+        kinds = (parallel, *((type(value), value.dtype, value.ndim) for value in values))
         if kinds not in self._by_kinds:
             signature = f"void({', '.join(map(_type_name, values))})"
             # What is kept on the disk is known by the signature alone.
@@ -93,6 +93,11 @@ def _type_name(value: "NDArray | np.generic") -> str:
     if not isinstance(value, np.ndarray):
         return value.dtype.name
     return f"{value.dtype.name}[{':, ' * (value.ndim - 1)}::1]"
+
+
+def uses_all_cores() -> bool:
+    """Whether passes go over as many threads as torch's do; known when one has run."""
+    return _num_threads() == min(torch.get_num_threads(), MOST_THREADS)
 
 
 def _num_threads() -> int:

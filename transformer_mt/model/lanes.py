@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, register_model
 
 WIDTH = 16
@@ -59,6 +60,12 @@ def _place(context: Any, builder: Any, kind: Any, where: Any, pointee: Any) -> A
     return builder.bitcast(place, pointee.as_pointer())
 
 
+def _refuse_but(array: Any, *kinds: Any) -> None:
+    """Bits of other numbers would be taken for these."""
+    if array.dtype not in kinds:
+        raise TypingError(f"{array.dtype} is not among {kinds}")
+
+
 # Functions of numba's, each with the code that LLVM is given for it.
 
 
@@ -70,6 +77,7 @@ def _lane_function(types_and_code: Callable[..., Any]) -> Any:
 @_lane_function
 def load(typing_context, array, at):
     """WIDTH neighbours of a flat array of float32, or of bfloat16 in uint16."""
+    _refuse_but(array, types.float32, types.uint16)
 
     def code(context, builder, signature, arguments):
         if array.dtype != types.uint16:
@@ -84,6 +92,7 @@ def load(typing_context, array, at):
 @_lane_function
 def store(typing_context, array, at, x):
     """The inverse of `load`; to bfloat16 rounded to nearest, to even where two are."""
+    _refuse_but(array, types.float32, types.uint16)
 
     def code(context, builder, signature, arguments):
         *where, x = arguments
@@ -109,7 +118,8 @@ def each(typing_context, number):
 
 @_lane_function
 def each_of(typing_context, array, at):
-    """A number of a flat array, WIDTH times."""
+    """A number of a flat array of float32, WIDTH times."""
+    _refuse_but(array, types.float32)
 
     def code(context, builder, signature, arguments):
         place = _place(context, builder, signature.args[0], arguments, ir.FloatType())
@@ -212,6 +222,8 @@ def factors(typing_context, place, first_key, second_key, dropped, scale):
 @_lane_function
 def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
     """WIDTH x WIDTH numbers: rows so many places apart become columns, which are again so many apart."""
+    _refuse_but(rows, types.float32)
+    _refuse_but(columns, types.float32)
 
     def code(context, builder, signature, arguments):
         def places(kind, array, at, stride):

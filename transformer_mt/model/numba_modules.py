@@ -23,11 +23,16 @@ def numba_module(name: str) -> ModuleType | None:
 
 
 def tried(work: Callable[[], object]) -> bool:
-    """Whether numba could do this; why not, is told."""
+    """Whether numba could do this; why not, is told once."""
     try:
         work()
     except Exception as error:  # it wants another numpy, as a rule, or a library of its own, or cannot compile
         reason = str(error).strip().split("\n")[0] or type(error).__name__
-        logging.getLogger(__name__).warning("numba does not work here (%s): it goes without, and slower.", reason)
+        _tell(reason)
         return False
     return True
+
+
+@functools.cache
+def _tell(reason: str) -> None:
+    logging.getLogger(__name__).warning("numba does not work here (%s): it goes without, and slower.", reason)

@@ -294,9 +294,9 @@ def _make_updater(
 
 def _prepare(precision: str, head_dim: int) -> None:
     start = time.perf_counter()
-    prepare_attention(DTYPES.get(precision, torch.float32), head_dim)
-    if (seconds := time.perf_counter() - start) > NOTABLE_SECONDS:
-        print(f"attention has been compiled for this processor in {seconds:.0f} s, once and for all")
+    is_there = prepare_attention(DTYPES.get(precision, torch.float32), head_dim)
+    if is_there and (seconds := time.perf_counter() - start) > NOTABLE_SECONDS:
+        print(f"attention has been compiled for this processor in {seconds:.0f} s")
 
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData) -> None:
