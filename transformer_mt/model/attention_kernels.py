@@ -61,6 +61,14 @@ def _fetch(x, start, stride, num_rows, size, factor, rows):
 
 
 @_part
+def _deliver(rows, num_rows, size, factor, x, start, stride):
+    """The inverse of `_fetch`."""
+    for i in range(num_rows):
+        for d in range(0, size, WIDTH):
+            store(x, start + i * stride + d, multiply(load(rows, i * size + d), each(factor)))
+
+
+@_part
 def _transpose(rows, size, columns):
     whole = len(rows) // size
     for i in range(0, whole, WIDTH):
@@ -171,10 +179,8 @@ def _forward(q, k, v, added, out, totals, sizes, strides, scale, first_key, seco
                         weight = multiply(weight, kept_factors)
                         store(weights, at + j, weight)
                 _mixtures(weights, num_keys, rows, size, mixed)
-                for i in range(first, min(first + _QUERIES, num_queries)):
-                    for d in range(0, size, WIDTH):
-                        at = ((b * num_queries + i) * num_heads + h) * size + d
-                        store(out, at, load(mixed, (i - first) * size + d))
+                out_at = ((b * num_queries + first) * num_heads + h) * size
+                _deliver(mixed, min(_QUERIES, num_queries - first), size, _ONE, out, out_at, num_heads * size)
 
 
 @ParallelPass
@@ -228,18 +234,14 @@ def _backward(
                         less = multiply(load(row_weights, j), product)
                         store(score_grads, at + j, subtract(load(score_grads, at + j), less))
                 _mixtures(score_grads, num_keys, keys, size, mixed)
-                for i in range(first, min(first + _QUERIES, num_queries)):
-                    for d in range(0, size, WIDTH):
-                        at = ((b * num_queries + i) * num_heads + h) * size + d
-                        store(q_grad, at, multiply(load(mixed, (i - first) * size + d), each(scale)))
+                out_at = ((b * num_queries + first) * num_heads + h) * size
+                _deliver(mixed, min(_QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)
                 # Queries beyond the last are zeros, and so are gradients of their outputs: they have no share.
                 _add_shares(weights, num_keys, grads, first, size, value_grads)
                 _add_shares(score_grads, num_keys, queries, first, size, key_grads)
-            for j in range(num_keys):
-                for d in range(0, size, WIDTH):
-                    at = ((b * num_keys + j) * num_heads + h) * size + d
-                    store(k_grad, at, load(key_grads, j * size + d))
-                    store(v_grad, at, load(value_grads, j * size + d))
+            out_at = (b * num_keys * num_heads + h) * size
+            _deliver(key_grads, num_keys, size, _ONE, k_grad, out_at, num_heads * size)
+            _deliver(value_grads, num_keys, size, _ONE, v_grad, out_at, num_heads * size)
 
 
 def takes(q: Tensor, mask: Tensor | None) -> bool:
