@@ -19,6 +19,7 @@ from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.model.unpadded import BlockDiagonal
 
 LARGEST_INT8 = 127
 SMALLEST = 1e-30  # of a row's largest number: 127 divided by it is finite
@@ -101,10 +102,10 @@ class PackedSelfAttention(MultiHeadAttention):
         q, k, v = (self._split_heads(part) for part in parts)
         return q, k, v
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor:
         # torch's fused kernel takes up to twice as long for a few keys less than a multiple of `LANES`.
         surplus = round_up(k.size(2)) - k.size(2)
-        if mask is not None and 0 < surplus < LANES // 2:
+        if isinstance(mask, Tensor) and 0 < surplus < LANES // 2:
             k, v = (F.pad(heads, (0, 0, 0, surplus)) for heads in (k, v))
             mask = F.pad(mask, (0, surplus), value=False if mask.dtype == torch.bool else -torch.inf)
         return super().attend(q, k, v, mask)

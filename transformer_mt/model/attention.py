@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.errors import UserError
-from transformer_mt.model.cpu_attention import training_attention
+from transformer_mt.model.cpu_attention import training_attention, unpadded_attention
+from transformer_mt.model.unpadded import BlockDiagonal
 
 
 def masked(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -37,10 +38,15 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None, scale: f
     return attention_scores(q, k, mask, scale).softmax(dim=-1)
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What a product of x is computed in: autocast's type, or its own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
 def lowered(x: Tensor) -> Tensor:
     """x as autocast would cast it for a product, so that several products of it share one cast; itself elsewhere."""
-    device = x.device.type
-    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+    return x.to(product_dtype(x))
 
 
 def unrotated(heads: Tensor) -> Tensor:
@@ -93,9 +99,13 @@ class MultiHeadAttention(nn.Module):
         """x (batch, key_len, d_model) -> keys and values, each (batch, num_kv_heads, key_len, head_dim)."""
         return self._split_heads(self.k_proj(x)), self._split_heads(self.v_proj(x))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor:
+        """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`, or that of unpadded tokens,
+        which training alone has, on a CPU.
+        """
         dropped = self.dropout if self.training else 0.0
+        if isinstance(mask, BlockDiagonal):
+            return self.join_heads(unpadded_attention(q, k, v, mask, dropped, self.scale))
         folded, mask = self._fold_queries(q), self._fold_mask(mask)
         if self.training and q.device.type == "cpu" and not torch.compiler.is_compiling():
             heads = training_attention(folded, k, v, mask, dropped, self.scale)
@@ -133,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         self,
         query: Tensor,
         key_value: Tensor,
-        mask: Tensor | None = None,
+        mask: Tensor | BlockDiagonal | None = None,
         rotate: Callable[[Tensor], Tensor] = unrotated,
     ) -> Tensor:
         """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""

@@ -5,7 +5,7 @@ made again. Sums and weights are float32 whatever comes in.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,12 +36,14 @@ from transformer_mt.model.lanes import (
 )
 from transformer_mt.model.masks import as_bias
 from transformer_mt.model.numba_modules import tried
+from transformer_mt.model.unpadded import BlockDiagonal
 
 LANES = "a4615933af1830ca"  # the beginning of the SHA-256 of lanes.py: see there
 _QUERIES = 4  # rows of queries taken at once: each vector of keys or values that is read serves all of them
 _CHUNKS = 32  # shares of the heads of all sentences, for as many threads or fewer
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_Q, _K, _V, _ADDED, _GRAD = range(5)  # rows of strides, which are of sentences, heads and positions
+_Q, _K, _V, _ADDED, _GRAD = range(5)  # rows of strides, which are of first rows, heads and positions
+_FIRST_QUERY, _NUM_QUERIES, _FIRST_KEY, _NUM_KEYS, _MASK = range(5)  # columns of blocks, which are of sentences
 _NOTHING_DROPPED = np.uint32(0), np.uint32(0), np.uint32(0), _ONE
 
 # What the passes below are put together from. Matrices are flat; `whole` is a number of rows filled up to a multiple.
@@ -132,122 +134,147 @@ def _up_to(number, multiple):
 
 
 @_part
-def _start(strides, which, b, h):
-    return b * strides[which, 0] + h * strides[which, 1]
+def _start(strides, which, row, h):
+    return row * strides[which, 0] + h * strides[which, 1]
 
 
 @ParallelPass
-def _forward(q, k, v, added, out, totals, sizes, strides, scale, first_key, second_key, dropped, kept):
-    num_places, num_heads, num_queries = sizes[0], sizes[1], sizes[2]
-    num_keys, size = sizes[3], sizes[4]
+def _forward(q, k, v, added, out, totals, blocks, sizes, strides, scale, first_key, second_key, dropped, kept):
+    num_heads, num_key_heads, size = sizes[0], sizes[1], sizes[2]
+    most_queries, most_keys, num_places = sizes[3], sizes[4], len(blocks) * num_key_heads
     for chunk in prange(_CHUNKS):
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
             continue
-        queries = np.empty(_up_to(num_queries, _QUERIES) * size, np.float32)
-        rows = np.empty(_up_to(num_keys, WIDTH) * size, np.float32)
-        columns = np.empty(len(rows), np.float32)
-        whole = len(rows) // size
-        weights, mixed = np.empty(_QUERIES * whole, np.float32), np.empty(_QUERIES * size, np.float32)
+        queries_room = np.empty(_up_to(most_queries, _QUERIES) * size, np.float32)
+        rows_room = np.empty(_up_to(most_keys, WIDTH) * size, np.float32)
+        columns_room = np.empty(len(rows_room), np.float32)
+        weights_room = np.empty(_QUERIES * _up_to(most_keys, WIDTH), np.float32)
+        mixed = np.empty(_QUERIES * size, np.float32)
         for place in range(start, end):
-            b, h = place // num_heads, place % num_heads
-            _fetch(q, _start(strides, _Q, b, h), strides[_Q, 2], num_queries, size, scale, queries)
-            _fetch(k, _start(strides, _K, b, h), strides[_K, 2], num_keys, size, _ONE, rows)
+            b, key_head = place // num_key_heads, place % num_key_heads
+            num_queries, num_keys = blocks[b, _NUM_QUERIES], blocks[b, _NUM_KEYS]
+            first_row, first_key_row = blocks[b, _FIRST_QUERY], blocks[b, _FIRST_KEY]
+            whole = _up_to(num_keys, WIDTH)
+            queries = queries_room[: _up_to(num_queries, _QUERIES) * size]
+            rows, columns = rows_room[: whole * size], columns_room[: whole * size]
+            weights = weights_room[: _QUERIES * whole]
+            _fetch(k, _start(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, _ONE, rows)
             _transpose(rows, size, columns)
-            _fetch(v, _start(strides, _V, b, h), strides[_V, 2], num_keys, size, _ONE, rows)
-            for first in range(0, num_queries, _QUERIES):
-                _products(queries, first, size, columns, weights)
-                for i in range(first, min(first + _QUERIES, num_queries)):
-                    at, mask = (i - first) * whole, _start(strides, _ADDED, b, h) + i * strides[_ADDED, 2]
-                    most = each(np.float32(-np.inf))
-                    for j in range(0, whole, WIDTH):
-                        score = add(load(weights, at + j), load(added, mask + j))
-                        store(weights, at + j, score)
-                        most = maximum(score, most)
-                    largest = maximum_of(most)
-                    most, total = each(largest), each(_ZERO)
-                    for j in range(0, whole, WIDTH):
-                        z = exp(subtract(load(weights, at + j), most))
-                        store(weights, at + j, z)
-                        total = add(total, z)
-                    row = place * num_queries + i
-                    totals[2 * row], totals[2 * row + 1] = largest, _ONE / sum_of(total)
-                    factor = each_of(totals, 2 * row + 1)
-                    for j in range(0, whole, WIDTH):
-                        weight = multiply(load(weights, at + j), factor)
-                        kept_factors = factors(np.uint32(row * num_keys + j), first_key, second_key, dropped, kept)
-                        weight = multiply(weight, kept_factors)
-                        store(weights, at + j, weight)
-                _mixtures(weights, num_keys, rows, size, mixed)
-                out_at = ((b * num_queries + first) * num_heads + h) * size
-                _deliver(mixed, min(_QUERIES, num_queries - first), size, _ONE, out, out_at, num_heads * size)
+            _fetch(v, _start(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, _ONE, rows)
+            group = num_heads // num_key_heads
+            for h in range(key_head * group, (key_head + 1) * group):
+                _fetch(q, _start(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
+                mask_start = _start(strides, _ADDED, blocks[b, _MASK], h)
+                for first in range(0, num_queries, _QUERIES):
+                    _products(queries, first, size, columns, weights)
+                    for i in range(first, min(first + _QUERIES, num_queries)):
+                        at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
+                        most = each(np.float32(-np.inf))
+                        for j in range(0, whole, WIDTH):
+                            score = add(load(weights, at + j), load(added, mask + j))
+                            store(weights, at + j, score)
+                            most = maximum(score, most)
+                        largest = maximum_of(most)
+                        most, total = each(largest), each(_ZERO)
+                        for j in range(0, whole, WIDTH):
+                            z = exp(subtract(load(weights, at + j), most))
+                            store(weights, at + j, z)
+                            total = add(total, z)
+                        row = first_row * num_heads + h * num_queries + i
+                        totals[2 * row], totals[2 * row + 1] = largest, _ONE / sum_of(total)
+                        factor = each_of(totals, 2 * row + 1)
+                        for j in range(0, whole, WIDTH):
+                            weight = multiply(load(weights, at + j), factor)
+                            kept_factors = factors(np.uint32(row * most_keys + j), first_key, second_key, dropped, kept)
+                            weight = multiply(weight, kept_factors)
+                            store(weights, at + j, weight)
+                    _mixtures(weights, num_keys, rows, size, mixed)
+                    out_at = ((first_row + first) * num_heads + h) * size
+                    _deliver(mixed, min(_QUERIES, num_queries - first), size, _ONE, out, out_at, num_heads * size)
 
 
 @ParallelPass
 def _backward(
-    q, k, v, added, grad, totals, q_grad, k_grad, v_grad, sizes, strides, scale, first_key, second_key, dropped, kept
-):
-    num_places, num_heads, num_queries = sizes[0], sizes[1], sizes[2]
-    num_keys, size = sizes[3], sizes[4]
+    q, k, v, added, grad, totals, q_grad, k_grad, v_grad, blocks, sizes, strides, scale, first_key, second_key, dropped,
+    kept,
+):  # fmt: skip
+    num_heads, num_key_heads, size = sizes[0], sizes[1], sizes[2]
+    most_queries, most_keys, num_places = sizes[3], sizes[4], len(blocks) * num_key_heads
     for chunk in prange(_CHUNKS):
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
             continue
-        queries = np.empty(_up_to(num_queries, _QUERIES) * size, np.float32)
-        grads = np.empty(len(queries), np.float32)
-        keys = np.empty(_up_to(num_keys, WIDTH) * size, np.float32)
-        key_columns, value_columns = np.empty(len(keys), np.float32), np.empty(len(keys), np.float32)
-        key_grads, value_grads = np.empty(len(keys), np.float32), np.empty(len(keys), np.float32)
-        whole = len(keys) // size
-        weights, score_grads = np.empty(_QUERIES * whole, np.float32), np.empty(_QUERIES * whole, np.float32)
-        row_weights, mixed = np.empty(whole, np.float32), np.empty(_QUERIES * size, np.float32)
+        queries_room = np.empty(_up_to(most_queries, _QUERIES) * size, np.float32)
+        grads_room = np.empty(len(queries_room), np.float32)
+        most = _up_to(most_keys, WIDTH)
+        keys_room = np.empty(most * size, np.float32)
+        key_columns_room, value_columns_room = np.empty(most * size, np.float32), np.empty(most * size, np.float32)
+        key_grads_room, value_grads_room = np.empty(most * size, np.float32), np.empty(most * size, np.float32)
+        weights_room, score_grads_room = np.empty(_QUERIES * most, np.float32), np.empty(_QUERIES * most, np.float32)
+        row_weights, mixed = np.empty(most, np.float32), np.empty(_QUERIES * size, np.float32)
         for place in range(start, end):
-            b, h = place // num_heads, place % num_heads
-            _fetch(q, _start(strides, _Q, b, h), strides[_Q, 2], num_queries, size, scale, queries)
-            _fetch(grad, _start(strides, _GRAD, b, h), strides[_GRAD, 2], num_queries, size, _ONE, grads)
-            _fetch(v, _start(strides, _V, b, h), strides[_V, 2], num_keys, size, _ONE, keys)
+            b, key_head = place // num_key_heads, place % num_key_heads
+            num_queries, num_keys = blocks[b, _NUM_QUERIES], blocks[b, _NUM_KEYS]
+            first_row, first_key_row = blocks[b, _FIRST_QUERY], blocks[b, _FIRST_KEY]
+            whole = _up_to(num_keys, WIDTH)
+            queries = queries_room[: _up_to(num_queries, _QUERIES) * size]
+            grads, keys = grads_room[: len(queries)], keys_room[: whole * size]
+            key_columns, value_columns = key_columns_room[: whole * size], value_columns_room[: whole * size]
+            key_grads, value_grads = key_grads_room[: whole * size], value_grads_room[: whole * size]
+            weights, score_grads = weights_room[: _QUERIES * whole], score_grads_room[: _QUERIES * whole]
+            _fetch(v, _start(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, _ONE, keys)
             _transpose(keys, size, value_columns)
-            _fetch(k, _start(strides, _K, b, h), strides[_K, 2], num_keys, size, _ONE, keys)
+            _fetch(k, _start(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, _ONE, keys)
             _transpose(keys, size, key_columns)
             for j in range(0, len(keys), WIDTH):
                 store(key_grads, j, each(_ZERO))
                 store(value_grads, j, each(_ZERO))
-            for first in range(0, num_queries, _QUERIES):
-                _products(queries, first, size, key_columns, weights)
-                _products(grads, first, size, value_columns, score_grads)
-                for i in range(first, min(first + _QUERIES, num_queries)):
-                    at, mask = (i - first) * whole, _start(strides, _ADDED, b, h) + i * strides[_ADDED, 2]
-                    row = place * num_queries + i
-                    most, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(_ZERO)
-                    for j in range(0, whole, WIDTH):
-                        score = add(load(weights, at + j), load(added, mask + j))
-                        weight = multiply(exp(subtract(score, most)), factor)
-                        store(row_weights, j, weight)
-                        share = multiply(weight, load(score_grads, at + j))
-                        kept_factors = factors(np.uint32(row * num_keys + j), first_key, second_key, dropped, kept)
-                        share = multiply(share, kept_factors)
-                        store(weights, at + j, multiply(weight, kept_factors))
-                        store(score_grads, at + j, share)
-                        product = add(product, share)
-                    product = each(sum_of(product))
-                    for j in range(0, whole, WIDTH):
-                        less = multiply(load(row_weights, j), product)
-                        store(score_grads, at + j, subtract(load(score_grads, at + j), less))
-                _mixtures(score_grads, num_keys, keys, size, mixed)
-                out_at = ((b * num_queries + first) * num_heads + h) * size
-                _deliver(mixed, min(_QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)
-                # Queries beyond the last are zeros, and so are gradients of their outputs: they have no share.
-                _add_shares(weights, num_keys, grads, first, size, value_grads)
-                _add_shares(score_grads, num_keys, queries, first, size, key_grads)
-            out_at = (b * num_keys * num_heads + h) * size
-            _deliver(key_grads, num_keys, size, _ONE, k_grad, out_at, num_heads * size)
-            _deliver(value_grads, num_keys, size, _ONE, v_grad, out_at, num_heads * size)
+            group = num_heads // num_key_heads
+            for h in range(key_head * group, (key_head + 1) * group):
+                _fetch(q, _start(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
+                _fetch(grad, _start(strides, _GRAD, first_row, h), strides[_GRAD, 2], num_queries, size, _ONE, grads)
+                mask_start = _start(strides, _ADDED, blocks[b, _MASK], h)
+                for first in range(0, num_queries, _QUERIES):
+                    _products(queries, first, size, key_columns, weights)
+                    _products(grads, first, size, value_columns, score_grads)
+                    for i in range(first, min(first + _QUERIES, num_queries)):
+                        at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
+                        row = first_row * num_heads + h * num_queries + i
+                        largest, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(_ZERO)
+                        for j in range(0, whole, WIDTH):
+                            score = add(load(weights, at + j), load(added, mask + j))
+                            weight = multiply(exp(subtract(score, largest)), factor)
+                            store(row_weights, j, weight)
+                            share = multiply(weight, load(score_grads, at + j))
+                            kept_factors = factors(np.uint32(row * most_keys + j), first_key, second_key, dropped, kept)
+                            share = multiply(share, kept_factors)
+                            store(weights, at + j, multiply(weight, kept_factors))
+                            store(score_grads, at + j, share)
+                            product = add(product, share)
+                        product = each(sum_of(product))
+                        for j in range(0, whole, WIDTH):
+                            less = multiply(load(row_weights, j), product)
+                            store(score_grads, at + j, subtract(load(score_grads, at + j), less))
+                    _mixtures(score_grads, num_keys, keys, size, mixed)
+                    out_at = ((first_row + first) * num_heads + h) * size
+                    _deliver(mixed, min(_QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)
+                    # Queries beyond the last are zeros, and so are gradients of their outputs: they have no share.
+                    _add_shares(weights, num_keys, grads, first, size, value_grads)
+                    _add_shares(score_grads, num_keys, queries, first, size, key_grads)
+            out_at = (first_key_row * num_key_heads + key_head) * size
+            _deliver(key_grads, num_keys, size, _ONE, k_grad, out_at, num_key_heads * size)
+            _deliver(value_grads, num_keys, size, _ONE, v_grad, out_at, num_key_heads * size)
 
 
 def takes(q: Tensor, mask: Tensor | None) -> bool:
     """Whether the passes are made for such numbers, such heads and a mask that nobody trains, and have all cores."""
-    fits = q.dtype in DTYPES and q.size(-1) % WIDTH == 0 and (mask is None or not mask.requires_grad)
-    return fits and works(q.dtype) and uses_all_cores()
+    return (mask is None or not mask.requires_grad) and takes_heads(q.dtype, q.size(-1))
+
+
+def takes_heads(dtype: torch.dtype, head_dim: int) -> bool:
+    """What `takes` says of these, whatever the mask."""
+    return dtype in DTYPES and head_dim % WIDTH == 0 and works(dtype) and uses_all_cores()
 
 
 @functools.cache
@@ -262,22 +289,67 @@ def works(dtype: torch.dtype) -> bool:
         return tried(once)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
-    """`cpu_attention.training_attention` of what `takes` says yes to."""
-    num_keys = k.size(2)
-    expected = (*q.shape[:2], num_keys, q.size(-1))
-    assert k.shape == v.shape == expected, f"{k.shape} and {v.shape} are not {expected}: the passes would read anywhere"
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, p: float, scale: float) -> Tensor:
+    """`cpu_attention.training_attention` of what `takes` says yes to. Where k and v have fewer heads than q, each of
+    them is that of as many neighbours.
+    """
+    assert k.shape == v.shape == (q.size(0), k.size(1), k.size(2), q.size(3)), (
+        f"{k.shape} and {v.shape} do not go with {q.shape}: the passes would read anywhere"
+    )
+    assert q.size(1) % k.size(1) == 0
     assert q.dtype == k.dtype == v.dtype
+    bounds = _whose(mask, q, k) if isinstance(mask, BlockDiagonal) else _everybody(mask, q, k)
+    drawn = _NOTHING_DROPPED
+    if p:
+        draw = new_draw(q.shape[:3] + k.shape[2:3], p, q.dtype)
+        assert isinstance(draw, CompiledDraw)
+        drawn = draw.arguments
+    return _Attention.apply(q, k, v, bounds, scale, drawn)
+
+
+class _Bounds(NamedTuple):
+    """Which rows make a sentence, and what is added to their scores: from the row _MASK of `added`, a flat tensor, with
+    strides of such rows, heads and queries; it may go on for as many keys as fill the last lanes.
+    """
+
+    blocks: Tensor
+    most_queries: int
+    most_keys: int
+    added: Tensor
+    strides: tuple[int, int, int]
+
+
+def _everybody(mask: Tensor | None, q: Tensor, k: Tensor) -> _Bounds:
+    """Sentences that are all of one length, with a mask as in `attention.masked`."""
+    (num_sentences, num_heads, num_queries, _), num_keys = q.shape, k.size(2)
     added = torch.zeros(1, 1, 1, num_keys, dtype=torch.float32) if mask is None else as_bias(mask).float()
     added = added.expand(*added.shape[:-1], num_keys)
     if num_keys % WIDTH:
         added = F.pad(added, (0, -num_keys % WIDTH), value=-torch.inf)
-    drawn = _NOTHING_DROPPED
-    if p:
-        draw = new_draw(torch.Size((*q.shape[:3], num_keys)), p, q.dtype)
-        assert isinstance(draw, CompiledDraw)
-        drawn = draw.arguments
-    return _Attention.apply(q, k, v, added.contiguous(), scale, drawn)
+    added = added.contiguous()
+    of_sentences, of_heads, of_queries, _ = added.expand(num_sentences, num_heads, num_queries, -1).stride()
+    number = torch.arange(num_sentences)
+    lengths = torch.tensor([num_queries, num_keys]).expand(num_sentences, -1)
+    columns = number * num_queries, lengths[:, 0], number * num_keys, lengths[:, 1], number
+    strides = of_sentences, of_heads, of_queries
+    return _Bounds(torch.stack(columns, dim=1), num_queries, num_keys, added.view(-1), strides)
+
+
+def _whose(mask: BlockDiagonal, q: Tensor, k: Tensor) -> _Bounds:
+    """Sentences one after the other. What is added is some zeros and then -inf, from where as many zeros are left as a
+    query sees keys.
+    """
+    assert len(q) == 1, "unpadded tokens are one row"
+    last_query, last_key = (mask.blocks[-1, i] + mask.blocks[-1, i + 1] for i in (0, 2))
+    assert last_query <= q.size(2), "there are fewer rows than queries"
+    assert last_key <= k.size(2), "there are fewer rows than keys"
+    assert not mask.causal or torch.equal(mask.query_lengths, mask.key_lengths)
+    most_queries, most_keys = mask.most
+    added = torch.zeros(2 * most_keys + WIDTH, dtype=torch.float32)
+    added[most_keys:] = -torch.inf
+    seen_by_first = torch.ones_like(mask.key_lengths) if mask.causal else mask.key_lengths
+    blocks = torch.cat((mask.blocks, most_keys - seen_by_first[:, None]), dim=1)
+    return _Bounds(blocks, most_queries, most_keys, added, (1, 0, -1 if mask.causal else 0))
 
 
 class _Attention(torch.autograd.Function):
@@ -286,21 +358,23 @@ class _Attention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, added: Tensor, scale: float, drawn: tuple) -> Tensor:
-        """q (batch, num_heads, query_len, head_dim), k and v (batch, num_heads, key_len, head_dim), `added` to scores
-        (broadcastable to batch, num_heads, query_len, key_len and more), -inf for what is no key -> the shape of q.
+    def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scale: float, drawn: tuple) -> Tensor:
+        """q (batch, num_heads, query_len, head_dim), k and v (batch, num_kv_heads, key_len, head_dim) -> the shape of
+        q; zeros where a row is no sentence's.
         """
-        (batch, heads, num_queries, size), num_keys = q.shape, k.size(2)
-        ctx.sizes = torch.tensor([batch * heads, heads, num_queries, num_keys, size])
+        (batch, num_heads, num_queries, size), num_key_heads = q.shape, k.size(1)
+        ctx.shapes = [(len(x), x.size(2), x.size(1), size) for x in (q, k, v)]
+        ctx.sizes = torch.tensor([num_heads, num_key_heads, size, bounds.most_queries, bounds.most_keys])
         ctx.numbers = np.float32(scale), *drawn
         q, k, v = map(_in_rows, (q, k, v))
-        out = torch.empty(batch, num_queries, heads, size, dtype=q.dtype)
-        totals = torch.empty(batch * heads * num_queries * 2, dtype=torch.float32)
-        spread = added.expand(batch, heads, num_queries, -1)
-        ctx.strides = [x.stride()[:3] for x in (q, k, v, spread)]
+        out = torch.empty(batch, num_queries, num_heads, size, dtype=q.dtype)
+        totals = torch.empty(batch * num_heads * num_queries * 2, dtype=torch.float32)
+        ctx.strides = [*map(_strides, (q, k, v)), bounds.strides]
         flat = [_flat(x) for x in (q, k, v)]
-        ctx.save_for_backward(*flat, added.view(-1), totals)
-        _forward(*flat, added.view(-1), out.view(-1), totals, ctx.sizes, torch.tensor(ctx.strides), *ctx.numbers)
+        ctx.save_for_backward(*flat, bounds.added, bounds.blocks, totals)
+        strides = torch.tensor(ctx.strides)
+        _forward(*flat, bounds.added, out.view(-1), totals, bounds.blocks, ctx.sizes, strides, *ctx.numbers)
+        _zero_behind(out, bounds.blocks, _FIRST_QUERY)
         return out.transpose(1, 2)
 
     @staticmethod
@@ -309,14 +383,28 @@ class _Attention(torch.autograd.Function):
         ctx, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
         """Of the output, in the shape of q -> of q, k and v."""
-        *flat, added, totals = ctx.saved_tensors
+        *flat, added, blocks, totals = ctx.saved_tensors
         grad = _in_rows(grad_outputs[0])
-        strides = torch.tensor([*ctx.strides, grad.stride()[:3]])
-        places, heads, num_queries, num_keys, size = ctx.sizes.tolist()
-        shapes = [(places // heads, length, heads, size) for length in (num_queries, num_keys, num_keys)]
-        grads = [torch.empty(shape, dtype=grad.dtype) for shape in shapes]
-        _backward(*flat, added, _flat(grad), totals, *(x.view(-1) for x in grads), ctx.sizes, strides, *ctx.numbers)
+        strides = torch.tensor([*ctx.strides, _strides(grad)])
+        grads = [torch.empty(shape, dtype=grad.dtype) for shape in ctx.shapes]
+        of_inputs = [x.view(-1) for x in grads]
+        _backward(*flat, added, _flat(grad), totals, *of_inputs, blocks, ctx.sizes, strides, *ctx.numbers)
+        for x, first in zip(grads, (_FIRST_QUERY, _FIRST_KEY, _FIRST_KEY), strict=True):
+            _zero_behind(x, blocks, first)
         return *(x.transpose(1, 2) for x in grads), None, None, None
+
+
+def _zero_behind(x: Tensor, blocks: Tensor, first: int) -> None:
+    """Of x (batch, length, heads, head_dim), the rows behind the last sentence."""
+    x.flatten(0, 1)[int(blocks[-1, first] + blocks[-1, first + 1]) :] = 0
+
+
+def _strides(x: Tensor) -> tuple[int, int, int]:
+    """Of x (batch, heads, length, head_dim), which `_in_rows` gave: of a sentence's first row, where the rows of all
+    sentences are counted; of heads; and of positions.
+    """
+    # In a batch all of a sentence lies behind all of those before it, whichever of heads and positions come first.
+    return x.stride(2) if len(x) == 1 else x.size(1) * x.size(3), x.stride(1), x.stride(2)
 
 
 def _in_rows(x: Tensor) -> Tensor:

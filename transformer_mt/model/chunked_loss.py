@@ -6,9 +6,11 @@ goes through the whole memory.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.model.unpadded import ROWS
 
 CHUNK = 1024  # rows: products of this height run at full speed, and some chunks' worth of logits stay in the cache
 
@@ -44,18 +46,21 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         nll = normalisers = hidden.new_zeros((), dtype=wide)
         kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.kernels")
         of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
-        memory = narrow.new_empty(min(CHUNK, len(hidden)), len(weight))  # of each chunk: no page of it is fetched twice
+        height = min(CHUNK, len(hidden))
+        memory = narrow.new_empty(height + -height % ROWS, len(weight))  # of each chunk: no page of it is fetched twice
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
-            out = memory[: len(narrow[rows])]
+            inputs, num_rows = _filled_up(narrow[rows]), len(narrow[rows])
+            logits = memory[: len(inputs)]
             if narrow_bias is None:
-                logits = torch.mm(narrow[rows], narrow_weight.t(), out=out)
+                torch.mm(inputs, narrow_weight.t(), out=logits)
             else:
-                logits = torch.addmm(narrow_bias, narrow[rows], narrow_weight.t(), out=out)
-            z, s, chunk_nll, chunk_normalisers = of_logits(logits, targets[rows], label_smoothing)
+                torch.addmm(narrow_bias, inputs, narrow_weight.t(), out=logits)
+            logits[num_rows:] = 0
+            s, chunk_nll, chunk_normalisers = of_logits(logits[:num_rows], targets[rows], label_smoothing)
             nll, normalisers = nll + chunk_nll, normalisers + chunk_normalisers
             if grads is not None:
-                grads.add(rows, z, s, narrow_weight)
+                grads.add(rows, logits, s, narrow_weight)
         loss = nll.clone()
         if label_smoothing > 0:
             loss = (1 - label_smoothing) * nll + label_smoothing * (normalisers - _mean_logits(hidden, weight, bias))
@@ -71,11 +76,17 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return hidden, weight, bias[0] if bias else None, None, None, None, None
 
 
-def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the loss needs of some rows of logits (num_rows, vocab_size), which are used up, and targets (num_rows,).
+def _filled_up(rows: Tensor) -> Tensor:
+    """Zeros behind the last, so that products come in few shapes: see `unpadded.py`."""
+    surplus = -len(rows) % ROWS
+    return F.pad(rows, (0, 0, 0, surplus)) if surplus else rows
 
-    The gradient times s, in the type of the logits; s (num_rows, 1), the nll and the normalisers, log(s) + max, both
-    summed over the rows, in float32 or wider.
+
+def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What the loss needs of some rows of logits (num_rows, vocab_size) and targets (num_rows,).
+
+    The gradient times s takes the place of the logits. Returned are s (num_rows, 1), the nll and the normalisers,
+    log(s) + max, both summed over the rows, in float32 or wider.
     """
     z = logits.to(torch.promote_types(logits.dtype, torch.float32))
     target = targets[:, None]
@@ -85,7 +96,8 @@ def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tup
     s = z.exp_().sum(dim=-1, keepdim=True)
     normaliser = s.log()
     z.scatter_add_(-1, target, s * (label_smoothing - 1))
-    return z.to(logits.dtype), s, (normaliser - at_target).sum(), (normaliser + largest).sum()
+    logits.copy_(z)
+    return s, (normaliser - at_target).sum(), (normaliser + largest).sum()
 
 
 class _Gradients:
@@ -98,15 +110,15 @@ class _Gradients:
         self.bias = None if bias is None else torch.zeros_like(bias)
 
     def add(self, rows: slice, logits: Tensor, s: Tensor, weight: Tensor) -> None:
-        """`logits`: the gradient with respect to a chunk's logits, times s (rows, 1)."""
-        hidden = self.inputs[0][rows]
-        self.hidden[rows] = torch.mm(logits, weight) / s
+        """`logits`: the gradient with respect to a chunk's logits, times s (rows, 1); behind them zeros."""
+        self.hidden[rows] = torch.mm(logits, weight)[: len(s)] / s
+        inputs = _filled_up((self.inputs[0][rows] / s).to(logits.dtype))
         if logits.dtype == self.weight.dtype:
-            self.weight.addmm_(logits.t(), hidden / s)
+            self.weight.addmm_(logits.t(), inputs)
         else:
-            self.weight += torch.mm(logits.t(), (hidden / s).to(logits.dtype))
+            self.weight += torch.mm(logits.t(), inputs)
         if self.bias is not None:
-            self.bias += (logits / s).sum(dim=0)
+            self.bias += (logits[: len(s)] / s).sum(dim=0)
 
     def finished(self, label_smoothing: float) -> list[Tensor]:
         """With the part of the uniform distribution, the same for every row and word."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from transformer_mt.model.unpadded import BlockDiagonal
+
 
 class Routing:
     """Where one pass sent its tokens, collected for the load-balancing loss. Owned by the caller.
@@ -19,13 +21,14 @@ class Routing:
 @dataclass(frozen=True)
 class LayerContext:
     """Of self-attention: `mask`, boolean (True = may attend) or a float added to the scores, broadcastable to (batch,
-    num_heads, query_len, key_len), None where every key may be seen; `rotate`, applied to queries and keys.
+    num_heads, query_len, key_len), or that of unpadded tokens, None where every key may be seen; `rotate`, applied to
+    queries and keys.
 
     Of experts: `real` (batch, length), False where there is padding, None where there is none; `routing`, where
     somebody collects what they did.
     """
 
-    mask: Tensor | None
+    mask: Tensor | BlockDiagonal | None
     rotate: Callable[[Tensor], Tensor]
     real: Tensor | None = None
     routing: Routing | None = None

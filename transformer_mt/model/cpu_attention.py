@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from transformer_mt.model.dropout import keep_factors
 from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.model.unpadded import BlockDiagonal
 
 REGISTER = 64  # bytes: torch's softmax over a row that does not fill one goes by single numbers, 15 times as slowly
 
@@ -43,7 +44,18 @@ def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: 
 def prepare_attention(dtype: torch.dtype, head_dim: int) -> bool:
     """Compile what `training_attention` needs for such heads, so that no step waits for it; whether there is such."""
     kernels = numba_module(KERNELS)
-    return kernels is not None and kernels.takes(torch.empty(0, head_dim, dtype=dtype), None)
+    return kernels is not None and kernels.takes_heads(dtype, head_dim)
+
+
+def unpadded_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockDiagonal, p: float, scale: float) -> Tensor:
+    """`training_attention` among unpadded tokens, where `prepare_attention` said yes.
+
+    q (1, num_heads, num_queries, head_dim), k and v (1, num_kv_heads, num_keys, head_dim) -> the shape of q, zeros for
+    rows that are no sentence's.
+    """
+    kernels = numba_module(KERNELS)
+    assert kernels is not None
+    return kernels.attention(q, k, v, mask, p, scale)
 
 
 class _Attention(torch.autograd.Function):

@@ -32,6 +32,18 @@ class TranslationModel(nn.Module, ABC):
     def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
         """-> (batch, tgt_len, d_model), before the output projection. `routing` collects what experts did."""
 
+    def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
+        """Those of `hidden_states` that are no padding's: `real` (num_tokens,) are their places in tgt_in.flatten() ->
+        (num_tokens, d_model).
+        """
+        return self.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)
+
+    def goes_unpadded(self) -> bool:
+        """Whether in training, under the autocast of now, the layers see a batch without its padding, for whose places
+        dropout then draws nothing.
+        """
+        return False
+
     @abstractmethod
     def start(self, src: Tensor) -> DecoderCache:
         """src (batch, src_len) -> the cache of a search that has fed nothing yet, one row a sentence."""

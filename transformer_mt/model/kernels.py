@@ -208,14 +208,14 @@ def _exponentials(logits, targets, label_smoothing, s, nll, normalisers):
 _EXPONENTIALS = ParallelPass(_exponentials, fastmath={"reassoc", "contract"})  # sums in any order
 
 
-def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`chunked_loss.exponentials` of logits of one of `DTYPES`, in their own place."""
+def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`chunked_loss.exponentials` of logits of one of `DTYPES`."""
     if len(targets) and not 0 <= targets.min() <= targets.max() < logits.size(1):
         raise IndexError(f"a target is not among {logits.size(1)} words")  # the pass would write anywhere
     targets = targets.contiguous()
     s, nll, normalisers = (torch.empty(len(logits)) for _ in range(3))
     _EXPONENTIALS(logits, targets, np.float32(label_smoothing), s, nll, normalisers)
-    return logits, s[:, None], nll.sum(), normalisers.sum()
+    return s[:, None], nll.sum(), normalisers.sum()
 
 
 CompiledDraw(0, 0.5).factors(torch.Size((1,)), torch.float32)  # what does not work here is found out on import

@@ -11,6 +11,7 @@ from transformer_mt.model.context import LayerContext
 from transformer_mt.model.dropout import Dropout
 from transformer_mt.model.experts import make_feed_forward
 from transformer_mt.model.norms import make_norm
+from transformer_mt.model.unpadded import BlockDiagonal
 
 
 class Residual(nn.Module):
@@ -98,7 +99,7 @@ class DecoderLayer(nn.Module):
         self.cross_attn_residual = residual(config)
         self.feed_forward_residual = residual(config)
 
-    def forward(self, x: Tensor, context: LayerContext, memory: Tensor, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext, memory: Tensor, src_mask: Tensor | BlockDiagonal) -> Tensor:
         """x (batch, tgt_len, d_model), memory (batch, src_len, d_model) -> the shape of x."""
         x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
         x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))
@@ -125,7 +126,7 @@ def attend_to_past(
     self_attn: MultiHeadAttention, h: Tensor, cache: LayerCache, slot: int, context: LayerContext
 ) -> Tensor:
     """The self-attention of a step. h (sentences, rows, d_model) -> the same shape; see `DecoderLayer.step`."""
-    assert context.mask is not None
+    assert isinstance(context.mask, Tensor)
     q, k, v = self_attn.project(h, h)
     past_k, past_v = cache.write(slot, self_attn.to_slots(context.rotate(k)), self_attn.to_slots(v))
     return self_attn.attend_to_slots(context.rotate(q), past_k, past_v, context.mask)

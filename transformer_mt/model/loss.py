@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.model.attention import product_dtype
 from transformer_mt.model.chunked_loss import ChunkedCrossEntropy
 from transformer_mt.model.context import Routing
 from transformer_mt.model.experts import mean_load_balancing
@@ -85,7 +86,7 @@ def output_loss_sums(
     where the caller has a `cross_entropy` of his own (a compiled one), where `output` is something else laid out for
     decoding, and under fp16, whose gradients need the scaler's factor before they are rounded.
     """
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+    dtype = product_dtype(hidden)
     plain = isinstance(output, nn.Linear) and cross_entropy is cross_entropy_sums
     if hidden.device.type != "cpu" or dtype == torch.float16 or not plain:
         return cross_entropy(output(hidden), targets, label_smoothing)
@@ -116,7 +117,7 @@ def batch_loss(
     if real is None:
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
-    hidden = model.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)
+    hidden = model.real_hidden_states(src, tgt_in, real, routing)
     targets = tgt_out.flatten().index_select(0, real)
     sums = output_loss_sums(model.output, hidden, targets, label_smoothing, cross_entropy)
     if routing is None or not routing.losses:

@@ -20,6 +20,8 @@ ROTARY_BASE = 10000.0
 class Positions(nn.Module):
     """No positions, and what every kind is: three ways to act, two of which it leaves alone."""
 
+    add_to_scores = False  # whether `bias` does something
+
     def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:
         super().__init__()
 
@@ -129,6 +131,7 @@ def relative_buckets(distance: Tensor, causal: bool) -> Tensor:
 class RelativeBias(Positions):
     """One trained number a head and bucket of distance, added to the scores: T5's. A table per stack."""
 
+    add_to_scores = True
     buckets: Tensor
 
     def __init__(self, config: ModelConfig, max_len: int, causal: bool) -> None:

@@ -13,6 +13,7 @@ from transformer_mt.model.dropout import Dropout
 from transformer_mt.model.masks import as_bias, itself, window_mask
 from transformer_mt.model.norms import make_norm
 from transformer_mt.model.positions import POSITIONS
+from transformer_mt.model.unpadded import BlockDiagonal
 
 # Pre-norm leaves the sum of its residuals unnormalised, so each stack ends in one more norm; post-norm does not.
 FINAL_NORMS = {"pre": make_norm, "post": lambda config: nn.Identity()}
@@ -47,7 +48,7 @@ class Stack(nn.Module):
 
     def context(
         self,
-        mask: Tensor | None,
+        mask: Tensor | BlockDiagonal | None,
         query_at: Tensor,
         key_at: Tensor,
         real: Tensor | None = None,
@@ -55,19 +56,23 @@ class Stack(nn.Module):
     ) -> LayerContext:
         """What the layers need, from the mask before window and positions have had their say."""
         positions = self.embedder.positions
-        return LayerContext(
-            positions.bias(self._within_window(mask, query_at, key_at), query_at, key_at),
-            positions.rotation(query_at),
-            real,
-            routing,
-        )
+        if isinstance(mask, BlockDiagonal):
+            assert self.goes_unpadded
+        else:
+            mask = positions.bias(self._within_window(mask, query_at, key_at), query_at, key_at)
+        return LayerContext(mask, positions.rotation(query_at), real, routing)
+
+    @property
+    def goes_unpadded(self) -> bool:
+        """Whether a mask says who sees whom without a table of queries and keys: no window, no bias of the scores."""
+        return self.window is None and not self.embedder.positions.add_to_scores
 
     def step_context(self, cache: DecoderCache, at: Tensor) -> LayerContext:
         """What the layers need for a step, after `cache.feed` said that it is at these positions (sentences or 1, 1);
         the mask is a float.
         """
         context = self.context(cache.visible[:, None], at, cache.slot_at)
-        assert context.mask is not None
+        assert isinstance(context.mask, Tensor)
         return replace(context, mask=as_bias(context.mask))
 
     def _within_window(self, mask: Tensor | None, query_at: Tensor, key_at: Tensor) -> Tensor | None:

@@ -4,18 +4,21 @@ tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> encoder layers 
 tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> decoder layers over memory -> logits
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import MultiHeadAttention, lowered
+from transformer_mt.model.attention import MultiHeadAttention, lowered, product_dtype
 from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
 from transformer_mt.model.context import Routing
+from transformer_mt.model.cpu_attention import prepare_attention
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
 from transformer_mt.model.stack import Stack, positions_of
+from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
 
 
 class Encoder(Stack):
@@ -25,11 +28,10 @@ class Encoder(Stack):
         layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         super().__init__(config, embedding, layers, config.max_len, causal=False)
 
-    def forward(self, src: Tensor, src_mask: Tensor, routing: Routing | None = None) -> Tensor:
+    def forward(self, src: Tokens, src_mask: Tensor | BlockDiagonal, routing: Routing | None = None) -> Tensor:
         """src (batch, src_len), src_mask (batch, 1, 1, src_len) -> memory (batch, src_len, d_model)."""
-        at = positions_of(src)
-        context = self.context(src_mask, at, at, src_mask[:, 0, 0], routing)
-        x = self.embedder(src, at)
+        context = self.context(src_mask, src.at, src.at, src.real, routing)
+        x = self.embedder(src.ids, src.at)
         for layer in self.layers:
             x = layer(x, context)
         return self.norm(x)
@@ -42,11 +44,19 @@ class Decoder(Stack):
         layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         super().__init__(config, embedding, layers, config.max_len, causal=True)
 
-    def forward(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor, routing: Routing | None = None) -> Tensor:
-        """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model)."""
-        at = positions_of(tgt_in)
-        context = self.context(causal_mask(tgt_in.size(1), tgt_in.device), at, at, tgt_in != PAD_ID, routing)
-        x, memory = self.embedder(tgt_in, at), lowered(memory)
+    def forward(
+        self,
+        tgt_in: Tokens,
+        tgt_mask: Tensor | BlockDiagonal,
+        memory: Tensor,
+        src_mask: Tensor | BlockDiagonal,
+        routing: Routing | None = None,
+    ) -> Tensor:
+        """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model). The
+        masks are of self-attention and of attention to the memory.
+        """
+        context = self.context(tgt_mask, tgt_in.at, tgt_in.at, tgt_in.real, routing)
+        x, memory = self.embedder(tgt_in.ids, tgt_in.at), lowered(memory)
         for layer in self.layers:
             x = layer(x, context, memory, src_mask)
         return self.norm(x)
@@ -94,14 +104,30 @@ class Transformer(TranslationModel):
     def encode(self, src: Tensor, routing: Routing | None = None) -> tuple[Tensor, Tensor]:
         """src (batch, src_len) -> memory (batch, src_len, d_model), src_mask (batch, 1, 1, src_len)."""
         src_mask = padding_mask(src, PAD_ID)
-        return self.encoder(src, src_mask, routing), src_mask
+        return self.encoder(Tokens(src, positions_of(src), src_mask[:, 0, 0]), src_mask, routing), src_mask
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor, routing: Routing | None = None) -> Tensor:
         """tgt_in (batch, tgt_len) -> hidden states (batch, tgt_len, d_model). `output` makes logits of them."""
-        return self.decoder(tgt_in, memory, src_mask, routing)
+        tokens = Tokens(tgt_in, positions_of(tgt_in), tgt_in != PAD_ID)
+        return self.decoder(tokens, causal_mask(tgt_in.size(1), tgt_in.device), memory, src_mask, routing)
 
     def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
         return self.decode(tgt_in, *self.encode(src, routing), routing)
+
+    def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
+        if not self.training or not self.goes_unpadded():
+            return super().real_hidden_states(src, tgt_in, real, routing)
+        x, y = Unpadded.of(src), Unpadded.of(tgt_in, real)
+        memory = self.encoder(x, BlockDiagonal(x.lengths, x.lengths), routing)
+        own, others = BlockDiagonal(y.lengths, y.lengths, causal=True), BlockDiagonal(y.lengths, x.lengths)
+        return self.decoder(y, own, memory, others, routing)[0, : y.num_tokens]
+
+    def goes_unpadded(self) -> bool:
+        weight = self.output.weight
+        if weight.device.type != "cpu" or torch.compiler.is_compiling() or not self.encoder.goes_unpadded:
+            return False
+        head_dim = self.config.d_model // self.config.num_heads
+        return prepare_attention(product_dtype(weight), head_dim)
 
     def start(self, src: Tensor) -> DecoderCache:
         return self.decoder.start(*self.encode(src))

@@ -72,6 +72,7 @@ def _write(
         num_threads=torch.get_num_threads(),
         torch_version=str(torch.__version__),
         numba=draws_with_numba(updater.device),
+        unpadded=updater.goes_unpadded,
         checkpoint=steps[-1] if steps else None,
         parts=[
             PartRecord(index=part.index, number=part.number, origins=origins)

@@ -6,6 +6,7 @@ from torch import nn
 
 from transformer_mt.data.batching import Batch
 from transformer_mt.machine.device import autocast
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
 
 
@@ -31,6 +32,12 @@ def add_gradient(
         loss: LossSums = with_loss(batch, label_smoothing)
     scaler.scale(loss.loss * weight / num_tokens).backward()
     return LossSums(loss.loss.detach(), loss.nll.detach(), loss.load_balancing)
+
+
+def goes_unpadded(model: TranslationModel, precision: str) -> bool:
+    """Whether `add_gradient` takes the layers over tokens without padding."""
+    with autocast(precision, next(model.parameters()).device):
+        return model.goes_unpadded()
 
 
 def dropout_seed(seed: int, step: int, index: int, part: int = 1) -> int:

@@ -9,8 +9,13 @@ from torch import Tensor, nn
 
 from transformer_mt.data.batching import Batch
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.unpadded import Unpadded
 from transformer_mt.training.micro_batch import add_gradient
 from transformer_mt.training.sharing import WithLoss
+
+# Modules whose tokens are the source's.
+SOURCE_STACK = "encoder"
+MEMORY_READERS = ("cross_attn.k_proj", "cross_attn.v_proj")
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def _measured_modules(model: nn.Module, done: MicroBatchReplay) -> Iterator[None
         def hook(module: nn.Module, inputs: tuple, output: object) -> None:
             if not isinstance(output, Tensor):
                 return
-            done.outputs.append(_measure(name, output, len(done.batch.src)))
+            done.outputs.append(_measure(name, output, done.batch))
             if output.requires_grad:
                 output.register_hook(lambda gradient: done.backward.append(_measure(name, gradient)))
 
@@ -108,19 +113,30 @@ def _measured_modules(model: nn.Module, done: MicroBatchReplay) -> Iterator[None
             handle.remove()
 
 
-def _measure(name: str, tensor: Tensor, num_rows: int = 0) -> Measured:
+def _measure(name: str, tensor: Tensor, batch: Batch | None = None) -> Measured:
     x = tensor.detach().float()
     wrong = ~x.isfinite()
     num_wrong = int(wrong.sum())
-    rows = wrong.flatten(1).any(dim=1).nonzero().flatten().tolist() if num_wrong and x.dim() == 3 else []
     return Measured(
         name,
         tuple(tensor.shape),
         float(x.masked_fill(wrong, 0.0).abs().max()) if x.numel() else 0.0,
         float(x.norm()),
         num_wrong,
-        tuple(rows) if len(tensor) == num_rows else (),
+        _rows_of(name, wrong, batch) if num_wrong and batch is not None and x.dim() == 3 else (),
     )
+
+
+def _rows_of(name: str, wrong: Tensor, batch: Batch) -> tuple[int, ...]:
+    """The rows of the batch that something is wrong in, of the output of a module (…, length, size)."""
+    if len(wrong) == len(batch.src):
+        return tuple(wrong.flatten(1).any(dim=1).nonzero().flatten().tolist())
+    of_source = name.startswith(SOURCE_STACK) or name.endswith(MEMORY_READERS)
+    tokens = Unpadded.of(batch.src if of_source else batch.tgt_in)
+    if wrong.shape[:2] != tokens.ids.shape:
+        return ()
+    places = wrong[0, : tokens.num_tokens].any(dim=1)
+    return tuple(tokens.sentences()[places].unique().tolist())
 
 
 # What it shows

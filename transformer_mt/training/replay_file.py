@@ -15,7 +15,8 @@ from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device, choose_precision
 from transformer_mt.model.dropout import draws_with_numba
-from transformer_mt.training.micro_batch import dropout_seed
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.training.micro_batch import dropout_seed, goes_unpadded
 from transformer_mt.training.replay import Replay, replay
 from transformer_mt.training.update_record import UpdateRecord, read_record, weights_path
 
@@ -58,7 +59,7 @@ def replay_file(
         record.label_smoothing,
         record.loss_scale,
     )
-    return ReplayedFile(record, name, chosen, str(place), missing + _differences(record, place, chosen), found)
+    return ReplayedFile(record, name, chosen, str(place), missing + _differences(record, model, place, chosen), found)
 
 
 def _refuse_other_runs(
@@ -84,12 +85,13 @@ def _weights(path: Path, run: RunFolder, checkpoint: str | None) -> tuple[Path, 
     return folder / WEIGHTS, f"checkpoint {folder.name}", missing
 
 
-def _differences(record: UpdateRecord, place: torch.device, precision: str) -> list[str]:
+def _differences(record: UpdateRecord, model: TranslationModel, place: torch.device, precision: str) -> list[str]:
     now = {
         "device": (record.device, str(place)),
         "precision": (record.precision, precision),
         "num_threads": (record.num_threads, torch.get_num_threads()),
         "torch_version": (record.torch_version, str(torch.__version__)),
         "numba": (record.numba, draws_with_numba(place)),
+        "unpadded": (record.unpadded, goes_unpadded(model, precision)),
     }
     return [f"note: {name} was {was} and is {here}" for name, (was, here) in now.items() if was != here]

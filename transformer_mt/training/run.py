@@ -309,12 +309,17 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData
         "num_threads": torch.get_num_threads(),
         "torch_version": str(torch.__version__),
         "numba": draws_with_numba(updater.device),
+        "unpadded": updater.goes_unpadded,
     }
     if state.step > 0:
         refuse_other_data(state.data, splits)
         for name, value in now.items():
             if getattr(state, name) != value:
-                other = "dropout draws others" if name == "numba" else "the numbers may differ in the last digits"
+                other = (
+                    "dropout draws others"
+                    if name in ("numba", "unpadded")
+                    else "the numbers may differ in the last digits"
+                )
                 print(f"note: {name} was {getattr(state, name)} and is {value}: {other}")
     state.data = splits
     for name, value in now.items():

@@ -13,7 +13,7 @@ class TrainingState:
     """Everything that a resumed run needs to know. Random numbers are functions of (seed, step), so none is here.
 
     `epoch` and `micro_batch` are the place in the data of the next micro-batch. `precision`, `compiled`, `device`,
-    `num_threads`, `torch_version` and `numba` (on a CPU) are what the numbers so far were computed with.
+    `num_threads`, `torch_version`, `numba` and `unpadded` (on a CPU) are what the numbers so far were computed with.
     """
 
     step: int = 0
@@ -32,6 +32,7 @@ class TrainingState:
     num_threads: int = 0
     torch_version: str = ""
     numba: bool = False
+    unpadded: bool = False
     data: dict[str, dict[str, str | int]] = field(default_factory=dict)  # a split's fingerprint and number of pairs
     stream: dict[str, int | str] | None = None  # of a stream, the window of `micro_batch` (see `Stream.go_on_from`)
     loss_scale: dict[str, float] | None = None

@@ -52,6 +52,7 @@ class UpdateRecord(_Frozen):
     num_threads: int
     torch_version: str
     numba: bool = False
+    unpadded: bool = False
     checkpoint: int | None
     parts: list[PartRecord]
 

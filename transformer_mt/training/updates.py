@@ -20,7 +20,7 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
 from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
 from transformer_mt.training.compiling import CompiledStep, uncompiled
-from transformer_mt.training.micro_batch import add_gradient, dropout_seed
+from transformer_mt.training.micro_batch import add_gradient, dropout_seed, goes_unpadded
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.parts import MemoryLimit, Part
 from transformer_mt.training.schedule import make_schedule
@@ -162,6 +162,11 @@ class Updater:
             num_split=int(num_split),
             skipped=self.scaler.get_scale() < scale,
         )
+
+    @property
+    def goes_unpadded(self) -> bool:
+        """Whether layers see no padding, for which dropout then draws nothing."""
+        return self.compiled is None and goes_unpadded(self.model, self.precision)
 
     @contextmanager
     def whole_model(self) -> Iterator[TranslationModel]:

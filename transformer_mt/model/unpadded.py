@@ -1,0 +1,77 @@
+"""A batch without its padding: all tokens in one row, a sentence after the other, and who of them sees whom.
+
+Training on a CPU takes its layers over this. Padding costs nothing then, and the products of all batches come in few
+shapes: a library of products keeps something for each, which comes to lie between the tensors, so that freed memory is
+in pieces.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_mt.config.special_ids import PAD_ID
+
+ROWS = 64  # the row is filled up to a multiple of so many positions
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a stack is asked about."""
+
+    ids: Tensor  # (batch, length)
+    at: Tensor  # (batch or 1, length), their positions
+    real: Tensor  # (batch, length), False where there is padding
+
+
+@dataclass(frozen=True)
+class Unpadded(Tokens):
+    """All tokens of some sentences as one row (1, num_rows), filled up with PAD to a multiple of `ROWS`."""
+
+    lengths: Tensor  # (num_sentences,)
+    num_tokens: int
+
+    def sentences(self) -> Tensor:
+        """(num_tokens,): of each token, which sentence it is of."""
+        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+
+    @classmethod
+    def of(cls, ids: Tensor, places: Tensor | None = None) -> "Unpadded":
+        """ids (num_sentences, longest), padded on the right. `places` (num_tokens,) are those of the tokens in
+        ids.flatten(), where the caller has them.
+        """
+        num_sentences, longest = ids.shape
+        if places is None:
+            places = (ids.flatten() != PAD_ID).nonzero().flatten()
+        surplus = 0, -len(places) % ROWS
+        return cls(
+            F.pad(ids.flatten()[places], surplus, value=PAD_ID)[None],
+            F.pad(places % longest, surplus)[None],
+            F.pad(torch.ones(1, len(places), dtype=torch.bool), surplus),
+            torch.bincount(places // longest, minlength=num_sentences),
+            len(places),
+        )
+
+
+@dataclass(frozen=True)
+class BlockDiagonal:
+    """A mask for unpadded tokens: the queries of a sentence see its keys, all of them or, `causal`, those up to their
+    own place. `lengths` are of both, (num_sentences,) each.
+    """
+
+    query_lengths: Tensor
+    key_lengths: Tensor
+    causal: bool = False
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """(num_sentences, 4) int64: the first query, the number of queries, the first key, the number of keys."""
+        lengths = torch.stack((self.query_lengths, self.key_lengths), dim=1)
+        return torch.stack((lengths.cumsum(dim=0) - lengths, lengths), dim=2).flatten(1)
+
+    @cached_property
+    def most(self) -> tuple[int, int]:
+        """Of one sentence, queries and keys."""
+        return int(self.query_lengths.max()), int(self.key_lengths.max())
