@@ -10,6 +10,11 @@ the largest speed that this machine's matrix products would allow; and the peak 
 turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
 The last line is `N.NN x plain loop`: ours as `precision: auto` runs it over the plain loop in fp32.
 
+    python scripts/bench_train.py --data DIR --against CHECKOUT [--rounds 3]
+
+adds another checkout of this project, trained in turn with this one: what a change was worth. Its last line is then
+`N.NN x CHECKOUT`, the ratio of the medians of the rounds, after that of each.
+
     python scripts/bench_train.py --data DIR --preset big --device cuda --max-tokens 25000 --precision bf16 [--profile]
 
 measures a preset of ours alone, and how much of the device it uses: see `preset_speed.py`.
@@ -56,9 +61,13 @@ class Measured:
     memory: int
 
 
-def run_measured(command: list[str], folder: Path) -> tuple[str, int]:
-    """What a process printed on standard output, and its peak memory in bytes. A failure ends the benchmark."""
+def run_measured(command: list[str], folder: Path, package: Path | None = None) -> tuple[str, int]:
+    """What a process printed on standard output, and its peak memory in bytes. A failure ends the benchmark. `package`
+    is a checkout whose transformer_mt takes the place of the installed one.
+    """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    if package is not None:
+        environment["PYTHONPATH"] = str(package)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
         process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
@@ -69,8 +78,8 @@ def run_measured(command: list[str], folder: Path) -> tuple[str, int]:
         return out.read() + err.read(), usage.ru_maxrss * 1024
 
 
-def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> Measured:
-    """`tmt train`, by its own metrics."""
+def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path, checkout: Path | None = None) -> Measured:
+    """`tmt train`, by its own metrics; of the package as it is installed, or of a checkout."""
     name = f"ours_{precision}"
     overrides = [
         f"name={name}", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
@@ -85,7 +94,9 @@ def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> 
         "validation.every_steps=100000", "validation.num_translated=0", "validation.metric=nll",
     ]  # fmt: skip
     _, memory = run_measured(
-        [sys.executable, "-m", "transformer_mt", "train", "--config", "multi30k_en_de_tok.yaml", *overrides], folder
+        [sys.executable, "-m", "transformer_mt", "train", "--config", "multi30k_en_de_tok.yaml", *overrides],
+        folder,
+        checkout,
     )
     lines = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().split("\n")[:-1]]
     speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
@@ -186,6 +197,9 @@ def sides_of(args: argparse.Namespace, data: Path) -> dict[str, Callable[[Path],
     sides: dict[str, Callable[[Path], Measured]] = {
         f"ours, {precision}": partial(ours, data, shape, precision, args.steps) for precision in args.precisions
     }
+    if args.against:
+        sides[f"{args.against}, auto"] = partial(ours, data, shape, "auto", args.steps, checkout=args.against.resolve())
+        return sides
     for precision in ("fp32", "bf16"):
         if precision in args.precisions or precision == "fp32":
             sides[f"plain loop, {precision}"] = partial(plain_loop, data, args.plain_loop, shape, precision, args.steps)
@@ -202,6 +216,7 @@ def main() -> None:
     parser.add_argument("--plain-loop", type=Path, help="default: plain_loop.py in ../../bench, seen from --data")
     parser.add_argument("--joey-python", type=Path, help="the Python of an environment with joeynmt")
     parser.add_argument("--joey-config", type=Path, help="default: joey_w1.yaml beside the plain loop")
+    parser.add_argument("--against", type=Path, help="another checkout of this project, to be measured instead")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16", "auto"])
     parser.add_argument("--d-model", type=int, default=Shape().d_model, help="d_ff is four times as much")
     parser.add_argument("--join", type=int, default=1, help="neighbouring sentences made one: 8 give about 100 tokens")
@@ -219,20 +234,30 @@ def main() -> None:
     args = parser.parse_args()
     if args.preset:
         return measure_preset(args)
+    if args.against:
+        args.precisions = ["auto"]
+        if not (args.against / "transformer_mt").is_dir():
+            sys.exit(f"{args.against} is no checkout of this project: it has no folder transformer_mt.")
     if args.smoke:
         args.steps, args.rounds, args.precisions = WINDOW, 1, ["auto"]
     args.plain_loop = args.plain_loop or args.data.resolve().parent.parent / "bench" / "plain_loop.py"
     with tempfile.TemporaryDirectory() as place:
         data = args.data.resolve() if args.join == 1 else joined(args.data, args.join, Path(place))
         best: dict[str, Measured] = {}
+        speeds: dict[str, list[float]] = {}
         for number in range(args.rounds):
             for name, side in sides_of(args, data).items():
                 with tempfile.TemporaryDirectory() as folder:
                     measured = side(Path(folder))
                 print(f"round {number + 1}: {name}: {measured.speed:,.0f}", file=sys.stderr, flush=True)
+                speeds.setdefault(name, []).append(measured.speed)
                 if name not in best or measured.speed > best[name].speed:
                     best[name] = measured
         print_table(best, Shape(args.d_model, 4 * args.d_model), data)
+        if args.against:
+            here, there = speeds.values()
+            print("rounds:", ", ".join(f"{a:,.0f} and {b:,.0f}: {a / b:.2f}" for a, b in zip(here, there, strict=True)))
+            print(f"{statistics.median(here) / statistics.median(there):.2f} x {args.against}")
 
 
 def measure_preset(args: argparse.Namespace) -> None:

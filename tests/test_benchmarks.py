@@ -61,6 +61,23 @@ def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], te
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
 
 
+def test_bench_train_measures_another_checkout(text: Path) -> None:
+    table = run("bench_train.py", "--data", str(text), "--against", str(REPOSITORY), "--d-model", "32", "--smoke")
+    here, there = row(table, "ours, auto"), row(table, f"{REPOSITORY}, auto")
+    *_, rounds, last = table.rstrip("\n").split("\n")
+    assert rounds == f"rounds: {here:,.0f} and {there:,.0f}: {here / there:.2f}"
+    found = re.fullmatch(rf"(\d+\.\d\d) x {REPOSITORY}", last)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(here / there, abs=0.02)
+
+
+def test_bench_train_refuses_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "bench_train.py"), "--data", str(tmp_path), "--against", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} is no checkout of this project: it has no folder transformer_mt.\n"
+
+
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:
     """What a GPU would run, on a CPU."""
     arguments = ("--preset", "base", "--device", "cpu", "--precision", "fp32", "--profile", "--smoke")
