@@ -44,8 +44,14 @@ def test_quickstart_reaches_bleu_90_and_the_cat_sits(tmp_path: Path) -> None:
     assert run_tmt(tmp_path, "translate", "The cat sat").stdout == "El gato se sentó\n"
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("language", ["zh", "ja", "ar", "hi"])
+@pytest.mark.parametrize(
+    ("language", "kind"),
+    [("zh", "bpe"), ("ja", "unigram"), ("ar", "bpe"), ("hi", "unigram")]
+    + [
+        pytest.param(language, kind, marks=pytest.mark.slow)
+        for language, kind in (("zh", "unigram"), ("ja", "bpe"), ("ar", "unigram"), ("hi", "bpe"))
+    ],
+)
 def test_other_scripts_train_and_translate(shared_data, tmp_path: Path, language: str, kind: str) -> None:
     folder = shared_data(f"other_scripts/en_{language}")
     vocabulary = ["tokenizer.vocab_size=1000", f"tokenizer.kind={kind}"]

@@ -16,7 +16,7 @@ Tmt = Callable[..., subprocess.CompletedProcess[str]]
 def trained(tmp_path_factory) -> Path:
     """A folder with runs/toy, trained until it knows the toy language well."""
     folder = tmp_path_factory.mktemp("trained")
-    write_toy_corpus(folder / "data", 3000)
+    write_toy_corpus(folder / "data", 6000)
     training = {
         "max_tokens": 512, "max_steps": 1200, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
         "checkpoint_every_steps": 1200, "log_every_steps": 50,

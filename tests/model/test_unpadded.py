@@ -255,6 +255,7 @@ def test_validation_and_search_are_padded(blocks: list[BlockDiagonal]) -> None:
         src, tgt = ids_of(SRC_LENGTHS), ids_of(TGT_LENGTHS)
         batch_loss(model, src, tgt, tgt, 0.0)
         model(src, tgt)
+        model.decode_step(tgt[:, 0], model.start(src))
     assert blocks == []
 
 

@@ -19,6 +19,7 @@ CPU = torch.device("cpu")
 MODELS = {
     "encoder_decoder": {"norm_position": "post", "tie_embeddings": "all"},
     "experts": {"num_experts": 3, "experts_per_token": 2, "positions": "relative_bias", "activation": "swiglu"},
+    "unpadded": {"num_heads": 1, "positions": "rotary", "bias": False},
     "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
 }
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else

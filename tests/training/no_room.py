@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from transformer_mt.cli.main import main
+from transformer_mt.model.unpadded import Tokens, Unpadded
 from transformer_mt.training import run
 
 
@@ -17,8 +18,10 @@ class SmallMemory(run.Updater):
         self.limit_of_sentences = int(os.environ["SENTENCES"])
         self.model.get_submodule("encoder").register_forward_hook(self.hook)
 
-    def hook(self, module: nn.Module, inputs: tuple[torch.Tensor, ...], memory: torch.Tensor) -> None:
-        small = self.world.rank == 1 and bool(self.optimizer.state) and len(inputs[0]) > self.limit_of_sentences
+    def hook(self, module: nn.Module, inputs: tuple[Tokens, ...], memory: torch.Tensor) -> None:
+        src = inputs[0]
+        num_sentences = len(src.lengths) if isinstance(src, Unpadded) else len(src.ids)
+        small = self.world.rank == 1 and bool(self.optimizer.state) and num_sentences > self.limit_of_sentences
         if small and memory.requires_grad:
             memory.register_hook(self.run_out)
 

@@ -19,8 +19,9 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
 
+@pytest.mark.parametrize("num_heads", [2, 1], ids=["heads of 8", "of 16, which numba would take"])
 def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    num_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """Graphs are traced and differentiated as ever, and then run as they are: no compiler of C++ or Triton.
 
@@ -32,7 +33,7 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     found = {}
     for compile_it in (False, True):
         config = toy_config(
-            corpus, model={"dropout": 0.0, "num_encoder_layers": 2, "num_decoder_layers": 2},
+            corpus, model={"dropout": 0.0, "num_heads": num_heads, "num_encoder_layers": 2, "num_decoder_layers": 2},
             training={"compile": compile_it, "max_tokens": 16, "max_steps": 30, "log_every_steps": 5},
             validation={"every_steps": 30, "num_translated": 0},
         )  # fmt: skip
@@ -40,9 +41,11 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
         start_or_resume(config, run, resume=False)
         lines = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
         found[compile_it] = [line for line in lines if line["kind"] == "train"]
+    # Uncompiled, the one head is numba's, which sums in another order, and thirty steps of Adam widen what that does.
+    tolerance = 1e-4 if num_heads == 2 else 2e-3
     for plain, compiled in zip(found[False], found[True], strict=True):
         for name in ("loss", "nll", "grad_norm"):
-            assert compiled[name] == pytest.approx(plain[name], rel=1e-4)
+            assert compiled[name] == pytest.approx(plain[name], rel=tolerance)
     # Three pieces: encoder layers, decoder layers, cross-entropy; the batches have more shapes than that.
     assert "compiled_graphs" not in found[False][-1]
     assert 3 <= found[True][-1]["compiled_graphs"] <= 6

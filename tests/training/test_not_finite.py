@@ -100,6 +100,7 @@ def test_the_first_module_of_the_forward_pass_is_named(
 
 def test_the_pairs_that_do_it_are_named(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
     updater = make_updater(config, data)
+    assert updater.goes_unpadded == (config.model.num_heads == 1)
     token = 7
     has = np.array([token in data.train.batch(np.array([row])).src[0].tolist() for row in range(60)])
     without, culprits = np.flatnonzero(~has), np.flatnonzero(has)[:2]

@@ -23,6 +23,7 @@ from transformer_mt.data.preparation import PreparedData
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
+from transformer_mt.model.unpadded import Tokens, Unpadded
 from transformer_mt.training import run as run_module
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.parts import Part
@@ -49,16 +50,17 @@ class Memory:
     def __init__(self, model: nn.Module, limit: int, place: str = "forward", error: str = "cuda") -> None:
         self.limit, self.place, self.error = limit, place, ERRORS[error]
         self.num_failures = 0
-        self.seen: list[Tensor] = []
+        self.seen: list[list[list[int]]] = []
         self.sizes: list[int] = []
         model.get_submodule("encoder").register_forward_hook(self._hook)
 
-    def _hook(self, module: nn.Module, inputs: tuple[Tensor, ...], memory: Tensor) -> None:
+    def _hook(self, module: nn.Module, inputs: tuple[Tokens, ...], memory: Tensor) -> None:
         if not module.training:
             return
-        self.seen.append(inputs[0])
-        self.sizes.append(len(inputs[0]))
-        if len(inputs[0]) > self.limit:
+        src = sentences(inputs[0])
+        self.seen.append(src)
+        self.sizes.append(len(src))
+        if self.sizes[-1] > self.limit:
             if self.place == "forward":
                 self._run_out()
             memory.register_hook(lambda _: self._run_out())  # the decoder's gradients are added by then
@@ -85,12 +87,14 @@ def gradients(updater: Updater) -> list[Tensor]:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("limit", [1, 3, 5])
+@pytest.mark.parametrize("num_heads", [2, 1], ids=["padded", "unpadded"])
 def test_a_split_update_has_the_gradient_of_the_whole(
-    corpus: Path, data: PreparedData, limit: int, error: str, place: str
+    corpus: Path, data: PreparedData, limit: int, error: str, place: str, num_heads: int
 ) -> None:
-    config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": None})
+    config = toy_config(corpus, model={"dropout": 0.0, "num_heads": num_heads}, training={"clip_norm": None})
     micro_batches = [np.arange(8), np.arange(8, 10), np.arange(10, 21)]
     whole, split = make_updater(config, data), make_updater(config, data)
+    assert whole.goes_unpadded == (num_heads == 1)
     memory = Memory(split.model, limit, place, error)
     first = whole.update(data.train, micro_batches, 1, "")
     second = split.update(data.train, micro_batches, 1, "")
@@ -102,8 +106,15 @@ def test_a_split_update_has_the_gradient_of_the_whole(
     assert first.nll == pytest.approx(second.nll, rel=1e-5)
     assert (first.num_split, second.num_split) == (0, 3 if limit == 1 else 2)
     every_pair = [row.tolist() for rows in micro_batches for row in data.train.batch(rows).src]
-    assert sorted(map(real, every_pair)) == sorted(real(row) for ids in memory.seen for row in ids.tolist())
+    assert sorted(map(real, every_pair)) == sorted(real(row) for rows in memory.seen for row in rows)
     assert max(memory.sizes[-len(memory.seen) :]) <= limit
+
+
+def sentences(tokens: Tokens) -> list[list[int]]:
+    """What the encoder was asked about, with or without padding."""
+    if not isinstance(tokens, Unpadded):
+        return tokens.ids.tolist()
+    return [row.tolist() for row in tokens.ids[0, : tokens.num_tokens].split(tokens.lengths.tolist())]
 
 
 def real(row: list[int]) -> list[int]:
@@ -202,7 +213,7 @@ def test_nothing_planned_is_larger_than_what_is_probed(corpus: Path, data: Prepa
     memory = Memory(updater.model, 10**6)
     batches = [data.train.batch(rows) for rows in plan(config, data)]
     assert updater.probe(data.train, plan(config, data)) is None
-    (probed,) = [batch for batch in batches if torch.equal(batch.src, memory.seen[0])]
+    (probed,) = [batch for batch in batches if batch.src.tolist() == memory.seen[0]]
     assert len(memory.seen) == 1
     positions = probed.src.numel() + probed.tgt_out.numel()
     for batch in batches:

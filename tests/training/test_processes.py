@@ -216,7 +216,7 @@ def test_a_process_that_is_alive_and_does_not_come_is_named(tmp_path: Path) -> N
     assert re.search(r"tmt: process 1 \([^,)]+, process \d+\) of 2 has kept the others waiting for 0.1 minutes", said)
 
 
-@pytest.mark.parametrize("work", [hang.be_patient, hang.be_slow_together])
+@pytest.mark.parametrize("work", [hang.be_patient, slow(hang.be_slow_together)])
 def test_work_that_takes_long_is_no_hang(tmp_path: Path, work: Callable) -> None:
     status, said = run_together(2, tmp_path, hang.__file__, work.__name__)
     assert status == 0

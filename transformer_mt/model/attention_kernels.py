@@ -300,7 +300,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | No
     assert q.dtype == k.dtype == v.dtype
     bounds = _whose(mask, q, k) if isinstance(mask, BlockDiagonal) else _everybody(mask, q, k)
     drawn = _NOTHING_DROPPED
-    if p:
+    if p:  # of the places of weights; those that are in no block are never asked for
         draw = new_draw(q.shape[:3] + k.shape[2:3], p, q.dtype)
         assert isinstance(draw, CompiledDraw)
         drawn = draw.arguments

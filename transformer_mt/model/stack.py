@@ -42,6 +42,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.window = config.attention_window
+        self.is_compiled = False  # its layers, by torch.compile, which cannot look into what numba compiles
         self.embedder = Embedder(config, embedding, max_len, causal)
         self.layers = layers
         self.norm = FINAL_NORMS[config.norm_position](config)
@@ -64,8 +65,8 @@ class Stack(nn.Module):
 
     @property
     def goes_unpadded(self) -> bool:
-        """Whether a mask says who sees whom without a table of queries and keys: no window, no bias of the scores."""
-        return self.window is None and not self.embedder.positions.add_to_scores
+        """Whether blocks can say who sees whom: no window, no bias of the scores, and layers that take them."""
+        return not self.is_compiled and self.window is None and not self.embedder.positions.add_to_scores
 
     def step_context(self, cache: DecoderCache, at: Tensor) -> LayerContext:
         """What the layers need for a step, after `cache.feed` said that it is at these positions (sentences or 1, 1);

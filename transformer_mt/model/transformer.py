@@ -4,7 +4,6 @@ tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> encoder layers 
 tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> decoder layers over memory -> logits
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -29,7 +28,9 @@ class Encoder(Stack):
         super().__init__(config, embedding, layers, config.max_len, causal=False)
 
     def forward(self, src: Tokens, src_mask: Tensor | BlockDiagonal, routing: Routing | None = None) -> Tensor:
-        """src (batch, src_len), src_mask (batch, 1, 1, src_len) -> memory (batch, src_len, d_model)."""
+        """src (batch, src_len), its mask (batch, 1, 1, src_len) or that of unpadded tokens -> memory
+        (batch, src_len, d_model).
+        """
         context = self.context(src_mask, src.at, src.at, src.real, routing)
         x = self.embedder(src.ids, src.at)
         for layer in self.layers:
@@ -124,7 +125,7 @@ class Transformer(TranslationModel):
 
     def goes_unpadded(self) -> bool:
         weight = self.output.weight
-        if weight.device.type != "cpu" or torch.compiler.is_compiling() or not self.encoder.goes_unpadded:
+        if weight.device.type != "cpu" or not self.encoder.goes_unpadded:
             return False
         head_dim = self.config.d_model // self.config.num_heads
         return prepare_attention(product_dtype(weight), head_dim)

@@ -76,7 +76,10 @@ class CompiledStep:
         # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
         if hasattr(fx_config, "use_duck_shape"):  # not in the oldest torch that we run on; there it costs graphs
             fx_config.use_duck_shape = False
-        layers = [layer for stack in model.modules() if isinstance(stack, Stack) for layer in stack.layers]
+        stacks = [module for module in model.modules() if isinstance(module, Stack)]
+        layers = [layer for stack in stacks for layer in stack.layers]
+        for stack in stacks:
+            stack.is_compiled = True
         for layer in layers:
             layer.compile(dynamic=True, backend=BACKEND)
         self.cross_entropy: Any = torch.compile(cross_entropy_sums, dynamic=True, backend=BACKEND)

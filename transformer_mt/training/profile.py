@@ -20,7 +20,7 @@ OTHER = "other"
 KINDS = {
     DATA_WAIT: f"^{DATA_WAIT}$",
     "optimizer and clipping": r"adam|Optimizer|_foreach_|linalg_vector_norm",
-    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention",
+    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|\b_Attention",
     "matrix products": r"\b(mm|addmm|matmul|linear)\b|mkldnn|gemm",
     "random numbers": r"rand|bernoulli|dropout|uniform_|normal_|philox",
     "softmax and loss": r"softmax|logsumexp|CrossEntropy|cross_entropy|nll_loss",

@@ -16,6 +16,7 @@ from transformer_mt.training.sharing import WithLoss
 # Modules whose tokens are the source's.
 SOURCE_STACK = "encoder"
 MEMORY_READERS = ("cross_attn.k_proj", "cross_attn.v_proj")
+TABLE = "embedder.embedding"
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ def _rows_of(name: str, wrong: Tensor, batch: Batch) -> tuple[int, ...]:
     """The rows of the batch that something is wrong in, of the output of a module (…, length, size)."""
     if len(wrong) == len(batch.src):
         return tuple(wrong.flatten(1).any(dim=1).nonzero().flatten().tolist())
+    if name.endswith(TABLE):
+        return ()  # which both stacks may share: the embedder, which is next, says whose tokens they are
     of_source = name.startswith(SOURCE_STACK) or name.endswith(MEMORY_READERS)
     tokens = Unpadded.of(batch.src if of_source else batch.tgt_in)
     if wrong.shape[:2] != tokens.ids.shape:

@@ -316,7 +316,7 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData
         for name, value in now.items():
             if getattr(state, name) != value:
                 other = (
-                    "dropout draws others"
+                    "dropout draws others, and the last digits may differ"
                     if name in ("numba", "unpadded")
                     else "the numbers may differ in the last digits"
                 )

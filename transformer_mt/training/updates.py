@@ -166,7 +166,7 @@ class Updater:
     @property
     def goes_unpadded(self) -> bool:
         """Whether layers see no padding, for which dropout then draws nothing."""
-        return self.compiled is None and goes_unpadded(self.model, self.precision)
+        return goes_unpadded(self.model, self.precision)
 
     @contextmanager
     def whole_model(self) -> Iterator[TranslationModel]:
