@@ -47,7 +47,8 @@ class MemoryLimit:
     """What is known of how large a part may be: less than the smallest that did not fit.
 
     Parts are ordered by `demand`, an estimate of how many numbers a training step holds at once, from lengths alone.
-    It need not be right, since it is only compared with itself: both terms grow with rows and lengths.
+    It need not be right, since it is only compared with itself: both terms grow with rows and lengths. On a CPU, where
+    padding is left out of the layers, it is an estimate from above.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
