@@ -38,7 +38,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
             torch.manual_seed(world.rank)  # the weights are those of the first process
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
             updater = Updater(made, config.training, config.seed, "fp32", CPU, world)
-            result = updater.update(data.train, plan[:number], 1, "")
+            result = updater.update(data.train, plan[:number], 1, "").result()
             found = {
                 name: updater.sharing.whole(parameter.grad).contiguous()
                 for name, parameter in updater.model.named_parameters()

@@ -149,7 +149,7 @@ def test_the_replay_of_the_file_is_the_update_bit_for_bit(
     sound.update(data.train, [np.arange(20, 30)], 3, "")  # the weights are of no checkpoint
     sound.limit.failed(data.train, Part(1, MICRO_BATCHES[1]))
     weights = {name: p.detach().clone() for name, p in sound.model.named_parameters()}
-    expected = sound.update(data.train, MICRO_BATCHES, 4, "")
+    expected = sound.update(data.train, MICRO_BATCHES, 4, "").result()
     assert expected.num_split == 1
     gradients = {name: p.grad for name, p in sound.model.named_parameters() if p.grad is not None}
 
@@ -281,10 +281,10 @@ def test_fp16_skips_counts_and_lowers_the_scale(
         nonlocal step
         step = arguments[2]
         before = [p.clone() for p in self.model.parameters()]
-        result = update(self, *arguments)
+        running = update(self, *arguments)
         same = all(torch.equal(a, b) for a, b in zip(before, self.model.parameters(), strict=True))
-        assert result.skipped == same == (step in (2, 3, 7))
-        return result
+        assert running.result().skipped == same == (step in (2, 3, 7))
+        return running
 
     def kept(self: Trainer):
         trainers.append(self)

@@ -96,8 +96,8 @@ def test_a_split_update_has_the_gradient_of_the_whole(
     whole, split = make_updater(config, data), make_updater(config, data)
     assert whole.goes_unpadded == (num_heads == 1)
     memory = Memory(split.model, limit, place, error)
-    first = whole.update(data.train, micro_batches, 1, "")
-    second = split.update(data.train, micro_batches, 1, "")
+    first = whole.update(data.train, micro_batches, 1, "").result()
+    second = split.update(data.train, micro_batches, 1, "").result()
     assert memory.num_failures > 0
     for a, b in zip(gradients(whole), gradients(split), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
@@ -128,8 +128,8 @@ def test_experts_keep_the_gradient_of_the_cross_entropy(corpus: Path, data: Prep
     config = toy_config(corpus, model={"dropout": 0.0, **experts}, training={"clip_norm": None})
     whole, split = make_updater(config, data), make_updater(config, data)
     Memory(split.model, 4)
-    first = whole.update(data.train, [np.arange(9)], 1, "")
-    second = split.update(data.train, [np.arange(9)], 1, "")
+    first = whole.update(data.train, [np.arange(9)], 1, "").result()
+    second = split.update(data.train, [np.arange(9)], 1, "").result()
     for a, b in zip(gradients(whole), gradients(split), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     assert first.load_balancing is not None
@@ -143,8 +143,8 @@ def test_what_failed_once_is_split_in_advance(corpus: Path, data: PreparedData) 
     updater.update(data.train, [np.arange(16)], 1, "")
     failures = memory.num_failures
     assert failures >= 2, "16 and 8 do not fit"
-    assert updater.update(data.train, [np.arange(16)], 2, "").num_split == 1
-    assert updater.update(data.train, [np.arange(16, 20)], 3, "").num_split == 0
+    assert updater.update(data.train, [np.arange(16)], 2, "").result().num_split == 1
+    assert updater.update(data.train, [np.arange(16, 20)], 3, "").result().num_split == 0
     assert memory.num_failures == failures
 
 
@@ -231,7 +231,7 @@ def test_the_probe_changes_nothing_bit_for_bit(corpus: Path, data: PreparedData)
                 assert updater.probe(data.train, plan(config, data)) is None
                 assert torch.equal(generator, torch.get_rng_state())
                 assert all(p.grad is None for p in updater.model.parameters())
-            results.append(updater.update(data.train, plan(config, data)[2 * step : 2 * step + 2], step, ""))
+            results.append(updater.update(data.train, plan(config, data)[2 * step : 2 * step + 2], step, "").result())
         results.append([p.clone() for p in updater.model.parameters()])
     assert results[:3] == results[4:7]
     assert all(torch.equal(a, b) for a, b in zip(results[3], results[7], strict=True))

@@ -35,8 +35,8 @@ def test_accumulation_equals_the_big_batch(corpus: Path, cut: list[int]) -> None
     rows = np.arange(8)
     assert len(set(data.train.tgt_lengths[rows].tolist())) > 2, "the sentences should differ in length"
     whole, parts = make_updater(config, data), make_updater(config, data)
-    first = whole.update(data.train, [rows], 1, "")
-    second = parts.update(data.train, np.split(rows, np.cumsum(cut)[:-1]), 1, "")
+    first = whole.update(data.train, [rows], 1, "").result()
+    second = parts.update(data.train, np.split(rows, np.cumsum(cut)[:-1]), 1, "").result()
     for a, b in zip(gradients(whole), gradients(parts), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     assert first.num_tokens == second.num_tokens == int(data.train.tgt_lengths[rows].sum())
@@ -47,7 +47,7 @@ def test_clipping_and_rate_are_those_of_the_config(corpus: Path) -> None:
     config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": 0.05})
     data = prepare_data(config)
     updater = make_updater(config, data)
-    result = updater.update(data.train, [np.arange(8)], 5, "")
+    result = updater.update(data.train, [np.arange(8)], 5, "").result()
     norm = torch.stack([g.norm() for g in gradients(updater)]).norm().item()
     assert result.grad_norm > 0.05
     assert norm == pytest.approx(0.05, rel=1e-4)
@@ -62,7 +62,7 @@ def test_dropout_is_a_function_of_seed_and_step(corpus: Path) -> None:
     for name, step in (("a", 1), ("b", 1), ("c", 2)):
         updater = make_updater(config, data)
         torch.rand(len(losses))  # whatever else draws random numbers makes no difference
-        losses[name] = updater.update(data.train, [np.arange(8)], step, "").loss
+        losses[name] = updater.update(data.train, [np.arange(8)], step, "").result().loss
     assert losses["a"] == losses["b"] != losses["c"]
 
 
@@ -98,7 +98,7 @@ def test_reduced_precision_learns_what_fp32_learns(corpus: Path, precision: str)
         torch.manual_seed(0)
         model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
         updater = Updater(model, config.training, config.seed, name, CPU)
-        losses[name] = [updater.update(data.train, [np.arange(16)], step, "").loss for step in range(1, 16)]
+        losses[name] = [updater.update(data.train, [np.arange(16)], step, "").result().loss for step in range(1, 16)]
     assert all(p.dtype == torch.float32 for p in model.parameters())
     np.testing.assert_allclose(losses[precision], losses["fp32"], rtol=0.03)
     assert losses[precision] != losses["fp32"]

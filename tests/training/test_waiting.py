@@ -1,7 +1,8 @@
 """How often an update asks the device for a number or for a shape that depends on numbers.
 
-On a GPU each such question makes the process wait until everything that it has ordered is done. Here, on a CPU, they
-are counted: by what Python asks of tensors, and by the operations whose result has a shape that nobody knows before.
+On a GPU each such question makes the process wait until everything that it has ordered is done, so there an update asks
+nothing before the next one is ordered. Here, on a CPU, questions are counted: by what Python asks of tensors, and by
+the operations whose result has a shape that nobody knows before.
 """
 
 from collections import Counter
@@ -18,6 +19,8 @@ from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.model import chunked_loss
 from transformer_mt.model.loss import batch_loss
+from transformer_mt.training import updates
+from transformer_mt.training.running_update import RunningUpdate
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -81,8 +84,12 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num", [1, 3])
-def test_an_update_asks_once_however_many_micro_batches_it_has(corpus: Path, shape: str, num: int) -> None:
-    """Without dropout, which on a CPU takes its random numbers from elsewhere than on a GPU."""
+@pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "in_step"])
+def test_an_update_asks_once_however_many_micro_batches_it_has(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, shape: str, num: int, ahead: bool
+) -> None:
+    """Only for its result, where we run ahead. Without dropout, whose random numbers a CPU has from elsewhere."""
+    monkeypatch.setattr(updates, "RUNS_AHEAD", ("cpu",) if ahead else ())
     config = toy_config(corpus, tokenizer={"joint": True}, model={**SHAPES[shape], "dropout": 0.0})
     data = prepare_data(config)
     updater = Updater(
@@ -91,11 +98,14 @@ def test_an_update_asks_once_however_many_micro_batches_it_has(corpus: Path, sha
     micro_batches = [np.arange(8 * i, 8 * i + 8) for i in range(num)]
     batches = [data.train.batch(rows) for rows in micro_batches]
     for step in (1, 2):  # the first makes the optimizer's moments
+        ordered: list[RunningUpdate] = []
 
-        def update(step: int = step) -> None:
-            updater.update(data.train, micro_batches, step, "", lambda part: batches[part.index])
+        def update(step: int = step, ordered: list[RunningUpdate] = ordered) -> None:
+            ordered.append(updater.update(data.train, micro_batches, step, "", lambda part: batches[part.index]))
 
-        assert asked_by(update) == Counter(tolist=1)
+        once = Counter(tolist=1)
+        assert asked_by(update) == (Counter() if ahead else once)
+        assert asked_by(lambda ordered=ordered: ordered[0].result()) == (once if ahead else Counter())
 
 
 def test_a_question_that_is_there_is_counted(corpus: Path) -> None:

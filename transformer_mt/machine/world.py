@@ -1,7 +1,7 @@
 """The processes that train together, as each of them sees them: who it is, and what they tell each other.
 
-What they tell are small numbers and objects in the memory of the CPU, by gloo; gradients are the business of
-`training/sharing.py`. How they come together and who watches over them stands in `processes.py`.
+What they tell are small numbers and objects, by gloo where they lie in the memory of the CPU; gradients are the
+business of `training/sharing.py`. How they come together and who watches over them stands in `processes.py`.
 """
 
 import os
@@ -55,6 +55,13 @@ class World:
         self.arrive()
         distributed.all_reduce(total)
         return total.tolist()
+
+    def largest(self, tensor: Tensor) -> Tensor:
+        """The largest over processes of each number of a tensor, written into it; a GPU is not waited for."""
+        if self.size > 1:
+            self.arrive()
+            distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
+        return tensor
 
     def first(self, make: Callable[[], T], patient: bool = False) -> T:
         """What `make` returns in the first process, in all of them.

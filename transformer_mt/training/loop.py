@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -25,8 +27,9 @@ from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.profile import StepProfiler
+from transformer_mt.training.running_update import RunningUpdate, UpdateResult
 from transformer_mt.training.state import TrainingState
-from transformer_mt.training.updates import Updater, UpdateResult
+from transformer_mt.training.updates import Updater
 from transformer_mt.training.validation import Sample, Validator, is_better
 
 STEPS_TIMED = 20
@@ -74,6 +77,7 @@ class Trainer:
         self._saved_step = state.step
         self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
         self._said_split = False
+        self._unsettled: RunningUpdate | None = None  # the update that was ordered last, until it is waited for
         self._num_graphs = 0  # that the console knows of
         self._clock = time.perf_counter()
 
@@ -166,25 +170,71 @@ class Trainer:
         micro_batches = plan.take(state.micro_batch, self.per_update)
         batch_of = partial(self.feed.batch, state.epoch, state.micro_batch)
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
-        try:
-            result = self.updater.update(self.data.train, micro_batches, state.step + 1, place, batch_of)
-        except NotFiniteError as error:
-            raise self._diagnosed(error) from error
+        with self._diagnosing():
+            update = self.updater.update(self.data.train, micro_batches, state.step + 1, place, batch_of)
+        self._settle()
+        self._unsettled = update
         state.step += 1
-        if result.num_split:
-            self._say_split(f"memory: a micro-batch of step {state.step:,} does not fit")
         state.micro_batch += len(micro_batches)
         if not plan.has(state.micro_batch):
             if (summary := plan.summary()) is not None:
                 self.monitor.say(summary)
             state.epoch, state.micro_batch = state.epoch + 1, 0
-        self._account(result)
+        writes = state.step % self.config.training.log_every_steps == 0
+        result = self._settle() if writes or not self.updater.runs_ahead else None
+        self._account_time()
+        if writes and result is not None:
+            self.monitor.train(state.step, self._line_of_metrics(result))
+            state.window.clear()
         if self.profiler is not None:
             self.profiler.step_done(state.step)
             self._tick()  # writing a trace is no part of the next step
         self.monitor.advance(state)
         if state.step - self._first_step == STEPS_TIMED:
             self._tell_time_left()
+
+    def _settle(self) -> UpdateResult | None:
+        """Wait for the update that was ordered last, and add it to the sums since the last line of metrics. Until then
+        the state does not know whether it was finite, and is neither saved nor validated.
+        """
+        if (update := self._unsettled) is None:
+            return None
+        self._unsettled = None
+        with self._diagnosing():
+            result = update.result()
+        if result.num_split:
+            self._say_split(f"memory: a micro-batch of step {update.step:,} does not fit")
+        self.state.num_tokens += result.num_tokens
+        self._add_to_window(
+            loss=result.loss,
+            nll=result.nll,
+            num_tokens=result.num_tokens,
+            cells=result.cells,
+            padded_cells=result.padded_cells,
+            load_balancing=result.load_balancing or 0.0,
+            split_micro_batches=result.num_split,
+            skipped_steps=result.skipped,
+        )
+        return result
+
+    def _account_time(self) -> None:
+        """Of the step that was made since the last tick."""
+        seconds = self._tick()
+        self._say_compiled(f"in step {self.state.step:,}", seconds)
+        self._add_to_window(seconds=seconds, data_wait=self.feed.take_waited())
+
+    def _add_to_window(self, **values: float) -> None:
+        window = self.state.window
+        for name, value in values.items():
+            window[name] = window.get(name, 0.0) + value
+
+    @contextmanager
+    def _diagnosing(self) -> Iterator[None]:
+        """Where an update turns out not to be finite, look into it and end the training with what was found."""
+        try:
+            yield
+        except NotFiniteError as error:
+            raise self._diagnosed(error) from error
 
     def _diagnosed(self, error: NotFiniteError) -> UserError:
         """What one of the processes finds, which all raise."""
@@ -199,23 +249,6 @@ class Trainer:
         """None where that is not known."""
         number = self.feed.plan(self.state.epoch).num_micro_batches
         return None if number is None else -(-number // self.per_update)
-
-    def _account(self, result: UpdateResult) -> None:
-        """Add an update to the sums since the last line of metrics; write the line where it is due."""
-        state, window = self.state, self.state.window
-        seconds = self._tick()
-        self._say_compiled(f"in step {state.step:,}", seconds)
-        state.num_tokens += result.num_tokens
-        for name, value in (
-            ("loss", result.loss), ("nll", result.nll), ("num_tokens", result.num_tokens), ("cells", result.cells),
-            ("padded_cells", result.padded_cells), ("seconds", seconds), ("data_wait", self.feed.take_waited()),
-            ("load_balancing", result.load_balancing or 0.0), ("split_micro_batches", result.num_split),
-            ("skipped_steps", result.skipped),
-        ):  # fmt: skip
-            window[name] = window.get(name, 0.0) + value
-        if state.step % self.config.training.log_every_steps == 0:
-            self.monitor.train(state.step, self._line_of_metrics(result))
-            window.clear()
 
     def _line_of_metrics(self, result: UpdateResult) -> dict[str, float]:
         """Of the updates since the last line, of which `result` is the newest."""
@@ -261,6 +294,7 @@ class Trainer:
 
     def _validate(self, step: int) -> tuple[bool, bool]:
         """Whether the validation was finished (a signal ends it; a resumed run does it again), and was the best."""
+        self._settle()
         state = self.state
         picture = None
         with self.updater.whole_model() as model:
@@ -308,6 +342,7 @@ class Trainer:
 
         Returns whether it is saved. Where it cannot be, goes on if the config says so and it is not `needed`.
         """
+        self._settle()
         state, training = self.state, self.config.training
         if state.step == self._saved_step and not again:
             return True

@@ -1,6 +1,5 @@
 """One optimizer update: `grad_accum` micro-batches a process, one division by their target tokens, one step."""
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,36 +20,18 @@ from transformer_mt.model.loss import LossSums
 from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed, goes_unpadded
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.parts import MemoryLimit, Part
+from transformer_mt.training.running_update import RunningUpdate, ToHost
 from transformer_mt.training.schedule import make_schedule
 from transformer_mt.training.sharing import WithLoss, share_model
 
 SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
 
+RUNS_AHEAD = ("cuda",)  # devices; a test adds the CPU
+
 
 class NoRoomError(Exception):
     """The memory ran out where the update cannot begin again in smaller parts; the updater's limit knows of it."""
-
-
-@dataclass(frozen=True)
-class UpdateResult:
-    """Sums over the update's target tokens, and what was done with them. `cells` are positions, padding included.
-
-    `num_split` micro-batches were computed in parts, for want of memory. `skipped`: under fp16 a gradient overflowed,
-    and nothing was changed but the scale of the loss.
-    """
-
-    loss: float
-    nll: float
-    num_tokens: int
-    padded_cells: float
-    cells: int
-    grad_norm: float
-    lr: float
-    load_balancing: float | None
-    num_split: int
-    skipped: bool
 
 
 @dataclass
@@ -79,6 +60,10 @@ class Updater:
 
     Where several processes make an `update`, each computes every so-manieth of its micro-batches; all get the same
     result, and make the same step.
+
+    `runs_ahead`: this process may order an update before it knows that the one before was finite. A GPU that had to be
+    asked in between would have nothing to do until the next one is ordered. Not under fp16, where the next scale of the
+    loss has to be known.
     """
 
     def __init__(
@@ -110,6 +95,8 @@ class Updater:
         )
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
+        self.runs_ahead = device.type in RUNS_AHEAD and not self.scaler.is_enabled()
+        self._bad: Tensor | None = None  # 1 from an update on that was not finite, on a device that we run ahead of
 
     def update(
         self,
@@ -118,13 +105,14 @@ class Updater:
         step: int,
         place: str,
         batch_of: Callable[[Part], Batch] | None = None,
-    ) -> UpdateResult:
+    ) -> RunningUpdate:
         """Update number `step` (from 1) on these rows of the split. `place` says where they stand, for messages.
         `batch_of` has the batches at hand that the split would have to make.
 
         A micro-batch that does not fit the memory is computed in parts: the same gradient, but for what dropout draws
-        and for the load-balancing loss of experts. Raises NotFiniteError, before anything has moved, where loss or
-        gradient is not finite (under fp16 where they are at no scale), and UserError where one pair does not fit.
+        and for the load-balancing loss of experts. Raises UserError where one pair does not fit, and NotFiniteError,
+        before anything has moved, where loss or gradient is not finite (under fp16 where they are at no scale). Where
+        this updater `runs_ahead`, the latter is raised when the result is asked for, and nothing moves from then on.
         """
         self.model.train()
         num_tokens = int(sum(split.tgt_lengths[rows].sum() for rows in micro_batches))
@@ -133,35 +121,43 @@ class Updater:
         scale = self.scaler.get_scale()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
-        # The one place of an update that waits for the device: nothing may move before these are known to be finite.
-        *own_loss, grad_norm = torch.cat((own.loss, self.sharing.whole(norm).reshape(1))).tolist()
-        loss, nll, load_balancing, cells, padded_cells, num_split = self.world.sum(
-            [*own_loss, own.cells, own.padded_cells, own.num_split]
+        grad_norm = self.sharing.whole(norm)
+        running = RunningUpdate(
+            step=step,
+            place=place,
+            split=split,
+            parts=own.parts,
+            num_tokens=num_tokens,
+            cells=own.cells,
+            padded_cells=own.padded_cells,
+            num_split=own.num_split,
+            lr=self.schedule(step),
+            loss_scale=scale,
+            # Its scaler skips such a step and lowers the scale, as far as that may help.
+            may_overflow=self.scaler.is_enabled() and scale >= SMALLEST_LOSS_SCALE,
+            balances_load=self.model.config.num_experts > 1,
+            own=ToHost(torch.cat((own.loss, grad_norm.reshape(1)))),
+            world=self.world,
         )
-        # fp16's scaler skips such a step and lowers the scale, as far as that may help.
-        if not self.scaler.is_enabled() or scale < SMALLEST_LOSS_SCALE:
-            for what, value in (("loss", loss), ("gradient norm", grad_norm)):
-                if not math.isfinite(value):
-                    parts = [part for parts in self.world.gather(own.parts) for part in parts]
-                    parts.sort(key=lambda part: part.index)
-                    raise NotFiniteError(what, value, step, place, split, parts, num_tokens, scale)
-        lr = self.schedule(step)
+        if self.runs_ahead:
+            self._stand_still_unless_finite(own.loss[0], grad_norm)
+        else:
+            running.result()  # waits for the device: nothing may move before these are known to be finite
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = running.lr
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return UpdateResult(
-            loss=loss,
-            nll=nll,
-            num_tokens=num_tokens,
-            padded_cells=padded_cells,
-            cells=int(cells),
-            grad_norm=grad_norm,
-            lr=lr,
-            load_balancing=load_balancing if self.model.config.num_experts > 1 else None,
-            num_split=int(num_split),
-            skipped=self.scaler.get_scale() < scale,
-        )
+        running.skipped = self.scaler.get_scale() < scale
+        return running
+
+    def _stand_still_unless_finite(self, loss: Tensor, grad_norm: Tensor) -> None:
+        """Tell the optimizer's kernel to change nothing, in this update and in all that follow, where one of these is
+        not finite in any process. The device knows that long before this process does.
+        """
+        bad = torch.stack((loss, grad_norm)).isfinite().logical_not().any().float()
+        bad = bad if self._bad is None else torch.maximum(bad, self._bad)
+        self._bad = self.world.largest(bad)
+        vars(self.optimizer)["found_inf"] = self._bad  # where torch's own scaler for fp16 puts it
 
     @property
     def goes_unpadded(self) -> bool:

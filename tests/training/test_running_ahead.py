@@ -1,0 +1,104 @@
+"""Updates ordered before it is known that the one before was finite, as on a GPU. The oracle is the training that waits
+for each: the same files, and the same end where a number is not finite.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import planted
+import pytest
+import torch
+import trainings
+from safetensors.torch import load_file
+from torchrun import run_together
+from toy import toy_config
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.data.preparation import prepare_data
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.errors import UserError
+from transformer_mt.training import updates
+from transformer_mt.training.run import start_or_resume
+
+WAITING, AHEAD = (), ("cpu",)
+Train = Callable[..., RunFolder]
+
+
+@pytest.fixture
+def train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """A training in which validations, checkpoints and lines of metrics come at steps of their own, by an updater that
+    runs ahead of `devices`.
+    """
+
+    def start(name: str, devices: tuple[str, ...], **training: object) -> RunFolder:
+        monkeypatch.setattr(updates, "RUNS_AHEAD", devices)
+        run = RunFolder(tmp_path / name)
+        config = toy_config(corpus, model={"dropout": 0.2, "num_experts": 2}, training={"grad_accum": 2, **training})
+        start_or_resume(config, run, resume=True)
+        return run
+
+    return start
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_it_is_the_training_that_waits(train: Train, precision: str) -> None:
+    """Also where it stops at a step that writes no metrics, and is resumed there."""
+    straight = train("waiting", WAITING, precision=precision)
+    ahead = train("ahead", AHEAD, precision=precision)
+    for step in (10, 20):  # a checkpoint without a validation, and with one
+        trainings.assert_same_run(straight.path, ahead.path, step)
+    for max_steps in (8, 20):
+        resumed = train("resumed", AHEAD, precision=precision, max_steps=max_steps)
+    assert resumed.steps()[-1] == 20
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        one, two = (run.step(20) / file for run in (straight, resumed))
+        assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize("step", [11, 12, 14, 20])
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
+    train: Train, monkeypatch: pytest.MonkeyPatch, what: str, step: int
+) -> None:
+    """In a step after which nothing is asked for, in one that writes metrics, before a validation, and in the last."""
+    ordered: list[int] = []
+    update = updates.Updater.update
+
+    def noted(self, split, micro_batches, step: int, *arguments):
+        ordered.append(step)
+        return update(self, split, micro_batches, step, *arguments)
+
+    monkeypatch.setattr(updates.Updater, "update", noted)
+    monkeypatch.setattr(updates, "add_gradient", planted.not_finite_at(step, what, seed=3))
+    ends, runs = [], []
+    for name, devices in (("waiting", WAITING), ("ahead", AHEAD)):
+        ordered.clear()
+        with pytest.raises(UserError, match=f"is (inf|nan) at step {step} ") as caught:
+            train(name, devices)
+        runs.append(RunFolder(Path(str(caught.value).split("--run ")[1].split("\n")[0])))
+        ends.append(str(caught.value).replace(f"/{name}/", "/run/").replace(f"/{name}\n", "/run\n"))
+        is_asked_at_once = devices is WAITING or step in (12, 14, 20)
+        assert ordered[-1] == step + (not is_asked_at_once)
+    assert ends[0] == ends[1]
+    assert [run.steps() for run in runs] == [[7, 10]] * 2 if step < 14 else True
+    for file in (f"debug/step_{step}_weights.safetensors", f"checkpoints/step_{runs[0].steps()[-1]}/model.safetensors"):
+        assert (runs[0].path / file).read_bytes() == (runs[1].path / file).read_bytes()
+
+
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tmp_path: Path, sharding: str) -> None:
+    """The weights and moments after three updates are those after the first, of one process that made no other."""
+    target = tmp_path / "left.safetensors"
+    status, said = run_together(2, tmp_path, planted.__file__, str(corpus), sharding, str(target))
+    assert (status, said.count(planted.STOPPED)) == (0, 2)
+    config = toy_config(corpus)
+    data = prepare_data(config)
+    torch.manual_seed(0)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+    alone = updates.Updater(model, config.training, config.seed, "fp32", planted.CPU)
+    alone.update(data.train, planted.MICRO_BATCHES, 1, "")
+    weights, moments = alone.tensors()
+    left = load_file(target)
+    assert left.keys() == {**weights, **moments}.keys()
+    for name, tensor in {**weights, **moments}.items():
+        torch.testing.assert_close(left[name], tensor.detach(), rtol=0, atol=1e-6, msg=name)
