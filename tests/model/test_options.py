@@ -1,10 +1,12 @@
 """Each option against an oracle: a formula written out, a case worked out by hand, torch, or another option."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,7 +17,7 @@ from transformer_mt.model.context import LayerContext, Routing
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.experts import MixtureOfExperts, load_balancing_loss
 from transformer_mt.model.feed_forward import GatedFeedForward, make_dense
-from transformer_mt.model.layers import EncoderLayer
+from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.loss import batch_loss, cross_entropy_sums
 from transformer_mt.model.masks import causal_mask, itself, window_mask
 from transformer_mt.model.norms import make_norm
@@ -333,6 +335,52 @@ def test_a_window_as_long_as_the_stream_is_none(architecture: type[Transformer] 
     assert not torch.allclose(outputs[0], outputs[2], atol=1e-3)
 
 
+# Dropout
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"dropout": 0.5}, (True, True, True)),
+        ({"dropout": 0.5, "attention_dropout": 0.0}, (True, False, True)),
+        ({"dropout": 0.5, "activation_dropout": 0.0}, (True, True, False)),
+        ({"dropout": 0.0, "attention_dropout": 0.5}, (False, True, False)),
+        ({"dropout": 0.0, "activation_dropout": 0.5}, (False, False, True)),
+    ],
+)
+def test_each_dropout_acts_where_its_key_says(
+    changes: dict[str, Any], expected: tuple[bool, bool, bool], activation: str
+) -> None:
+    """Two passes over the same differ where something is dropped, and nowhere else."""
+    torch.manual_seed(0)
+    model = Transformer(make_config(activation=activation, **changes), VOCAB, VOCAB).train()
+    layer, x = model.get_submodule("decoder.layers.1"), torch.randn(2, 5, 16)
+    assert isinstance(layer, DecoderLayer)
+    passes: list[tuple[Callable[[], Tensor], ...]] = [
+        (
+            lambda: layer.self_attn_residual.add(x, x),
+            lambda: model.encoder.embedder(random_ids(2, 5), torch.arange(5)[None]),
+        ),
+        (lambda: layer.self_attn(x, x), lambda: layer.cross_attn(x, x, causal_mask(5))),
+        (lambda: layer.feed_forward(x),),
+    ]
+    for group, drops in zip(passes, expected, strict=True):
+        assert [not torch.equal(compute(), compute()) for compute in group] == [drops] * len(group)
+
+
+def test_attention_without_padding_has_its_own_dropout() -> None:
+    """With heads wide enough for it, where weights are dropped in another place of the code."""
+    src, tgt = random_ids(3, 7), random_ids(3, 6, seed=2)
+    for p, differ in ((0.0, False), (0.5, True)):
+        torch.manual_seed(0)
+        config = make_config(num_heads=1, dropout=0.0, attention_dropout=p)
+        model = Transformer(config, VOCAB, VOCAB).train()
+        losses = [batch_loss(model, src, tgt, tgt, 0.1).loss for _ in range(2)]
+        assert model.goes_unpadded()
+        assert (losses[0] != losses[1]) == differ
+
+
 # Decoder-only
 
 
@@ -385,3 +433,42 @@ def test_the_loss_of_a_decoder_only_model_is_on_the_target_alone() -> None:
     expected = cross_entropy_sums(model(src, tgt_in)[real], tgt_out[real], 0.1)
     torch.testing.assert_close(loss.loss, expected.loss)
     assert int(real.sum()) == 8
+
+
+# What the fused kernel is told
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({}, True),
+        ({"positions": "rotary", "num_kv_heads": 4}, True),
+        ({"num_kv_heads": 2}, False),
+        ({"attention_window": 3}, False),
+        ({"positions": "relative_bias"}, False),
+    ],
+)
+def test_a_mask_that_is_causal_and_no_more_is_told_and_not_given(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], is_told: bool
+) -> None:
+    """In the decoder's self-attention alone, and it gives what the mask gives. A GPU has another kernel for it."""
+    calls: list[tuple[bool, bool]] = []
+    fused = F.scaled_dot_product_attention
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, is_causal: bool = False, **more):
+        calls.append((mask is None, is_causal))
+        return fused(q, k, v, mask, dropout, is_causal, **more)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    torch.manual_seed(0)
+    model = Transformer(make_config(**changes), VOCAB, VOCAB).eval()
+    src, tgt = random_ids(3, 7), random_ids(3, 6, seed=2)
+    tgt[0, 4:] = PAD_ID
+    told = model.hidden_states(src, tgt)
+    assert calls == [(False, False)] * 2 + [(is_told, is_told), (False, False)] * 2
+    monkeypatch.setattr(
+        LayerContext, "is_causal", property(lambda self: False, lambda self, value: None), raising=False
+    )
+    calls.clear()
+    torch.testing.assert_close(told, model.hidden_states(src, tgt), atol=1e-6, rtol=0)
+    assert calls == [(False, False)] * 6

@@ -170,10 +170,10 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[BlockDiagonal]:
     seen: list[BlockDiagonal] = []
     real = MultiHeadAttention.attend
 
-    def watched(self: MultiHeadAttention, q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:
+    def watched(self: MultiHeadAttention, q: Tensor, k: Tensor, v: Tensor, mask: Any, *more: Any) -> Tensor:
         if isinstance(mask, BlockDiagonal):
             seen.append(mask)
-        return real(self, q, k, v, mask)
+        return real(self, q, k, v, mask, *more)
 
     monkeypatch.setattr(MultiHeadAttention, "attend", watched)
     return seen

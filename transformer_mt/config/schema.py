@@ -143,6 +143,10 @@ class ModelConfig(Section):
     num_encoder_layers: Annotated[int, Field(ge=0)] = Field(default=6, description="0 where it is decoder_only.")
     num_decoder_layers: PositiveInt = 6
     dropout: Probability = 0.1
+    attention_dropout: Probability | None = Field(default=None, description="Of attention weights; null: as dropout.")
+    activation_dropout: Probability | None = Field(
+        default=None, description="Inside the feed-forward, after its activation; null: as dropout."
+    )
     norm_position: Literal["pre", "post"] = "pre"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"

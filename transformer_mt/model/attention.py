@@ -99,9 +99,11 @@ class MultiHeadAttention(nn.Module):
         """x (batch, key_len, d_model) -> keys and values, each (batch, num_kv_heads, key_len, head_dim)."""
         return self._split_heads(self.k_proj(x)), self._split_heads(self.v_proj(x))
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, is_causal: bool = False
+    ) -> Tensor:
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`, or that of unpadded tokens,
-        which training alone has, on a CPU.
+        which training alone has, on a CPU. `is_causal`: it hides what comes later and nothing else.
         """
         dropped = self.dropout if self.training else 0.0
         if isinstance(mask, BlockDiagonal):
@@ -110,7 +112,10 @@ class MultiHeadAttention(nn.Module):
         if self.training and q.device.type == "cpu" and not torch.compiler.is_compiling():
             heads = training_attention(folded, k, v, mask, dropped, self.scale)
         else:
-            heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, scale=self.scale)
+            # Told so, and given no mask, a GPU has a faster kernel. Queries that were folded are not in their order.
+            is_causal = is_causal and self.num_kv_heads == self.num_heads
+            mask = None if is_causal else mask
+            heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, is_causal, scale=self.scale)
         return self.join_heads(heads.reshape(q.shape))
 
     def to_slots(self, heads: Tensor) -> Tensor:
@@ -145,10 +150,11 @@ class MultiHeadAttention(nn.Module):
         key_value: Tensor,
         mask: Tensor | BlockDiagonal | None = None,
         rotate: Callable[[Tensor], Tensor] = unrotated,
+        is_causal: bool = False,
     ) -> Tensor:
         """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""
         q, k, v = self.project(query, key_value)
-        return self.attend(rotate(q), rotate(k), v, mask)
+        return self.attend(rotate(q), rotate(k), v, mask, is_causal)
 
     def join_heads(self, heads: Tensor) -> Tensor:
         """(batch, num_heads, query_len, head_dim) -> (batch, query_len, d_model)."""
@@ -172,6 +178,7 @@ class MultiHeadAttention(nn.Module):
 
 def make_attention(config: ModelConfig) -> MultiHeadAttention:
     """The config's attention, for any of its three places."""
+    dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
     return MultiHeadAttention(
-        config.d_model, config.num_heads, config.dropout, config.bias, config.num_kv_heads, config.scale_attention
+        config.d_model, config.num_heads, dropout, config.bias, config.num_kv_heads, config.scale_attention
     )

@@ -21,8 +21,8 @@ class Routing:
 @dataclass(frozen=True)
 class LayerContext:
     """Of self-attention: `mask`, boolean (True = may attend) or a float added to the scores, broadcastable to (batch,
-    num_heads, query_len, key_len), or that of unpadded tokens, None where every key may be seen; `rotate`, applied to
-    queries and keys.
+    num_heads, query_len, key_len), or that of unpadded tokens, None where every key may be seen; `is_causal`, where it
+    hides what comes later and nothing else, for which fused kernels need none; `rotate`, applied to queries and keys.
 
     Of experts: `real` (batch, length), False where there is padding, None where there is none; `routing`, where
     somebody collects what they did.
@@ -32,3 +32,4 @@ class LayerContext:
     rotate: Callable[[Tensor], Tensor]
     real: Tensor | None = None
     routing: Routing | None = None
+    is_causal: bool = False

@@ -7,6 +7,11 @@ from transformer_mt.model.context import LayerContext
 from transformer_mt.model.dropout import Dropout, ReluDropout
 
 
+def _inner_dropout(config: ModelConfig) -> float:
+    """The probability of a feed-forward's inner dropout."""
+    return config.dropout if config.activation_dropout is None else config.activation_dropout
+
+
 class FeedForward(nn.Module):
     """Two linear maps with an activation between, position by position (Vaswani et al. 2017, section 3.3)."""
 
@@ -14,7 +19,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.in_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
         self.activation = activation
-        self.dropout = Dropout(config.dropout)
+        self.dropout = Dropout(_inner_dropout(config))
         self.out_proj = nn.Linear(config.d_ff, config.d_model, config.bias)
 
     def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
@@ -27,7 +32,7 @@ class ReluFeedForward(FeedForward):
 
     def __init__(self, config: ModelConfig, activation: nn.Module) -> None:
         super().__init__(config, activation)
-        self.dropout = ReluDropout(config.dropout)
+        self.dropout = ReluDropout(_inner_dropout(config))
 
     def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
         """(..., d_model) -> the same shape."""

@@ -101,7 +101,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, context: LayerContext, memory: Tensor, src_mask: Tensor | BlockDiagonal) -> Tensor:
         """x (batch, tgt_len, d_model), memory (batch, src_len, d_model) -> the shape of x."""
-        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
+        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate, context.is_causal))
         x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
 

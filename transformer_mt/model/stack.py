@@ -54,14 +54,16 @@ class Stack(nn.Module):
         key_at: Tensor,
         real: Tensor | None = None,
         routing: Routing | None = None,
+        is_causal: bool = False,
     ) -> LayerContext:
-        """What the layers need, from the mask before window and positions have had their say."""
+        """What the layers need, from the mask before window and positions have had their say; see `LayerContext`."""
         positions = self.embedder.positions
         if isinstance(mask, BlockDiagonal):
             assert self.goes_unpadded
         else:
             mask = positions.bias(self._within_window(mask, query_at, key_at), query_at, key_at)
-        return LayerContext(mask, positions.rotation(query_at), real, routing)
+        is_causal = is_causal and self.window is None and not positions.add_to_scores
+        return LayerContext(mask, positions.rotation(query_at), real, routing, is_causal)
 
     @property
     def goes_unpadded(self) -> bool:

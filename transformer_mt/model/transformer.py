@@ -48,15 +48,16 @@ class Decoder(Stack):
     def forward(
         self,
         tgt_in: Tokens,
-        tgt_mask: Tensor | BlockDiagonal,
+        causal: Tensor | BlockDiagonal,
         memory: Tensor,
         src_mask: Tensor | BlockDiagonal,
         routing: Routing | None = None,
     ) -> Tensor:
-        """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model). The
-        masks are of self-attention and of attention to the memory.
+        """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model).
+
+        Masks: `causal`, which hides what comes later and nothing else, since padding comes last; and `src_mask`.
         """
-        context = self.context(tgt_mask, tgt_in.at, tgt_in.at, tgt_in.real, routing)
+        context = self.context(causal, tgt_in.at, tgt_in.at, tgt_in.real, routing, is_causal=True)
         x, memory = self.embedder(tgt_in.ids, tgt_in.at), lowered(memory)
         for layer in self.layers:
             x = layer(x, context, memory, src_mask)
