@@ -74,13 +74,14 @@ def measure(
 ) -> None:
     """Train, read what the run wrote, print a table. `run` gives a command's output and its peak memory on the host."""
     device = torch.device(choose_device(args.device).value)
+    window = max(args.steps // 3, 1)  # of steps; a line of metrics is what a GPU is waited for
     overrides = [
         "name=preset", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
         "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
         f"model.preset={PRESETS[args.preset]}", "model.tie_embeddings=decoder",
         f"training.max_tokens={args.max_tokens}", f"training.precision={args.precision}",
         f"training.device={args.device}", f"training.max_steps={args.warm_up + args.steps}",
-        "training.schedule=constant", "training.lr=0.0003", "training.log_every_steps=5",
+        "training.schedule=constant", "training.lr=0.0003", f"training.log_every_steps={window}",
         "training.checkpoint_every_steps=1000000", "training.keep_checkpoints=1",
         "validation.every_steps=1000000", "validation.num_translated=0", "validation.metric=nll",
         *(SMOKE if args.smoke else []), *args.set,
@@ -95,7 +96,7 @@ def measure(
     precision = choose_precision(args.precision, device, config.model.d_model).value
     peak, whence = peak_of(device, precision)
     lines = [json.loads(line) for line in (folder / "runs/preset/metrics.jsonl").read_text().split("\n")[:-1]]
-    windows = [line for line in lines if line["kind"] == "train" and line["step"] > args.warm_up]
+    windows = [line for line in lines if line["kind"] == "train" and line["step"] >= args.warm_up + window]
     speed = statistics.median(line["tokens_per_second"] for line in windows)
     print(
         f"{machine_name(device)}, torch {torch.__version__}, {PRESETS[args.preset]}, {args.max_tokens:,} padded tokens"

@@ -129,8 +129,8 @@ def test_twenty_steps_resume_and_translate_on_a_gpu(tmp_path: Path) -> None:
     assert "device: cuda" in result.stdout
     lines = (tmp_path / "runs/quickstart/metrics.jsonl").read_text().split("\n")[:-1]
     assert json.loads(lines[-1])["step"] == 20
-    translated = run_tmt(tmp_path, "translate", "--device", "cuda", "The cat sat")
+    translated = run_tmt(tmp_path, "translate", "--device", "cuda", "--precision", "fp32", "The cat sat")
     assert translated.returncode == 0
-    on_cpu = run_tmt(tmp_path, "translate", "--device", "cpu", "The cat sat")
+    on_cpu = run_tmt(tmp_path, "translate", "--device", "cpu", "--precision", "fp32", "The cat sat")
     assert on_cpu.stdout == translated.stdout
     shutil.rmtree(tmp_path / "runs")

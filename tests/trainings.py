@@ -38,10 +38,14 @@ def wait_for(path: Path) -> None:
     pytest.fail(f"{path} did not appear")
 
 
+def metrics_with_clock(run: Path) -> list[dict]:
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
+
+
 def metrics(run: Path) -> list[dict]:
-    """The lines of metrics.jsonl without what the clock says."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
-    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]
+    """The same without what the clock says."""
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in metrics_with_clock(run)]
 
 
 def assert_same_run(straight: Path, other: Path, last: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import choose_device
+from transformer_mt.machine.device import choose_device, set_up
 
 
 @pytest.fixture
@@ -61,3 +61,20 @@ def test_without_a_gpu_processes_share_the_cpu_and_nothing_else(gpus) -> None:
     gpus(4)
     with pytest.raises(UserError, match="several processes were started, which would share it"):
         choose_device("cuda:1", 1)
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:1"])
+def test_a_gpu_is_set_up_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It becomes the one that is meant, and attention is not cuDNN's; on a CPU nothing is touched."""
+    current: list[object] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        set_up(torch.device("cpu"))
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+        set_up(torch.device(name))
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+    assert current == [0 if name == "cuda" else torch.device("cuda:1")]

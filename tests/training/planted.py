@@ -1,5 +1,5 @@
 """Updates that are made to be not finite. Run by `torchrun` in tests: three updates ordered one after the other, of
-which the second is not finite in the last process alone; what is left of the weights, into a file.
+which the second is not finite in the last process alone; what is left of the weights, into files.
 """
 
 import sys
@@ -46,7 +46,7 @@ def not_finite_at(step: int, what: str, seed: int) -> Callable[..., LossSums]:
     return add
 
 
-def main(corpus: Path, sharding: str, target: Path, world: World) -> None:
+def main(corpus: Path, sharding: str, folder: Path, world: World) -> None:
     updates.RUNS_AHEAD = ("cpu",)
     config = toy_config(corpus, training={"sharding": sharding})
     data = prepare_data(config)
@@ -63,8 +63,8 @@ def main(corpus: Path, sharding: str, target: Path, world: World) -> None:
     except NotFiniteError as error:
         print(STOPPED if error.reason.startswith("The loss is inf at step 2 ") else error.reason)
     weights, moments = updater.tensors()
-    if world.is_first:
-        save_file({**weights, **moments}, target)
+    if world.is_first or sharding == "none":  # then each has a copy of its own
+        save_file({**weights, **moments}, folder / f"left_{world.rank}.safetensors")
 
 
 if __name__ == "__main__":

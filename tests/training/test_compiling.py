@@ -2,16 +2,20 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from toy import toy_config, write_toy_corpus
+from trainings import metrics
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
 from transformer_mt.errors import UserError
+from transformer_mt.machine.device import Choice
 from transformer_mt.training import compiling
+from transformer_mt.training import run as run_module
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.run import start_or_resume
 
@@ -62,14 +66,21 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
         ({"sharding": "full"}, {}, None, "training.sharding"),
         ({}, {}, "compiler", "no C\\+\\+ compiler here \\(no-such-compiler\\)"),
         ({}, {}, "triton", "no Triton"),
+        ({}, {}, "C compiler", "no C compiler here"),
+        ({}, {}, "header", r"no .*Python\.h \(Debian: apt install python3-dev\) here"),
     ],
 )
 def test_what_hinders_is_named(
     training: dict, model: dict, missing: str | None, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler" if missing == "compiler" else "python3")
-    if missing == "triton":
-        monkeypatch.setattr(compiling, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiling, "find_spec", lambda name: None if missing == "triton" else name)
+    which = shutil.which
+    monkeypatch.setattr(
+        compiling.shutil, "which", lambda name: None if missing == "C compiler" and name != "python3" else which(name)
+    )
+    if missing == "header":
+        monkeypatch.setattr(compiling.sysconfig, "get_path", lambda name: "nowhere")
     for wanted in ("auto", True):
         settings = TrainingConfig.model_validate({"max_steps": 1, "compile": wanted, **training})
         if wanted is True:
@@ -86,3 +97,38 @@ def test_auto_is_off_on_a_cpu_and_false_is_off_anywhere() -> None:
     for wanted, device in (("auto", CPU), (False, CPU), (False, CUDA)):
         settings = TrainingConfig.model_validate({"max_steps": 1, "compile": wanted})
         assert choose_compile(settings, model, device).value == "off"
+
+
+@pytest.mark.parametrize("wanted", ["auto", True])
+def test_a_compiler_that_fails_is_said_and_done_without_if_nobody_asked_for_it(
+    wanted: str | bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The training is then that of `compile: false`."""
+
+    def fails(graph: object, inputs: object) -> None:
+        raise RuntimeError("no such file: Python.h")
+
+    monkeypatch.setattr(compiling, "BACKEND", fails)
+    monkeypatch.setattr(
+        run_module,
+        "choose_compile",
+        lambda training, *more: Choice("off" if training.compile is False else "on", "planted"),
+    )
+    torch._dynamo.reset()
+    corpus = write_toy_corpus(tmp_path / "toy")
+    runs = {}
+    for compile_it in (False, wanted):
+        runs[compile_it] = RunFolder(tmp_path / str(compile_it))
+        config = toy_config(corpus, training={"compile": compile_it})
+        if compile_it is True:
+            with pytest.raises(
+                UserError, match=r"could not be compiled here: .*Python\.h.* Set training.compile: auto"
+            ):
+                start_or_resume(config, runs[compile_it], resume=False)
+            return
+        start_or_resume(config, runs[compile_it], resume=False)
+    said = capsys.readouterr().out
+    assert re.search(r"warning: The step could not be compiled here: .*Python\.h.* Training goes on uncompiled", said)
+    assert metrics(runs[False].path) == metrics(runs["auto"].path)
+    states = [json.loads((run.step(20) / "state.json").read_text()) for run in runs.values()]
+    assert [state["compiled"] for state in states] == [False, False]

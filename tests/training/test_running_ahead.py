@@ -2,8 +2,10 @@
 for each: the same files, and the same end where a number is not finite.
 """
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import planted
 import pytest
@@ -17,7 +19,7 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
-from transformer_mt.training import updates
+from transformer_mt.training import loop, running_update, updates
 from transformer_mt.training.run import start_or_resume
 
 WAITING, AHEAD = (), ("cpu",)
@@ -30,10 +32,11 @@ def train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trai
     runs ahead of `devices`.
     """
 
-    def start(name: str, devices: tuple[str, ...], **training: object) -> RunFolder:
+    def start(name: str, devices: tuple[str, ...], data: dict | None = None, **training: object) -> RunFolder:
         monkeypatch.setattr(updates, "RUNS_AHEAD", devices)
         run = RunFolder(tmp_path / name)
-        config = toy_config(corpus, model={"dropout": 0.2, "num_experts": 2}, training={"grad_accum": 2, **training})
+        model = {"dropout": 0.2, "num_experts": 2}
+        config = toy_config(corpus, data=data or {}, model=model, training={"grad_accum": 2, **training})
         start_or_resume(config, run, resume=True)
         return run
 
@@ -88,8 +91,7 @@ def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
 @pytest.mark.parametrize("sharding", ["none", "full"])
 def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tmp_path: Path, sharding: str) -> None:
     """The weights and moments after three updates are those after the first, of one process that made no other."""
-    target = tmp_path / "left.safetensors"
-    status, said = run_together(2, tmp_path, planted.__file__, str(corpus), sharding, str(target))
+    status, said = run_together(2, tmp_path, planted.__file__, str(corpus), sharding, str(tmp_path))
     assert (status, said.count(planted.STOPPED)) == (0, 2)
     config = toy_config(corpus)
     data = prepare_data(config)
@@ -98,7 +100,80 @@ def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tm
     alone = updates.Updater(model, config.training, config.seed, "fp32", planted.CPU)
     alone.update(data.train, planted.MICRO_BATCHES, 1, "")
     weights, moments = alone.tensors()
-    left = load_file(target)
-    assert left.keys() == {**weights, **moments}.keys()
-    for name, tensor in {**weights, **moments}.items():
-        torch.testing.assert_close(left[name], tensor.detach(), rtol=0, atol=1e-6, msg=name)
+    for rank in (0, 1) if sharding == "none" else (0,):
+        left = load_file(tmp_path / f"left_{rank}.safetensors")
+        assert left.keys() == {**weights, **moments}.keys()
+        for name, tensor in {**weights, **moments}.items():
+            torch.testing.assert_close(left[name], tensor.detach(), rtol=0, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("step", range(4, 12))
+def test_pairs_of_a_stream_are_known_until_the_result_is(
+    train: Train, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Also where the update that is not finite was the last of a window, or of an epoch, and the next is ordered."""
+    monkeypatch.setattr(updates, "add_gradient", planted.not_finite_at(step, "gradient", seed=3))
+    ends = []
+    for name, devices in (("waiting", WAITING), ("ahead", AHEAD)):
+        with pytest.raises(UserError, match=f"gradient norm is inf at step {step} ") as caught:
+            train(name, devices, data={"streaming": True, "shuffle_window": 40}, grad_accum=3)
+        ends.append(str(caught.value).replace(f"/{name}/", "/run/").replace(f"/{name}\n", "/run\n"))
+    assert ends[0] == ends[1]
+    assert "train.en" in ends[0]
+
+
+def test_the_wait_for_a_result_is_in_the_time_of_the_steps(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before a validation, which begins after step 7. Here nothing else takes time."""
+    clock = itertools.count()
+    now = [0.0]
+    result = running_update.RunningUpdate.result
+
+    def waited(self: running_update.RunningUpdate) -> running_update.UpdateResult:
+        now[0] = float(next(clock) + 1)
+        return result(self)
+
+    monkeypatch.setattr(running_update.RunningUpdate, "result", waited)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    run = train("ahead", AHEAD, max_steps=9, log_every_steps=9)
+    (line,) = [line for line in trainings.metrics_with_clock(run.path) if line["kind"] == "train"]
+    assert line["num_tokens"] / line["tokens_per_second"] == pytest.approx(9)
+    assert line["elapsed_seconds"] == pytest.approx(9)
+
+
+def test_numbers_are_read_when_their_own_device_has_sent_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy does not wait; the event stands behind it on the stream of the tensor's device, and is waited for."""
+    ordered: list[object] = []
+
+    class Event:
+        def record(self, stream: object) -> None:
+            ordered.append(("record", stream))
+
+        def synchronize(self) -> None:
+            ordered.append("synchronize")
+
+    class OnGpu:
+        """A tensor of cuda:1."""
+
+        device, shape, dtype = torch.device("cuda:1"), (2,), torch.float32
+
+    class Pinned:
+        def copy_(self, tensor: object, non_blocking: bool) -> None:
+            ordered.append(("copy", tensor, non_blocking))
+
+        def tolist(self) -> list[float]:
+            ordered.append("read")
+            return [1.0, 2.0]
+
+    def empty(shape: tuple[int, ...], dtype: torch.dtype, pin_memory: bool) -> Pinned:
+        assert (shape, dtype, pin_memory) == ((2,), torch.float32, True)
+        return Pinned()
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    tensor = OnGpu()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "empty", empty)
+        numbers = running_update.ToHost(tensor)  # pyright: ignore[reportArgumentType]
+    assert ordered == [("copy", tensor, True), ("record", "stream of cuda:1")]
+    assert numbers.tolist() == [1.0, 2.0]
+    assert ordered[2:] == ["synchronize", "read"]

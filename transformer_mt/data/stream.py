@@ -80,6 +80,7 @@ class Stream:
         self._lock = threading.RLock()
         self._reading: tuple[int, Future[Window], threading.Thread] | None = None
         self._windows: dict[int, Window] = {}
+        self._needed = 0  # the place of the first window that somebody may ask for
         self._resumed: tuple[int, Place] | None = None
         self.src_lengths = Lengths(self._window_at, "src_lengths", self.size)
         self.tgt_lengths = Lengths(self._window_at, "tgt_lengths", self.size)
@@ -133,10 +134,12 @@ class Stream:
             return self._windows[place], place * self.size
 
     def forget(self, epoch: int, number: int) -> None:
-        """The windows before this one are not needed any more."""
+        """The windows before this one are not needed any more, from the next call on: an update that is ordered may
+        still turn out not to be finite, and then its pairs are asked for, when the one after it is made.
+        """
         with self._lock:
-            before = epoch * self._windows_an_epoch + number
-            self._windows = {place: window for place, window in self._windows.items() if place >= before}
+            self._windows = {place: window for place, window in self._windows.items() if place >= self._needed}
+            self._needed = epoch * self._windows_an_epoch + number
 
     def _window_at(self, place: int) -> Window:
         return self._windows[place]

@@ -26,7 +26,7 @@ from transformer_mt.decoding.parallel import Workers
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
-from transformer_mt.machine.device import AS_ASKED, autocast, choose_device
+from transformer_mt.machine.device import AS_ASKED, autocast, choose_device, set_up
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 
@@ -105,6 +105,7 @@ class Translator:
         folder = open_run(Path(run))
         config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)
+        set_up(place)
         taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model)
         translator = cls(model.to(place), src, tgt, config, taken.value)
         notes = [stale_average(folder, taken_checkpoint)]

@@ -38,7 +38,6 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
     """
     backend = "gloo"
     if device.type == "cuda":
-        torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     world = World(launch.rank(), launch.num_processes(), launch.local_rank())
     prefix = _connect(world, backend)

@@ -29,8 +29,11 @@ class LossSums(NamedTuple):
     load_balancing: Tensor | None = None
 
 
+CrossEntropy = Callable[[Tensor, Tensor, float], LossSums]  # logits, targets, label smoothing
+
+
 class _CrossEntropySums(torch.autograd.Function):
-    """The formula and its gradient in closed form: softmax - (1 - e) * one-hot - e / V, made in place.
+    """The formula and its gradient in closed form: softmax - (1 - e) * one-hot - e / V.
 
     Left to autograd, the same costs eight passes over (num_tokens, vocab_size) and as many buffers of that size.
     """
@@ -56,10 +59,13 @@ class _CrossEntropySums(torch.autograd.Function):
         """Of loss and nll, the second of which is not used -> of the logits, in their shape and type."""
         logits, normaliser, targets = ctx.saved_tensors
         smoothing = ctx.label_smoothing
+        num_classes = logits.size(-1)
         gradient = (logits.float() - normaliser).exp_()
         if smoothing > 0:
-            gradient.sub_(smoothing / gradient.size(-1))
-        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(targets), 1), smoothing - 1))
+            gradient.sub_(smoothing / num_classes)
+        # Not scattered into its places, for which a compiler would have to write all of it in float32 before.
+        is_target = targets[:, None] == torch.arange(num_classes, device=targets.device)
+        gradient = torch.where(is_target, gradient + (smoothing - 1), gradient)
         return gradient.mul_(grad_outputs[0]).to(logits.dtype), None, None
 
 
@@ -78,7 +84,7 @@ def output_loss_sums(
     hidden: Tensor,
     targets: Tensor,
     label_smoothing: float,
-    cross_entropy: Callable[[Tensor, Tensor, float], LossSums] = cross_entropy_sums,
+    cross_entropy: CrossEntropy = cross_entropy_sums,
 ) -> LossSums:
     """`cross_entropy_sums` of the logits `output(hidden)`; hidden (num_tokens, d_model), targets (num_tokens,).
 
@@ -106,7 +112,7 @@ def batch_loss(
     tgt_out: Tensor,
     label_smoothing: float,
     real: Tensor | None = None,
-    cross_entropy: Callable[[Tensor, Tensor, float], LossSums] = cross_entropy_sums,
+    cross_entropy: CrossEntropy = cross_entropy_sums,
 ) -> LossSums:
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 

@@ -8,13 +8,17 @@ layer are there before those of the one below it, which is when several processe
 
 import os
 import shutil
+import subprocess
 import sys
+import sysconfig
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch._dynamo import config as dynamo_config
 from torch.fx.experimental import _config as fx_config
 
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
@@ -26,6 +30,8 @@ from transformer_mt.model.stack import Stack
 BACKEND = "inductor"  # what the tests replace, since it takes longer to compile than they have time
 OLDEST_GPU = (7, 0)  # that Triton compiles for
 SHAPES_A_PIECE = 2  # batches of several rows, and of one
+# Of a piece, beyond which torch would leave it uncompiled and say so in a log: kernels may ask for more than sizes.
+MOST_RECOMPILES = 64
 
 
 def choose_compile(
@@ -61,9 +67,19 @@ def _hindrance(training: TrainingConfig, model: ModelConfig, device: torch.devic
         return f"there is no C++ compiler here ({compiler}), which it needs"
     if device.type == "cuda" and find_spec("triton") is None:
         return "there is no Triton here, which it needs on a GPU"
+    if device.type == "cuda" and (missing := _missing_for_triton()):
+        return f"there is no {missing} here, which Triton needs"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST_GPU:
         return f"{torch.cuda.get_device_name(device)} is older than what Triton compiles for"
     return None
+
+
+def _missing_for_triton() -> str | None:
+    """Triton compiles what starts its kernels, in C, for this Python."""
+    if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", "cc"), "gcc", "clang")):
+        return "C compiler"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return None if header.exists() else f"{header} (Debian: apt install python3-dev)"
 
 
 class CompiledStep:
@@ -76,9 +92,11 @@ class CompiledStep:
         # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
         if hasattr(fx_config, "use_duck_shape"):  # not in the oldest torch that we run on; there it costs graphs
             fx_config.use_duck_shape = False
-        stacks = [module for module in model.modules() if isinstance(module, Stack)]
-        layers = [layer for stack in stacks for layer in stack.layers]
-        for stack in stacks:
+        limit = "recompile_limit" if hasattr(dynamo_config, "recompile_limit") else "cache_size_limit"
+        setattr(dynamo_config, limit, max(MOST_RECOMPILES, getattr(dynamo_config, limit)))
+        self._stacks = [module for module in model.modules() if isinstance(module, Stack)]
+        layers = [layer for stack in self._stacks for layer in stack.layers]
+        for stack in self._stacks:
             stack.is_compiled = True
         for layer in layers:
             layer.compile(dynamic=True, backend=BACKEND)
@@ -86,10 +104,25 @@ class CompiledStep:
         self.most_graphs = SHAPES_A_PIECE * (len({type(layer) for layer in layers}) + 1)
         self._before = _graphs_so_far()
 
+    def undo(self) -> None:
+        """Leave the layers as they were before."""
+        for stack in self._stacks:
+            stack.is_compiled = False
+            for layer in stack.layers:
+                layer._compiled_call_impl = None
+
     @property
     def num_graphs(self) -> int:
         """How often something was compiled since this was made."""
         return _graphs_so_far() - self._before
+
+
+def why_not_compiled(error: Exception) -> str | None:
+    """What a compiler said, in one line, where the error is one of compiling."""
+    if not isinstance(error, torch._dynamo.exc.TorchDynamoException | subprocess.CalledProcessError):
+        return None
+    paragraph = str(error).strip().partition("\n\n")[0]  # what follows is advice to developers
+    return " ".join(paragraph.split()) or type(error).__name__
 
 
 def uncompiled() -> AbstractContextManager:

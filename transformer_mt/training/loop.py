@@ -21,6 +21,7 @@ from transformer_mt.inspect.attention import cross_attention
 from transformer_mt.inspect.heat_map import heat_map, to_pixels
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
+from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.diagnosis import diagnose
 from transformer_mt.training.feed import Feed
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
@@ -135,10 +136,27 @@ class Trainer:
             self.stop_status = asked or ASKED_ELSEWHERE
 
     def _probe_memory(self) -> None:
-        """Whether the largest micro-batch fits, now rather than hours from now."""
-        if (largest := self.updater.probe(self.data.train, self.feed.plan(self.state.epoch).known())) is not None:
+        """Whether the largest micro-batch fits, and whether the step compiles: now rather than hours from now."""
+        micro_batches = self.feed.plan(self.state.epoch).known()
+        try:
+            largest = self.updater.probe(self.data.train, micro_batches)
+        except Exception as error:
+            if not self.updater.compiled or (reason := why_not_compiled(error)) is None:
+                raise
+            self._go_uncompiled(reason)
+            largest = self.updater.probe(self.data.train, micro_batches)
+        if largest is not None:
             self._say_split(f"memory: the largest micro-batch ({self._shape(largest)}) does not fit")
         self._say_compiled("before the first step", self._tick())  # no part of the speed of the first steps
+
+    def _go_uncompiled(self, reason: str) -> None:
+        """Compiling failed: go on without where that is for the program to choose."""
+        said = f"The step could not be compiled here: {reason}"
+        if self.config.training.compile != "auto":
+            raise UserError(f"{said} Set training.compile: auto, or false.")
+        self.updater.go_uncompiled()
+        self.state.compiled = False
+        self.monitor.say(f"warning: {said} Training goes on uncompiled, which is slower (training.compile: false).")
 
     def _say_compiled(self, when: str, seconds: float) -> None:
         """That something was compiled since this was last called, and how often that should be."""
@@ -217,6 +235,12 @@ class Trainer:
         )
         return result
 
+    def _catch_up(self) -> None:
+        """Settle what was ordered, in the time of its step."""
+        if self._unsettled is not None:
+            self._settle()
+            self._account_time()
+
     def _account_time(self) -> None:
         """Of the step that was made since the last tick."""
         seconds = self._tick()
@@ -294,7 +318,7 @@ class Trainer:
 
     def _validate(self, step: int) -> tuple[bool, bool]:
         """Whether the validation was finished (a signal ends it; a resumed run does it again), and was the best."""
-        self._settle()
+        self._catch_up()
         state = self.state
         picture = None
         with self.updater.whole_model() as model:
@@ -342,7 +366,7 @@ class Trainer:
 
         Returns whether it is saved. Where it cannot be, goes on if the config says so and it is not `needed`.
         """
-        self._settle()
+        self._catch_up()
         state, training = self.state, self.config.training
         if state.step == self._saved_step and not again:
             return True

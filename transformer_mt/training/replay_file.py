@@ -13,7 +13,7 @@ from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.decoding.checkpoint import WEIGHTS, build_model, find_checkpoint
 from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import choose_device, choose_precision
+from transformer_mt.machine.device import choose_device, choose_precision, set_up
 from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import dropout_seed, goes_unpadded
@@ -42,6 +42,7 @@ def replay_file(
     """
     record, batches = read_record(path)
     place = torch.device(choose_device(device).value)
+    set_up(place)
     config = load_config(str(run.config.resolve())).config
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     _refuse_other_runs(path, run, batches, config, (src.vocab_size, tgt.vocab_size))

@@ -21,7 +21,7 @@ from transformer_mt.decoding.checkpoint import STATE, build_model
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import launch
 from transformer_mt.machine.determinism import be_deterministic
-from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_precision, machine_name
+from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_precision, machine_name, set_up
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
 from transformer_mt.model.cpu_attention import prepare_attention
@@ -92,6 +92,7 @@ def start_or_resume(
         device = choose_device(config.training.device, launch.local_rank() if several else None)
     except UserError as error:
         raise launch.told_once(error) from error
+    set_up(torch.device(device.value))
     with ExitStack() as held:
         world = held.enter_context(joined_world(torch.device(device.value), config.training.timeout_minutes))
 

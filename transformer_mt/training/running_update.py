@@ -36,14 +36,14 @@ class ToHost:
     """A few numbers on their way to the memory of the CPU. Nothing waits for them until they are asked for."""
 
     def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
         self._arrived: torch.cuda.Event | None = None
         if tensor.device.type == "cuda":
-            # The event, since a question asked of the device later would wait for all that was ordered until then.
-            place = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            tensor = place.copy_(tensor, non_blocking=True)
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._tensor.copy_(tensor, non_blocking=True)
+            # An event, since a question asked of the device later would wait for all that was ordered until then.
             self._arrived = torch.cuda.Event()
-            self._arrived.record()
-        self._tensor = tensor
+            self._arrived.record(torch.cuda.current_stream(tensor.device))
 
     def tolist(self) -> list[float]:
         """The numbers, when they are there."""

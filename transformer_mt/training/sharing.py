@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformer_mt.data.batching import Batch
 from transformer_mt.machine.world import World
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.loss import LossSums, batch_loss, cross_entropy_sums
+from transformer_mt.model.loss import CrossEntropy, LossSums, batch_loss, cross_entropy_sums
 
 
 class WithLoss(nn.Module):
@@ -22,7 +22,7 @@ class WithLoss(nn.Module):
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.model = model
-        self.cross_entropy = cross_entropy_sums
+        self.cross_entropy: CrossEntropy = cross_entropy_sums
 
     def forward(self, batch: Batch, label_smoothing: float) -> LossSums:
         """The sums of `batch_loss` over a batch on the model's device."""

@@ -16,7 +16,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.loss import LossSums
+from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
 from transformer_mt.training.checkpoints import optimizer_tensors, restore_optimizer
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed, goes_unpadded
@@ -80,9 +80,8 @@ class Updater:
         self.world = world
         self.compiled = CompiledStep(model) if compiled else None
         self.sharing = share_model(model, config.sharding, world)
-        for module in self.sharing.module.modules():
-            if self.compiled and isinstance(module, WithLoss):
-                module.cross_entropy = self.compiled.cross_entropy
+        if self.compiled:
+            self._take_cross_entropy(self.compiled.cross_entropy)
         self.config = config
         self.seed = seed
         self.precision = precision
@@ -158,6 +157,18 @@ class Updater:
         bad = bad if self._bad is None else torch.maximum(bad, self._bad)
         self._bad = self.world.largest(bad)
         vars(self.optimizer)["found_inf"] = self._bad  # where torch's own scaler for fp16 puts it
+
+    def go_uncompiled(self) -> None:
+        """From here on, where compiling failed."""
+        if self.compiled:
+            self.compiled.undo()
+            self.compiled = None
+            self._take_cross_entropy(cross_entropy_sums)
+
+    def _take_cross_entropy(self, cross_entropy: CrossEntropy) -> None:
+        for module in self.sharing.module.modules():
+            if isinstance(module, WithLoss):
+                module.cross_entropy = cross_entropy
 
     @property
     def goes_unpadded(self) -> bool:
