@@ -38,6 +38,7 @@ from pathlib import Path
 import torch
 from preset_speed import PRESETS, measure
 
+CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 WARM_UP, WINDOW = 5, 5
 ROWS = 3600  # of a batch that are no padding, about
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -82,19 +83,17 @@ def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path, che
     """`tmt train`, by its own metrics; of the package as it is installed, or of a checkout."""
     name = f"ours_{precision}"
     overrides = [
-        f"name={name}", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
-        "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
-        "model.tie_embeddings=decoder", "model.norm_position=post",
+        f"name={name}", f"data.root={data / 'tok'}", f"data.cache_dir={folder / 'cache'}",
         f"model.d_model={shape.d_model}", f"model.d_ff={shape.d_ff}",
         f"model.num_heads={shape.num_heads}", f"model.num_encoder_layers={shape.num_layers}",
-        f"model.num_decoder_layers={shape.num_layers}", "model.dropout=0.1", "training.max_tokens=4096",
+        f"model.num_decoder_layers={shape.num_layers}",
         f"training.max_steps={steps + WARM_UP}", f"training.log_every_steps={WINDOW}",
         f"training.precision={precision}", "training.schedule=constant", "training.lr=0.0003",
         f"training.checkpoint_every_steps={steps + WARM_UP}",
-        "validation.every_steps=100000", "validation.num_translated=0", "validation.metric=nll",
+        "validation.every_steps=100000",
     ]  # fmt: skip
     _, memory = run_measured(
-        [sys.executable, "-m", "transformer_mt", "train", "--config", "multi30k_en_de_tok.yaml", *overrides],
+        [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides],
         folder,
         checkout,
     )

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from comparing import as_table, metrics, tmt
 
+CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
+
 
 @dataclass(frozen=True)
 class Result:
@@ -39,20 +41,17 @@ def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
     name = f"d{args.d_model}_{args.max_tokens}_tokens_{args.steps}_steps_{precision}_seed_{seed}"
     overrides = [
         f"name={name}", f"seed={seed}", f"training.precision={precision}",
-        f"data.root={args.data.resolve() / 'tok'}", "data.test=[]", f"data.cache_dir={args.work.resolve() / 'cache'}",
-        "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
-        "model.tie_embeddings=decoder", "model.norm_position=post", "model.dropout=0.1",
+        f"data.root={args.data.resolve() / 'tok'}", f"data.cache_dir={args.work.resolve() / 'cache'}",
         f"model.d_model={args.d_model}", f"model.d_ff={4 * args.d_model}",
         f"model.num_heads={min(8, max(1, args.d_model // 32))}",
         f"model.num_encoder_layers={args.layers}", f"model.num_decoder_layers={args.layers}",
-        f"training.max_tokens={args.max_tokens}", f"training.max_steps={args.steps}", "training.label_smoothing=0.1",
+        f"training.max_tokens={args.max_tokens}", f"training.max_steps={args.steps}",
         f"training.warmup_steps={min(500, args.steps // 2)}",
-        "training.keep_checkpoints=1", f"validation.every_steps={args.steps}", "validation.num_translated=0",
-        "validation.metric=nll",
+        f"validation.every_steps={args.steps}",
     ]  # fmt: skip
     run = args.work / name
     if result(run, args.steps) is None:
-        tmt("train", "--config", "multi30k_en_de_tok.yaml", "--runs", str(args.work), "--resume", "auto", *overrides)
+        tmt("train", "--config", CONFIG, "--runs", str(args.work), "--resume", "auto", *overrides)
     done = result(run, args.steps)
     assert done is not None, run
     return done

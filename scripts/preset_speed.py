@@ -28,7 +28,7 @@ from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.machine.device import choose_device, choose_precision, machine_name
 from transformer_mt.model.interface import TranslationModel
 
-CONFIG = "multi30k_en_de_tok.yaml"
+CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 PRESETS = {"base": "transformer-base", "big": "transformer-big"}
 # Dense bf16 products a second as the maker publishes them, by what stands in the device's name; the first that does.
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
@@ -76,14 +76,13 @@ def measure(
     device = torch.device(choose_device(args.device).value)
     window = max(args.steps // 3, 1)  # of steps; a line of metrics is what a GPU is waited for
     overrides = [
-        "name=preset", f"data.root={data / 'tok'}", "data.test=[]", f"data.cache_dir={folder / 'cache'}",
-        "tokenizer.kind=word", "tokenizer.vocab_size=100000", "tokenizer.min_frequency=2", "tokenizer.joint=false",
+        "name=preset", f"data.root={data / 'tok'}", f"data.cache_dir={folder / 'cache'}",
         f"model.preset={PRESETS[args.preset]}", "model.tie_embeddings=decoder",
         f"training.max_tokens={args.max_tokens}", f"training.precision={args.precision}",
         f"training.device={args.device}", f"training.max_steps={args.warm_up + args.steps}",
         "training.schedule=constant", "training.lr=0.0003", f"training.log_every_steps={window}",
-        "training.checkpoint_every_steps=1000000", "training.keep_checkpoints=1",
-        "validation.every_steps=1000000", "validation.num_translated=0", "validation.metric=nll",
+        "training.checkpoint_every_steps=1000000",
+        "validation.every_steps=1000000",
         *(SMOKE if args.smoke else []), *args.set,
     ]  # fmt: skip
     config = load_config(CONFIG, overrides).config

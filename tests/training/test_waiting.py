@@ -108,6 +108,28 @@ def test_an_update_asks_once_however_many_micro_batches_it_has(
         assert asked_by(lambda ordered=ordered: ordered[0].result()) == (once if ahead else Counter())
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_update_is_ordered_of_a_device_that_can_answer_nothing(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    """torch's meta device, whose tensors have no numbers, goes the way of a GPU through the model, dropout and all; it
+    has no kernel of Adam's. What would bring a number to the CPU, or mix it with one that lies there, raises.
+    """
+    monkeypatch.setattr(updates, "RUNS_AHEAD", ("meta",))
+    is_enabled = torch.is_autocast_enabled
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device != "meta" and is_enabled(device))
+    config = toy_config(corpus, tokenizer={"joint": True}, model={**SHAPES[shape], "dropout": 0.2})
+    data = prepare_data(config)
+    meta = torch.device("meta")
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(meta)
+    updater = Updater(model, config.training, config.seed, "fp32", meta)
+    monkeypatch.setattr(updater.optimizer, "step", lambda: None)
+    ordered = updater.update(data.train, [np.arange(8), np.arange(8, 16)], 1, "")
+    assert all(p.grad is not None and p.grad.is_meta for p in model.parameters())
+    with pytest.raises(NotImplementedError, match="meta"):
+        ordered.result()
+
+
 def test_a_question_that_is_there_is_counted(corpus: Path) -> None:
     """The loss without the places of real tokens, and what else would make a GPU wait."""
     config = toy_config(corpus, model={"dropout": 0.0})
