@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dynamo import config as dynamo_config
+from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental import _config as fx_config
 
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
@@ -119,7 +120,7 @@ class CompiledStep:
 
 def why_not_compiled(error: Exception) -> str | None:
     """What a compiler said, in one line, where the error is one of compiling."""
-    if not isinstance(error, torch._dynamo.exc.TorchDynamoException | subprocess.CalledProcessError):
+    if not isinstance(error, TorchDynamoException | subprocess.CalledProcessError):
         return None
     paragraph = str(error).strip().partition("\n\n")[0]  # what follows is advice to developers
     return " ".join(paragraph.split()) or type(error).__name__
