@@ -58,8 +58,7 @@ def test_it_is_the_training_that_waits(train: Train, precision: str) -> None:
         assert one.read_bytes() == two.read_bytes()
 
 
-@pytest.mark.parametrize("step", [11, 12, 14, 20])
-@pytest.mark.parametrize("what", ["loss", "gradient"])
+@pytest.mark.parametrize(("what", "step"), [("loss", 11), ("gradient", 12), ("gradient", 14), ("gradient", 20)])
 def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
     train: Train, monkeypatch: pytest.MonkeyPatch, what: str, step: int
 ) -> None:
@@ -107,7 +106,7 @@ def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tm
             torch.testing.assert_close(left[name], tensor.detach(), rtol=0, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("step", range(4, 12))
+@pytest.mark.parametrize("step", [4, 5, 10])
 def test_pairs_of_a_stream_are_known_until_the_result_is(
     train: Train, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
