@@ -6,36 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import Rows, make_batch
+from transformer_mt.data.batching import Rows
 from transformer_mt.data.plan import Plan
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.errors import ToldElsewhereError, UserError
-from transformer_mt.inspect.attention import cross_attention
-from transformer_mt.inspect.heat_map import heat_map, to_pixels
-from transformer_mt.model.interface import TranslationModel
+from transformer_mt.training.attention_picture import attention_picture
 from transformer_mt.training.checkpoints import SaveError, save_checkpoint
 from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.diagnosis import diagnose
 from transformer_mt.training.feed import Feed
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
-from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.monitor import Monitor, duration
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.running_update import RunningUpdate, UpdateResult
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater
-from transformer_mt.training.validation import Sample, Validator, is_better
+from transformer_mt.training.validation import Validator, is_better
 
 STEPS_TIMED = 20
 LONG_MINUTES = 30
-MAX_WORDS_DRAWN = 40
 ASKED_ELSEWHERE = 143  # the exit status of a process that stops since another one was asked to: that of SIGTERM
 
 
@@ -331,7 +326,7 @@ class Trainer:
             if not math.isfinite(result.metrics["nll"]):
                 raise self._not_finite(result.metrics["nll"])
             if self.world.is_first:
-                picture = self._draw_attention(model, result.samples[0])
+                picture = attention_picture(model, result.samples[0], self.data)
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
             state.best_step, state.best_metrics, state.num_bad_validations = step, result.metrics, 0
@@ -350,16 +345,6 @@ class Trainer:
             f"The validation nll is {nll} at step {self.state.step:,}, so the training stops; the checkpoints are as "
             "they were. Lower the learning rate (training.factor or training.lr), or set training.precision: fp32."
         )
-
-    def _draw_attention(self, model: TranslationModel, sample: Sample) -> NDArray[np.uint8]:
-        """Where the last decoder layer looks to predict each word of a sample's reference."""
-        data, device = self.data, self.updater.device
-        ids = (np.array(t.encode(text), dtype=np.int32)[: min(self.config.model.max_len - 1, MAX_WORDS_DRAWN)]
-               for t, text in ((data.src_tokenizer, sample.src), (data.tgt_tokenizer, sample.reference)))  # fmt: skip
-        batch = make_batch(*([row] for row in ids)).to(device)
-        weights = cross_attention(model, batch.src, batch.tgt_in)
-        src_words = data.src_tokenizer.tokens(batch.src[0].tolist())
-        return to_pixels(heat_map(weights, src_words, data.tgt_tokenizer.tokens(batch.tgt_out[0].tolist())))
 
     def _save(self, again: bool, needed: bool) -> bool:
         """Save the state, unless this step is saved as it is. `again`: something was learned about it since.
@@ -414,12 +399,3 @@ class Trainer:
             self.monitor.say(
                 "That is long because there is no GPU. A model sized for a CPU: tmt train --config quickstart.yaml"
             )
-
-
-def duration(minutes: float) -> str:
-    """A length of time for a person to read."""
-    if minutes < 1.5:
-        return f"{max(60 * minutes, 0):.0f} s"
-    if minutes < 90:
-        return f"{minutes:.0f} min"
-    return f"{minutes / 60:.1f} hours" if minutes < 72 * 60 else f"{minutes / 60 / 24:.1f} days"

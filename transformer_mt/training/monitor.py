@@ -200,3 +200,12 @@ def _say_nothing_of_os_errors(failure: threading.ExceptHookArgs) -> None:
 def _plain(text: str) -> str:
     """Text that TensorBoard's Markdown shows as it is."""
     return "".join("\\" + character if character in r"\`*_{}[]()#+-.!|<>" else character for character in text)
+
+
+def duration(minutes: float) -> str:
+    """A length of time for a person to read."""
+    if minutes < 1.5:
+        return f"{max(60 * minutes, 0):.0f} s"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{minutes / 60:.1f} hours" if minutes < 72 * 60 else f"{minutes / 60 / 24:.1f} days"
