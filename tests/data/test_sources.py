@@ -215,6 +215,20 @@ def test_hub_folder_of_csv_keeps_words_and_configs_are_chosen(tmp_path: Path) ->
     assert "Please pick one" in fails(tmp_path, SourceConfig(hub="corpus", split="train"))
 
 
+@pytest.mark.parametrize("card", ["", "---\ndataset_info: {features: [{name: x, dtype: string}, "
+                                  "{name: tgt, dtype: string}]}\n---\n"])  # fmt: skip
+def test_csv_of_a_hub_folder_holds_text_whatever_it_looks_like(tmp_path: Path, card: str) -> None:
+    """12,000 rows: `datasets` reads 10,000 at a time, and each time guesses the types anew."""
+    pairs = [("a", "007"), *[("b", "1e3")] * 9_999, *[("007", "True")] * 2_000]
+    (tmp_path / "corpus").mkdir()
+    rows = "".join(f"{src},{tgt}\n" for src, tgt in pairs)
+    (tmp_path / "corpus" / "train.csv").write_text(f"x,tgt\n{rows}", encoding="utf-8")
+    if card:
+        (tmp_path / "corpus" / "README.md").write_text(card, encoding="utf-8")
+    source = SourceConfig(hub="corpus", split="train", columns=ColumnsConfig(src="x", tgt="tgt"))
+    assert read(tmp_path, source) == pairs
+
+
 def test_hub_folder_errors(tmp_path: Path) -> None:
     source = write_hub_folder(tmp_path, nested=True)
     message = fails(tmp_path, source.model_copy(update={"split": "dev"}))

@@ -61,9 +61,8 @@ def write_parquet(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
 
 
 WRITERS = [write_text, write_tsv, write_csv, write_jsonl, write_parquet]
-SPECIAL = st.sampled_from(
-    ["NA", "null", "None", "nan", "", " ", "\r", "a\rb", "\x85", "\x0b", "\u2028", "\x00", '"', "'"]
-)
+LIKE_A_VALUE = st.sampled_from(["NA", "null", "None", "nan", "", " ", "007", "1e3", "True"])
+SPECIAL = LIKE_A_VALUE | st.sampled_from(["\r", "a\rb", "\x85", "\x0b", "\u2028", "\x00", '"', "'"])
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | SPECIAL
 # In files whose lines are pairs a text holds no line end, and a mark at the start of a file is not text.
 LINE = ANY.map(lambda text: text.replace("\n", "").replace("\t", "").replace("\ufeff", "").rstrip("\r"))

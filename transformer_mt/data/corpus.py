@@ -127,7 +127,9 @@ def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
     choices = column_choices(source, data)
     if source.kind == "hub":  # the names say which split a file belongs to
         names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
-        return ["hub", choices, source.config, source.split, names, digests]
+        # tables made before CSV was read as text have 7 for 007
+        reading = ["as text"] if any({".csv", ".tsv"} & set(path.suffixes) for path in files) else []
+        return ["hub", choices, source.config, source.split, names, digests, *reading]
     return [source.kind, choices, digests]
 
 

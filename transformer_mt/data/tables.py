@@ -64,7 +64,7 @@ def _streamed(source: SourceConfig, data: DataConfig) -> Iterator[pa.Table]:
     """The split in tables of some rows, all columns of it."""
     folder = _local_folder(source, data)
     with _quiet(), _hub_errors(source, local=folder is not None):
-        dataset: Any = _load(source, folder, streaming=True)
+        dataset: Any = _load(source, data, folder, streaming=True)
         tables = iter(dataset.with_format("arrow").iter(batch_size=BATCH_ROWS))
     while True:
         with _quiet(), _hub_errors(source, local=folder is not None):  # never around a yield
@@ -74,13 +74,14 @@ def _streamed(source: SourceConfig, data: DataConfig) -> Iterator[pa.Table]:
         yield table
 
 
-def _load(source: SourceConfig, folder: Path | None, **options: Any) -> Any:
-    """The split as `datasets` loads it. In CSV files the words NA, null and nan are words."""
+def _load(source: SourceConfig, data: DataConfig, folder: Path | None, **options: Any) -> Any:
+    """The split as `datasets` loads it. In CSV files the words NA, null and nan are words, 007 and True are text."""
     import datasets
 
     name = str(folder.absolute() if folder else source.hub)  # a bare "csv" is a loader to `datasets`
     if hasattr(datasets.load_dataset_builder(name, source.config).config, "keep_default_na"):
-        options["keep_default_na"] = False
+        columns = {str(column) for choice in column_choices(source, data) for column in choice}
+        options |= {"keep_default_na": False, "converters": dict.fromkeys(columns, str)}
     return datasets.load_dataset(name, source.config, split=str(source.split), **options)
 
 
@@ -160,7 +161,7 @@ def _hub_dataset(source: SourceConfig, data: DataConfig) -> Iterator["Dataset"]:
     try:
         with _hub_errors(source, local=folder is not None):
             cache_dir = None if temporary is None else str(temporary)
-            dataset = _load(source, folder, cache_dir=cache_dir)
+            dataset = _load(source, data, folder, cache_dir=cache_dir)
         yield dataset
     finally:
         if temporary is not None:
