@@ -11,13 +11,14 @@ Starts are from the start of the process to the first batch, imports included; i
 that, which other work on the machine does not change. Tokenizing is sentences a second, both sides counted.
 Memory is the peak of the process, and in brackets what of it is its own when the batches are made: pages of mapped
 files count in the former and can be dropped at any time. A batch is planning an epoch, shared out over its batches,
-plus making the tensors of one of 4,096 padded tokens, the mean of several hundred taken from all over the epoch, in
+plus making the tensors of one of 4,096 padded tokens, the mean of a whole epoch (of several where one has few), in
 processor time. The lines below the table say how much more each is than at the size before.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from typing import Any
 BUILTIN = "built-in"
 LANGUAGES = ("en", "es")
 MAX_TOKENS = 4096
-NUM_MADE = 300  # batches
+NUM_MADE = 300  # batches at least
 NUM_VALIDATION = 500
 HEADINGS = ("pairs", "batches", "sentences/s", "first start", "second start", "memory of the first",
             "memory of the second", "a batch")  # fmt: skip
@@ -121,7 +122,7 @@ def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
     planned = time.process_time() - begin
     train.batch(plan[0])
     first_batch, first_batch_cpu = time.time() - began, time.process_time()
-    chosen = plan[:: max(1, len(plan) // NUM_MADE)]
+    chosen = plan * math.ceil(NUM_MADE / len(plan))
     begin = time.process_time()
     for rows in chosen:
         train.batch(rows)

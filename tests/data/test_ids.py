@@ -11,23 +11,30 @@ from numpy.typing import NDArray
 
 from transformer_mt.data.ids import IdColumn, IdWriter
 
-ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), max_size=12)
+SMALL = 2**16  # the last vocabulary whose ids have two bytes
+
+
+def rows_of(vocab_size: int) -> st.SearchStrategy[list[list[int]]]:
+    ids = st.integers(0, vocab_size - 1) | st.just(vocab_size - 1)
+    return st.lists(st.lists(ids, max_size=5), max_size=12)
 
 
 def flat(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return np.array([token for row in rows for token in row], np.int32), np.array(list(map(len, rows)), np.int32)
 
 
-@given(chunks=st.lists(ROWS, max_size=4), data=st.data())
+@pytest.mark.parametrize("vocab_size", [SMALL, SMALL + 1, 2**31 - 1])
+@given(data=st.data())
 def test_what_was_written_in_pieces_is_read_by_row(
-    chunks: list[list[list[int]]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    vocab_size: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    chunks = data.draw(st.lists(rows_of(vocab_size), max_size=4))
     folder = tmp_path_factory.getbasetemp()
-    with IdWriter(folder, "src") as writer:
+    with IdWriter(folder, "src", vocab_size) as writer:
         for chunk in chunks:
             writer.write(*flat(chunk))
     rows = [row for chunk in chunks for row in chunk]
-    for column in (IdColumn.mapped(folder, "src"), IdColumn(*flat(rows))):
+    for column in (IdColumn.mapped(folder, "src", vocab_size), IdColumn(*flat(rows))):
         assert len(column) == len(rows)
         assert [row.tolist() for row in column] == rows
         assert column.lengths.tolist() == list(map(len, rows))
@@ -37,6 +44,15 @@ def test_what_was_written_in_pieces_is_read_by_row(
         assert lengths.tolist() == [len(rows[row]) for row in wanted]
         some = sorted({token for row in rows[:2] for token in row})
         assert column.count(some) == sum(token in some for row in rows for token in row)
+
+
+@pytest.mark.parametrize(("vocab_size", "num_bytes"), [(SMALL, 2), (SMALL + 1, 4)])
+def test_ids_take_two_bytes_where_these_are_enough(vocab_size: int, num_bytes: int, tmp_path: Path) -> None:
+    with IdWriter(tmp_path, "src", vocab_size) as writer:
+        writer.write(*flat([[4, 5], [SMALL - 1]]))
+    assert (tmp_path / "src.ids").stat().st_size == 3 * num_bytes
+    with pytest.raises(ValueError, match=r"ids where the rows have 3|multiple"):
+        IdColumn.mapped(tmp_path, "src", SMALL if num_bytes == 4 else SMALL + 1)
 
 
 class Places:
@@ -67,19 +83,19 @@ def test_ids_that_are_not_as_many_as_the_rows_have_are_refused(lengths: list[int
 
 
 def test_a_file_that_ends_within_a_number_is_refused(tmp_path: Path) -> None:
-    with IdWriter(tmp_path, "tgt") as writer:
+    with IdWriter(tmp_path, "tgt", SMALL) as writer:
         writer.write(*flat([[4, 5], [6]]))
     path = tmp_path / "tgt.ids"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="multiple"):
-        IdColumn.mapped(tmp_path, "tgt")
+        IdColumn.mapped(tmp_path, "tgt", SMALL)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 def test_a_full_disk_leaves_no_file_open(tmp_path: Path) -> None:
     for part in ("ids", "lengths"):
         (tmp_path / f"src.{part}").symlink_to("/dev/full")
-    writer = IdWriter(tmp_path, "src")
+    writer = IdWriter(tmp_path, "src", SMALL)
     with pytest.raises(OSError, match="No space left"), writer:
         writer.write(*flat([[4, 5], [6]]))
     assert [file.closed for file in writer._files] == [True, True]

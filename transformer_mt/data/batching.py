@@ -17,7 +17,7 @@ from torch import Tensor
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 Rows = NDArray[np.int64]
-Ids = tuple[NDArray[np.int32], NDArray[np.int64]]  # all ids of some rows one after the other, the rows' lengths
+Ids = tuple[NDArray[np.integer], NDArray[np.int64]]  # all ids of some rows one after the other, the rows' lengths
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Batch:
         return self.num_padding / self.num_cells
 
 
-def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     """Rows of ids, right-padded -> (num_rows, longest) int64."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     padded = np.full((len(rows), lengths.max()), PAD_ID, dtype=np.int64)
@@ -70,7 +70,7 @@ def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> Tensor:
     return torch.from_numpy(padded)
 
 
-def make_batch(src: Sequence[NDArray[np.int32]], tgt: Sequence[NDArray[np.int32]]) -> Batch:
+def make_batch(src: Sequence[NDArray[np.integer]], tgt: Sequence[NDArray[np.integer]]) -> Batch:
     """Ids without special tokens, a row a sentence, to a batch."""
     sides = (np.concatenate(side) for side in (src, tgt))
     lengths = (np.fromiter(map(len, side), np.int64, len(side)) for side in (src, tgt))
@@ -95,7 +95,7 @@ def _filled(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.arange(lengths.max()) < lengths[:, None]
 
 
-def _with_eos(ids: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     padded = np.full((len(lengths), lengths.max() + 1), PAD_ID, dtype=np.int64)
     padded[:, :-1][_filled(lengths)] = ids
     padded[np.arange(len(lengths)), lengths] = EOS_ID

@@ -18,7 +18,7 @@ from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_toke
 
 # Raise them whenever the same text and settings would give other tokenizers, or other ids or files of ids.
 FORMAT_VERSION = 1
-IDS_VERSION = 2
+IDS_VERSION = 3
 SRC = "src.json"
 TGT = "tgt.json"
 
@@ -79,7 +79,7 @@ def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConf
         return _write_ids(folder, corpus, src, tgt)
 
     def read(folder: Path) -> tuple[IdColumn, IdColumn]:
-        return IdColumn.mapped(folder, "src"), IdColumn.mapped(folder, "tgt")
+        return IdColumn.mapped(folder, "src", src.vocab_size), IdColumn.mapped(folder, "tgt", tgt.vocab_size)
 
     columns, counts = cached(cache_folder(data) / "encoded" / key, write, read)
     return EncodedCorpus(*columns, counts["num_unknown_src"], counts["num_unknown_tgt"])
@@ -90,7 +90,8 @@ def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> 
 
     counts = {"num_rows": len(corpus), "num_unknown_src": 0, "num_unknown_tgt": 0}
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
-    with bar, IdWriter(folder, "src") as src_writer, IdWriter(folder, "tgt") as tgt_writer:
+    writers = (IdWriter(folder, name, tokenizer.vocab_size) for name, tokenizer in (("src", src), ("tgt", tgt)))
+    with bar, next(writers) as src_writer, next(writers) as tgt_writer:
         sides = ("src", src, src_writer), ("tgt", tgt, tgt_writer)
         for chunk in corpus.chunks():
             for (side, tokenizer, writer), texts in zip(sides, chunk, strict=True):
