@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_mt.data import batching
 from transformer_mt.data.batching import make_batch, plan_batches, plan_in_order
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=200)
@@ -51,6 +52,12 @@ def test_the_order_is_that_of_one_sort_by_all_keys(pairs: list[tuple[int, int]],
     shuffled = generator.permutation(len(plan))
     in_order = [plan[int(np.flatnonzero(shuffled == i)[0])] for i in range(len(plan))]
     assert np.concatenate([np.empty(0, np.int64), *in_order]).tolist() == order.tolist()
+
+
+@given(st.lists(st.sampled_from([-1.5, 0.0, 0.25, 3.0]) | st.floats(-9, 9), max_size=60))
+def test_equal_numbers_stay_in_their_order(numbers: list[float]) -> None:
+    order = batching._stable_argsort(np.array(numbers, np.float64))
+    assert order.tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def test_a_batch_by_hand() -> None:

@@ -139,8 +139,15 @@ def _sorted_by(side: NDArray[np.int32], then: NDArray[np.float64]) -> Rows:
     for start, end in pairwise(ends):
         if end - start > 1:
             rows = order[start:end]
-            order[start:end] = rows[np.argsort(then[rows], kind="stable")]
+            order[start:end] = rows[_stable_argsort(then[rows])]
     return order
+
+
+def _stable_argsort(numbers: NDArray[np.float64]) -> Rows:
+    """Where all differ, which they hardly ever do not, every sort is a stable one, and the fastest is half the time."""
+    order = np.argsort(numbers)
+    ordered = numbers[order]
+    return order if np.all(ordered[1:] != ordered[:-1]) else np.argsort(numbers, kind="stable")
 
 
 def plan_in_order(src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32], max_tokens: int) -> list[Rows]:
