@@ -18,10 +18,11 @@ import pytest
 
 from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
 from transformer_mt.data import corpus as corpus_module
-from transformer_mt.data import tables
+from transformer_mt.data import hub, hub_folder
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.corpus import Corpus, cache_folder, load_corpus
 from transformer_mt.data.sources import RawPair, read_pairs
+from transformer_mt.data.window import stream_pairs
 from transformer_mt.errors import UserError
 
 TEXT = SourceConfig(src="a.en", tgt="a.es")
@@ -183,8 +184,8 @@ def test_builtin_corpus_is_keyed_by_its_grammar(data: DataConfig, no_reading: An
 
 def test_corpus_without_files_is_keyed_by_its_pairs(data: DataConfig, monkeypatch: Any) -> None:
     pairs = [("a", "b"), ("", "c")]
-    monkeypatch.setattr(tables, "local_hub_files", lambda *_: [])
-    monkeypatch.setattr(tables, "hub_pairs", lambda *_: iter([RawPair(*pair, 1) for pair in pairs]))
+    monkeypatch.setattr(hub_folder, "local_hub_files", lambda *_: [])
+    monkeypatch.setattr(hub, "hub_pairs", lambda *_: iter([RawPair(*pair, 1) for pair in pairs]))
     source = SourceConfig(hub="some/name", split="test")
     first = load_corpus([source], data)
     assert (pairs_of(first), first.num_blank) == ([("a", "b")], 1)
@@ -202,6 +203,16 @@ def test_empty_corpus(content: str, reason: str, data: DataConfig, tmp_path: Pat
     with pytest.raises(UserError, match=f"The corpus b.tsv is empty: .*{reason}"):
         load_corpus([TSV], data)
     assert entries(data) == []
+
+
+def test_a_source_of_several_that_holds_nothing_is_named(data: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "empty.tsv").write_bytes(b"")
+    sources = [TSV, SourceConfig(tsv="empty.tsv")]
+    message = "empty.tsv holds not a single pair. Check it, or take it out of the sources."
+    with pytest.raises(UserError, match=message):
+        load_corpus(sources, data)
+    with pytest.raises(UserError, match=message):
+        list(stream_pairs(data.model_copy(update={"train": sources})))
 
 
 def test_error_in_a_source_leaves_no_entry(data: DataConfig, tmp_path: Path) -> None:
@@ -354,8 +365,10 @@ def test_cache_that_cannot_be_written_names_the_setting(data: DataConfig, tmp_pa
     (tmp_path / "cache").write_text("a file is in the way", encoding="utf-8")
     with pytest.raises(UserError, match=rf"{tmp_path}/cache/.* cannot be written: Not a directory. Set data.cache_dir"):
         load_corpus(data.train, data)
-    (tmp_path / "hub").mkdir()
-    pq.write_table(pa.table({"src": ["a"], "tgt": ["c"]}), tmp_path / "hub" / "train.parquet")
+    (tmp_path / "hub").mkdir()  # of a kind that `datasets` reads, which writes a copy
+    table = pa.table({"src": ["a"], "tgt": ["c"]})
+    with pa.OSFile(str(tmp_path / "hub" / "train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
+        out.write_table(table)
     with pytest.raises(UserError, match=r"cannot be written: Not a directory. Set data.cache_dir"):
         list(read_pairs(SourceConfig(hub="hub", split="train"), data))
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,10 @@ from writers import (
     LINE,
     PAIRS,
     WRITERS,
+    fails,
     make_config,
     make_source,
+    read,
     write_csv,
     write_jsonl,
     write_parquet,
@@ -36,23 +37,6 @@ from transformer_mt.data.sources import RawPair, describe, read_pairs, source_fi
 from transformer_mt.errors import UserError
 
 COLUMNS = ColumnsConfig(src="one", tgt="two")
-
-
-def read(root: Path, source: SourceConfig, **settings: Any) -> list[tuple[str, str]]:
-    """The pairs of a source; their lines must count up from the first."""
-    pairs = list(read_pairs(source, make_config(root, **settings)))
-    lines = [pair.line for pair in pairs]
-    assert lines == sorted(set(lines))
-    return [(pair.src, pair.tgt) for pair in pairs]
-
-
-def fails(root: Path, source: SourceConfig, **settings: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        read(root, source, **settings)
-    message = str(caught.value)
-    assert "Traceback" not in message
-    assert message.count(". ") >= 1 or ": " in message  # what is wrong, and what to do
-    return message
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -172,82 +156,21 @@ def test_every_arrow_type_of_text(tmp_path: Path) -> None:
     assert read(tmp_path, SourceConfig(parquet="a")) == [("a", "a"), ("b", "b"), ("a", "a")]
 
 
-# A local folder in the hub's layout
+def test_lines_before_the_header_of_csv_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\r\n\nsrc,tgt\na,b\n")
+    assert list(read_pairs(SourceConfig(csv="a.csv"), make_config(tmp_path))) == [RawPair("a", "b", 4)]
 
 
-def write_hub_folder(root: Path, nested: bool) -> SourceConfig:
-    (root / "corpus" / "data").mkdir(parents=True)
-    for split, pairs in (("train", PAIRS), ("test", PAIRS[:2])):
-        rows = [{"en": src, "es": tgt} for src, tgt in pairs]
-        table = pa.Table.from_pylist([{"id": str(n), "translation": row} for n, row in enumerate(rows)])
-        path = root / "corpus" / "data" / f"{split}-00000-of-00001.parquet"
-        pq.write_table(table if nested else pa.Table.from_pylist(rows), path)
-    return SourceConfig(hub="corpus", split="train")
+def test_one_language_on_both_sides_is_no_column_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"en": "hard words", "simple": "easy"}\n', encoding="utf-8")
+    source = SourceConfig(jsonl="a.jsonl")
+    message = fails(tmp_path, source, src_lang="en", tgt_lang="en")
+    assert "no columns src and tgt; the columns that exist are en, simple" in message
+    columns = ColumnsConfig(src="en", tgt="simple")
+    assert read(tmp_path, source, src_lang="en", tgt_lang="en", columns=columns) == [("hard words", "easy")]
 
 
-@pytest.mark.parametrize("nested", [True, False])
-def test_hub_layout_in_a_local_folder(nested: bool, tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    def no_network(*_: Any, **__: Any) -> None:
-        raise AssertionError("a local folder needs no network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", no_network)
-    monkeypatch.setattr(socket.socket, "connect", no_network)
-    source = write_hub_folder(tmp_path, nested)
-    config = {"src_lang": "en", "tgt_lang": "es"}
-    assert read(tmp_path, source, **config) == PAIRS
-    assert read(tmp_path, source.model_copy(update={"split": "train[:2]"}), **config) == PAIRS[:2]
-    absolute = SourceConfig(hub=str(tmp_path / "corpus"), split="test", columns=ColumnsConfig(src="es", tgt="en"))
-    assert read(Path("/"), absolute) == [(tgt, src) for src, tgt in PAIRS[:2]]
-    files = source_files(source, make_config(tmp_path))
-    assert [path.name[:5] for path in files] == ["test-", "train"]
-    assert capfd.readouterr() == ("", "")
-
-
-def test_hub_folder_of_csv_keeps_words_and_configs_are_chosen(tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        (tmp_path / "corpus" / name).mkdir(parents=True)
-        (tmp_path / "corpus" / name / "train.csv").write_text(f"src,tgt\nNA,null\n{name},nan\n", encoding="utf-8")
-    card = "---\nconfigs:\n- {config_name: x, data_files: x/*.csv}\n- {config_name: y, data_files: y/*.csv}\n---\n"
-    (tmp_path / "corpus" / "README.md").write_text(card, encoding="utf-8")
-    for name in ("x", "y"):
-        source = SourceConfig(hub="corpus", config=name, split="train")
-        assert read(tmp_path, source) == [("NA", "null"), (name, "nan")]
-    assert "Please pick one" in fails(tmp_path, SourceConfig(hub="corpus", split="train"))
-
-
-@pytest.mark.parametrize("card", ["", "---\ndataset_info: {features: [{name: x, dtype: string}, "
-                                  "{name: tgt, dtype: string}]}\n---\n"])  # fmt: skip
-def test_csv_of_a_hub_folder_holds_text_whatever_it_looks_like(tmp_path: Path, card: str) -> None:
-    """12,000 rows: `datasets` reads 10,000 at a time, and each time guesses the types anew."""
-    pairs = [("a", "007"), *[("b", "1e3")] * 9_999, *[("007", "True")] * 2_000]
-    (tmp_path / "corpus").mkdir()
-    rows = "".join(f"{src},{tgt}\n" for src, tgt in pairs)
-    (tmp_path / "corpus" / "train.csv").write_text(f"x,tgt\n{rows}", encoding="utf-8")
-    if card:
-        (tmp_path / "corpus" / "README.md").write_text(card, encoding="utf-8")
-    source = SourceConfig(hub="corpus", split="train", columns=ColumnsConfig(src="x", tgt="tgt"))
-    assert read(tmp_path, source) == pairs
-
-
-def test_hub_folder_errors(tmp_path: Path) -> None:
-    source = write_hub_folder(tmp_path, nested=True)
-    message = fails(tmp_path, source.model_copy(update={"split": "dev"}))
-    assert "corpus" in message
-    assert "'train'" in message
-    assert "network" not in message
-    message = fails(tmp_path, source, src_lang="en", tgt_lang="fr")
-    assert "no columns en and fr, nor src and tgt" in message
-    assert "translation holds en, es" in message
-    assert "There is no folder" in fails(tmp_path, SourceConfig(hub="./nowhere", split="train"))
-    (tmp_path / "corpus" / "data" / "train-00000-of-00001.parquet").write_bytes(b"PAR1 no parquet")
-    assert "cannot be loaded" in fails(tmp_path, source)
-
-
-def test_hub_folder_may_bear_the_name_of_a_loader(tmp_path: Path, monkeypatch: Any) -> None:
-    write_hub_folder(tmp_path, nested=True)
-    (tmp_path / "corpus").rename(tmp_path / "parquet")
-    monkeypatch.chdir(tmp_path)
-    assert read(Path("."), SourceConfig(hub="parquet", split="train"), src_lang="en", tgt_lang="es") == PAIRS
+# Data sets by name
 
 
 def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monkeypatch: Any) -> None:
@@ -261,7 +184,7 @@ def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monke
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda name, config: type("Builder", (), {"config": None}))
     monkeypatch.setattr(datasets, "load_dataset", load)
     source = SourceConfig(hub="somebody/opus", config="en-es", split="train")
-    assert read(tmp_path, source, src_lang="en", tgt_lang="es") == [("a", "b"), ("c", "d")]
+    assert read(tmp_path, source, is_streamed=False, src_lang="en", tgt_lang="es") == [("a", "b"), ("c", "d")]
     assert asked == [("somebody/opus", "en-es", "train", None)]
     assert source_files(source, make_config(tmp_path)) == []
     columns["translation"] = [{"en": 1, "es": 2}]

@@ -8,9 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import strategies as st
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.data.sources import read_pairs
+from transformer_mt.data.window import stream_pairs
+from transformer_mt.errors import UserError
 
 PAIRS = [("The cat", "El gato"), ("NA", "null"), ("None", "nan"), ("a\x85b\x0bc", "d\u2028e\x0cf"), ("\x00", "¿?")]
 
@@ -23,6 +27,27 @@ def make_config(root: Path, **settings: Any) -> DataConfig:
 def make_source(kind: str, name: str, **settings: Any) -> SourceConfig:
     names = {"src": name, "tgt": name} if kind == "text" else {kind: name}
     return SourceConfig.model_validate({**names, **settings})
+
+
+def read(root: Path, source: SourceConfig, is_streamed: bool = True, **settings: Any) -> list[tuple[str, str]]:
+    """The pairs of a source; their lines must count up from the first. The same must come where it is streamed."""
+    config = make_config(root, **settings)
+    pairs = list(read_pairs(source, config))
+    if is_streamed:
+        streamed = stream_pairs(config.model_copy(update={"train": [source]}))
+        assert [pair for _, pair in streamed] == pairs
+    lines = [pair.line for pair in pairs]
+    assert lines == sorted(set(lines))
+    return [(pair.src, pair.tgt) for pair in pairs]
+
+
+def fails(root: Path, source: SourceConfig, **settings: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(root, source, **settings)
+    message = str(caught.value)
+    assert "Traceback" not in message
+    assert message.count(". ") >= 1 or ": " in message  # what is wrong, and what to do
+    return message
 
 
 def joined(side: int, pairs: list[tuple[str, str]], end: str = "\n") -> bytes:

@@ -29,10 +29,14 @@ class Columns(NamedTuple):
 
 
 def column_choices(source: SourceConfig, data: DataConfig) -> list[tuple[str, str]]:
-    """The pairs of column names to try, in order: those that are set, else the language codes, else src and tgt."""
+    """The pairs of column names to try, in order: those that are set, else the language codes, else src and tgt.
+
+    Of two languages that are one (easier words, mended spelling) the code can name but one column.
+    """
     columns = source.columns or data.columns
     if columns is None:
-        return list(dict.fromkeys([(data.src_lang, data.tgt_lang), ("src", "tgt")]))
+        codes = [(data.src_lang, data.tgt_lang)] if data.src_lang != data.tgt_lang else []
+        return list(dict.fromkeys([*codes, ("src", "tgt")]))
     if isinstance(columns.src, int) or isinstance(columns.tgt, int):
         raise UserError(
             f"columns is {{src: {columns.src}, tgt: {columns.tgt}}}, but a {source.kind} source has names for its "

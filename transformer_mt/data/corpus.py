@@ -12,7 +12,7 @@ from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.columns import RawPair, column_choices, column_numbers
 from transformer_mt.data.files import open_bytes, source_path
-from transformer_mt.data.sources import describe, read_pairs, source_files
+from transformer_mt.data.sources import describe, read_pairs, source_files, without_pairs
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -127,8 +127,9 @@ def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
     choices = column_choices(source, data)
     if source.kind == "hub":  # the names say which split a file belongs to
         names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
-        # tables made before CSV was read as text have 7 for 007
-        reading = ["as text"] if any({".csv", ".tsv"} & set(path.suffixes) for path in files) else []
+        # tables that were made while `datasets` read CSV and JSON may have 7 for 007
+        guessed = {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
+        reading = ["as text"] if any(guessed & set(path.suffixes) for path in files) else []
         return ["hub", choices, source.config, source.split, names, digests, *reading]
     return [source.kind, choices, digests]
 
@@ -154,6 +155,7 @@ def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> C
     num_read = num_rows = 0
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for index, source in enumerate(sources):
+            before = num_read
             for chunk in _chunks(_with_bar(source, data)):
                 kept = [pair for pair in chunk if pair.src.strip() and pair.tgt.strip()]
                 num_read += len(chunk)
@@ -168,6 +170,8 @@ def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> C
                 ]
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
+            if num_read == before and len(sources) > 1:
+                raise without_pairs(source, data)
     if not num_rows:
         names = ", ".join(describe(source, data) for source in sources)
         found = f"all {num_read:,} pairs have a blank side" if num_read else "there is not a single line"

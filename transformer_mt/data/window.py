@@ -14,7 +14,7 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.batching import Batch, Rows, batch_of_ids
 from transformer_mt.data.columns import RawPair
 from transformer_mt.data.ids import IdColumn
-from transformer_mt.data.sources import describe, read_pairs
+from transformer_mt.data.sources import describe, read_pairs, without_pairs
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 
@@ -84,13 +84,17 @@ def stream_pairs(data: DataConfig) -> Iterator[tuple[int, RawPair]]:
     """
     for number, source in enumerate(data.train):
         if source.kind == "hub":
-            from transformer_mt.data.tables import hub_stream
+            from transformer_mt.data.hub import hub_stream
 
             pairs = hub_stream(source, data)
         else:
             pairs = read_pairs(source, data)
+        is_empty = True
         for pair in pairs:
+            is_empty = False
             yield number, pair
+        if is_empty and len(data.train) > 1:
+            raise without_pairs(source, data)
 
 
 class _Filling:

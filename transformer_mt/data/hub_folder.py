@@ -1,0 +1,207 @@
+"""Local folders in the layout of the hub. The library `datasets` says which files are a split; we read them ourselves.
+
+Its own readers guess the types of CSV and JSON, each piece of a file anew: 007 becomes 7, a date a time, and a row with
+a cell more than the header moves to the side.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.data.columns import RawPair, column_choices
+from transformer_mt.data.files import source_path
+from transformer_mt.data.records import csv_pairs, json_pairs
+from transformer_mt.data.tables import parquet_pairs
+from transformer_mt.errors import UserError
+
+CARD, SECOND_CARD = "README.md", ".huggingface.yaml"  # may declare the splits, and how files are read
+PATTERN = re.compile(r"[*?\[]|::|\$[\w{]")  # in the path of a folder, which `datasets` does not read as it stands
+SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+# Settings of the library's readers that change nothing here: what it reads where, and what types it makes of it.
+INDIFFERENT = {"name", "version", "data_dir", "data_files", "description", "features", "sep", "delimiter", "chunksize",
+               "batch_size", "columns"}  # fmt: skip
+
+Reader = Callable[[Path], Iterator[RawPair]]
+
+
+def local_folder(source: SourceConfig, data: DataConfig) -> Path | None:
+    """The folder that `hub` names; None where it is a name on the hub.
+
+    Raises UserError where it can be neither: a folder that is not there, or what `datasets` would take for another.
+    """
+    name, folder = str(source.hub), source_path(str(source.hub), data)
+    if folder.is_dir():
+        if pattern := PATTERN.search(str(folder.absolute())):
+            raise UserError(
+                f"{folder.absolute()}: the library `datasets` takes {pattern[0]!r} in it for a pattern. Rename the "
+                "folder, or name the files in it as csv, jsonl or parquet."
+            )
+        return folder
+    if name.startswith(("/", ".", "~")) or _is_loader(name):
+        raise UserError(f"There is no folder {folder.absolute()}. Check hub; relative paths start at data.root.")
+    if Path(name).exists():  # which `datasets` would take
+        raise UserError(
+            f"There is no folder {folder.absolute()}; relative paths start at data.root. "
+            f"If you mean {Path(name).absolute()}, name it by this whole path."
+        )
+    return None
+
+
+def local_hub_files(source: SourceConfig, data: DataConfig) -> list[Path]:
+    """The data files of a hub source that is a local folder, sorted, and what says how to read them; empty where it is
+    a name on the hub.
+    """
+    folder = local_folder(source, data)
+    if folder is None:
+        return []
+    with quiet():
+        files = {path for paths in _files_of_splits(_config(source, folder)).values() for path in paths}
+    return sorted(files | {card for name in (CARD, SECOND_CARD) if (card := folder / name).is_file()})
+
+
+def folder_pairs(source: SourceConfig, data: DataConfig, folder: Path) -> Iterator[RawPair] | None:
+    """The pairs of the split, by row; None where its files are of a kind that only `datasets` reads."""
+    with quiet():
+        config = _config(source, folder)
+        reader = _reader(config, folder, column_choices(source, data))
+        if reader is None:
+            return None
+        splits = _files_of_splits(config)
+        _refuse_two_kinds(splits, folder)
+        with hub_errors(source, local=True):
+            spans = _spans(str(source.split), splits, reader)
+    return _rows(spans, splits, reader)
+
+
+def _is_loader(name: str) -> bool:
+    """Whether `datasets` has a reader of this name, which takes whatever it finds in the folder of the process."""
+    from datasets import packaged_modules
+
+    return hasattr(packaged_modules, name)
+
+
+def _config(source: SourceConfig, folder: Path) -> Any:
+    """How `datasets` would read this configuration of the folder."""
+    import datasets
+
+    with hub_errors(source, local=True):
+        return datasets.load_dataset_builder(str(folder.absolute()), source.config).config
+
+
+def _files_of_splits(config: Any) -> dict[str, list[Path]]:
+    return {str(split): [Path(name) for name in names] for split, names in (config.data_files or {}).items()}
+
+
+def _reader(config: Any, folder: Path, choices: list[tuple[str, str]]) -> Reader | None:
+    readers: dict[str, Reader] = {
+        "CsvConfig": partial(csv_pairs, choices=choices, delimiter=getattr(config, "sep", ",")),
+        "JsonConfig": partial(json_pairs, choices=choices),
+        "ParquetConfig": partial(parquet_pairs, choices=choices),
+    }
+    reader = readers.get(type(config).__name__)
+    if reader is not None:
+        plain = type(config)()
+        for name in sorted({field.name for field in fields(config)} - INDIFFERENT):
+            value = getattr(config, name)
+            if value != getattr(plain, name) and not (name == "encoding" and value.lower() in ("utf-8", "utf8")):
+                raise UserError(
+                    f"{folder}: {name}: {value!r} in its card is not for sentence pairs. Write the files without it: "
+                    "UTF-8, CSV with a header, JSON lines or Parquet."
+                )
+    return reader
+
+
+def _refuse_two_kinds(splits: dict[str, list[Path]], folder: Path) -> None:
+    """Raises UserError where `datasets` chose one kind of a split's files and left out the others, without a word."""
+    if _declares_files(folder):
+        return
+    from datasets.data_files import DataFilesDict, get_data_patterns
+
+    base = str(folder.resolve())
+    for split, names in DataFilesDict.from_patterns(get_data_patterns(base), base_path=base).items():
+        taken = splits.get(str(split), [])
+        for path in map(Path, names):
+            if path not in taken and any(suffix in SUFFIXES for suffix in path.suffixes):
+                others = taken or [path for paths in splits.values() for path in paths]
+                raise UserError(
+                    f"{folder}, split {split}: {path.name} and {others[0].name} are files of two kinds. Write all as "
+                    "one kind, or name them as sources of their own (csv, jsonl, parquet)."
+                )
+
+
+def _declares_files(folder: Path) -> bool:
+    """Whether a card says which files are which split."""
+    if (folder / SECOND_CARD).exists():
+        return True
+    try:
+        head = re.match(r"---\s*\n(.*?)\n---", (folder / CARD).read_text(encoding="utf-8"), re.DOTALL)
+        card = yaml.safe_load(head[1]) if head else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(card, dict) and "configs" in card
+
+
+def _spans(split: str, splits: dict[str, list[Path]], reader: Reader) -> list[tuple[str, int, int | None]]:
+    """What a split asks for: names of splits, and which of their rows. `train`, `train[:10%]+test` and so on."""
+    if split in splits:
+        return [(split, 0, None)]
+    import datasets
+
+    named = {name: 0 for name in splits if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)}
+    sizes = {name: sum(1 for path in splits[name] for _ in reader(path)) for name in named}
+    unasked = {name: 0 for name in splits if name not in sizes}  # named where one is asked for that there is not
+    asked = datasets.ReadInstruction.from_spec(split).to_absolute({**sizes, **unasked})
+    return [(one.splitname, one.from_ or 0, sizes[one.splitname] if one.to is None else one.to) for one in asked]
+
+
+def _rows(spans: list[tuple[str, int, int | None]], splits: dict[str, list[Path]], reader: Reader) -> Iterator[RawPair]:
+    numbers = count(1)
+    for name, first, end in spans:
+        pairs = (pair for path in splits[name] for pair in reader(path))
+        for pair in islice(pairs, first, end):
+            yield RawPair(pair.src, pair.tgt, next(numbers))
+
+
+@contextmanager
+def hub_errors(source: SourceConfig, local: bool) -> Iterator[None]:
+    """Whatever `datasets` and the libraries below it raise is about the name, the files or the network."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        cause = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
+        reason = " ".join(str(cause or error).split()) or type(error).__name__
+        way_out = (
+            "Check that the folder is whole, and that config and split are among its own."
+            if local
+            else "Check name, config, split and the network; or download it and name the folder: {hub: FOLDER, ...}."
+        )
+        asked = f"{source.hub} (config {source.config or 'not given'}, split {source.split})"
+        raise UserError(f"The data set {asked} cannot be loaded: {reason.rstrip('.')}. {way_out}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the bars and the chatter of `datasets` off the terminal, and puts its settings back."""
+    import datasets
+
+    logger = logging.getLogger("datasets")
+    level, bars = logger.level, datasets.are_progress_bars_disabled()
+    logger.setLevel(logging.CRITICAL)  # what fails is told by hub_errors, once
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()

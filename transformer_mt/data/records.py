@@ -1,0 +1,127 @@
+"""Sentence pairs out of files of records: CSV with a header, JSON lines, a JSON array. A cell is text as it stands."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from transformer_mt.data.columns import NESTED, RawPair, as_text, choose_columns
+from transformer_mt.data.files import decode, open_plain, read_lines, read_raw_lines, strip_line_end
+from transformer_mt.errors import UserError
+
+LONGEST_CSV_FIELD = 2**24  # characters; what is longer is a quote that was never closed
+LONE_CR = "\udc0d"  # stands for \r inside the csv module; decoding UTF-8 never yields it
+DELIMITERS = {",": "comma", "\t": "tab"}
+BLANK: dict[str, object] = {NESTED: None}
+
+Choices = Sequence[tuple[str, str]]  # see `columns.column_choices`
+
+
+def csv_pairs(path: Path, choices: Choices, delimiter: str = ",") -> Iterator[RawPair]:
+    """The pairs of a CSV file, in which the first line that is not empty names the columns."""
+    rows = _csv_rows(path, delimiter)
+    header_line, header = next((row for row in rows if row[1]), (1, []))
+    if not header:
+        return
+    chosen = choose_columns(choices, header, [], f"{path}, line {header_line} (the header)")
+    src, tgt = header.index(chosen.src), header.index(chosen.tgt)
+    name = DELIMITERS.get(delimiter, repr(delimiter))
+    for number, row in rows:
+        if len(row) == len(header):
+            yield RawPair(row[src], row[tgt], number)
+        elif not row:
+            yield RawPair("", "", number)
+        else:
+            raise UserError(
+                f"{path}, line {number}: {len(row)} column{'' if len(row) == 1 else 's'}, but the header has "
+                f"{len(header)}. Put double quotes around a text that holds a {name}, and double a quote inside it: "
+                '"".'
+            )
+
+
+def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """`(line on which the row begins, its cells)`; a row inside quotes may span lines."""
+    csv.field_size_limit(LONGEST_CSV_FIELD)
+    reader = csv.reader(_csv_lines(path), strict=True, delimiter=delimiter)
+    while True:
+        begin = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserError(
+                f"{path}, line {begin}: the row that begins here is not CSV ({error}). "
+                'Close every double quote, and double a quote inside a quoted text: "".'
+            ) from None
+        yield begin, [cell.replace(LONE_CR, "\r") for cell in row]
+
+
+def _csv_lines(path: Path) -> Iterator[str]:
+    """Lines with their ends; a `\\r` that ends no line is hidden, since the csv module would end the row at it."""
+    for number, raw in enumerate(read_raw_lines(path), start=1):
+        line = decode(raw, path, number)
+        if "\r" in line:
+            text = strip_line_end(line)
+            line = text.replace("\r", LONE_CR) + line[len(text) :]
+        yield line
+
+
+def jsonl_pairs(path: Path, choices: Choices) -> Iterator[RawPair]:
+    """The pairs of a file with a JSON object a line: flat, or in an object `translation`."""
+    for number, line in read_lines(path):
+        place = f"{path}, line {number}"
+        yield _json_pair(_json_object(line, place) if line.strip() else BLANK, choices, place, number)
+
+
+def json_pairs(path: Path, choices: Choices) -> Iterator[RawPair]:
+    """The same, or those of one array of such objects."""
+    with open_plain(path) as file:
+        is_array = file.read(2**10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    if not is_array:
+        yield from jsonl_pairs(path, choices)
+        return
+    text = "".join(decode(raw, path, number) for number, raw in enumerate(read_raw_lines(path), start=1))
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}). Write one JSON object a line, or an array of them.") from None
+    for number, row in enumerate(rows, start=1):
+        place = f"{path}, element {number}"
+        if not isinstance(row, dict):
+            raise UserError(f"{place}: a JSON {type(row).__name__}, not an object. Write an array of objects.")
+        yield _json_pair(row, choices, place, number)
+
+
+def _json_pair(row: dict[str, object], choices: Choices, place: str, number: int) -> RawPair:
+    inner = row.get(NESTED, {})
+    if inner is None:  # null: both sides are blank
+        inner = dict.fromkeys(choices[0])
+    nested = list(inner) if isinstance(inner, dict) else []
+    chosen = choose_columns(choices, list(row), nested, place)
+    cells = inner if chosen.nested and isinstance(inner, dict) else row
+    src, tgt = (_json_text(cells[name], name, place) for name in chosen[:2])
+    return RawPair(src, tgt, number)
+
+
+def _json_object(line: str, place: str) -> dict[str, object]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise UserError(f"{place}: not JSON ({reason}). Write one JSON object a line.") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{place}: a JSON {type(row).__name__}, not an object. Write one JSON object a line.")
+    return row
+
+
+def _json_text(value: object, column: str, place: str) -> str:
+    text = as_text(value, column, place)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{place}: column {column} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character. "
+            "Write the character itself, or both halves."
+        ) from None
+    return text
