@@ -1,15 +1,19 @@
 """`tmt translate`: one line out for every line in, in order, whatever the line holds."""
 
+import gzip
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from commands import run_tmt
+
+from transformer_mt.errors import UserError
 
 SENTENCES = {
     "one two three.": "uno tres dos.",
@@ -52,6 +56,80 @@ def test_files_in_and_out(tmt, trained: Path) -> None:
     assert result.returncode == 0
     assert result.stdout == ""
     assert (trained / "out.txt").read_bytes() == b"ocho siete.\n\nuno tres dos.\n"
+
+
+def test_a_file_may_be_packed(tmt, trained: Path) -> None:
+    (trained / "in.gz").write_bytes(gzip.compress(b"seven eight.\n\none two three.\n"))
+    result = tmt("translate", "--input", "in.gz")
+    assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")
+    (trained / "cut.gz").write_bytes((trained / "in.gz").read_bytes()[:-12])
+    result = tmt("translate", "--input", "cut.gz")
+    assert result.returncode == 2
+    assert "cut.gz cannot be read: Compressed file ended" in result.stderr
+    (trained / "in.utf16").write_text("seven eight.\n", encoding="utf-16")
+    result = tmt("translate", "--input", "in.utf16")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "in.utf16 is UTF-16. Convert it: iconv" in result.stderr
+
+
+def test_a_dash_is_standard_input_or_output(tmt) -> None:
+    for arguments in (["-"], ["--input", "-"], ["--output", "-"]):
+        result = tmt("translate", *arguments, stdin=b"seven eight.\n")
+        assert (result.returncode, result.stdout) == (0, "ocho siete.\n")
+    assert tmt("translate", "--", "-", "--input").stdout.count("\n") == 2
+
+
+def test_bytes_that_are_no_text_are_told_once(tmt) -> None:
+    result = tmt("translate", stdin=b"seven eight.\n\xff one.\n\xff two.\n")
+    assert result.stdout.count("\n") == 3
+    assert result.stderr.count("not UTF-8") == 1
+    assert "line 2: not UTF-8" in result.stderr
+
+
+def test_the_output_may_not_be_standard_input(tmt, trained: Path) -> None:
+    (trained / "both.txt").write_text("seven eight.\n")
+    command = [sys.executable, "-m", "transformer_mt", "translate", "--output", "both.txt"]
+    with (trained / "both.txt").open("rb") as stdin:
+        result = subprocess.run(command, cwd=trained, stdin=stdin, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "--output both.txt is the input itself" in result.stderr
+    assert (trained / "both.txt").read_text() == "seven eight.\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "message"),
+    [("<&-", "Standard input is closed. Give sentences"), ("'a' >&-", "Standard output is closed. Name a file")],
+)
+def test_without_standard_input_or_output(trained: Path, closed: str, message: str) -> None:
+    command = f"{sys.executable} -m transformer_mt translate {closed}"
+    result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path, number: int) -> None:
+    (tmp_path / "long.en").write_text("one two three four five six seven.\n" * 100_000)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "translate", "--input", str(tmp_path / "long.en"),
+         "--batch-size", "10000", "--beam-size", "5", "--output", str(tmp_path / "out")],
+        cwd=trained, stderr=subprocess.DEVNULL, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )  # fmt: skip
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    begin = time.monotonic()
+    while len(begun := children.read_text().split()) < 2:
+        assert time.monotonic() - begin < 60
+        time.sleep(0.1)
+    process.send_signal(number)
+    process.wait()
+    for _ in range(20):  # batches of 10,000 sentences take longer
+        if not any(Path(f"/proc/{child}").exists() for child in begun):
+            return
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail("they work on")
 
 
 def test_nothing_in_nothing_out(tmt) -> None:
@@ -103,9 +181,13 @@ def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
     assert result.returncode == 0
     assert result.stdout == "ocho siete.\n\nocho siete.\n"
     assert "line 2: longer than the model's 24 positions, left blank" in result.stderr
-    truncated = tmt("translate", "--too-long", "truncate", long)
+    truncated = tmt("translate", "--too-long", "truncate", "--format", "jsonl", long, "seven eight.")
     assert truncated.returncode == 0
-    assert truncated.stdout.startswith("uno")
+    first, second = [json.loads(line) for line in truncated.stdout.split("\n")[:-1]]
+    assert first["hypotheses"][0]["text"].startswith("uno")
+    assert first["too_long"]
+    assert "too_long" not in second
+    assert "line 1: longer than the model's 24 positions, the beginning was translated" in truncated.stderr
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> None:
@@ -158,6 +240,9 @@ def test_from_python(trained: Path) -> None:
     translator = Translator.load(trained / "runs" / "toy")
     assert translator.translate(list(SENTENCES)) == list(SENTENCES.values())
     assert translator.translate([]) == []
+    assert translator.translate(sentence for sentence in SENTENCES) == list(SENTENCES.values())
+    with pytest.raises(UserError, match=r"Write translate\(\['seven eight\.'\]\)"):
+        translator.translate("seven eight.")
     assert translator.translate(["", "seven eight."], beam_size=1) == ["", "ocho siete."]
 
 

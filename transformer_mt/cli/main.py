@@ -59,6 +59,8 @@ def _options(
 
 def _flush() -> None:
     """Now, while a full disk can still be told; a reader that went away is no error."""
+    if sys.stdout is None:  # the process was begun without one
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:

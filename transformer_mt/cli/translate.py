@@ -1,9 +1,12 @@
 """`tmt translate`."""
 
+import codecs
+import gzip
 import io
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator
 
 
+STANDARD = Path("-")  # as most commands name standard input and output
+GZIP_MAGIC = b"\x1f\x8b"
+ByteStream = io.RawIOBase | io.BufferedIOBase
+
+
 class Format(StrEnum):
     """How a translation is written."""
 
@@ -27,12 +35,15 @@ class Format(StrEnum):
 
 
 def translate(
-    sentences: Annotated[list[str] | None, typer.Argument(help="Sentences. None: --input, or standard input.")] = None,
+    sentences: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sentences; -- stands before one that begins with a dash. None, or -: standard input."),
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
     ] = None,
-    input: Annotated[Path | None, typer.Option(help="A file, one sentence a line.")] = None,
+    input: Annotated[Path | None, typer.Option(help="A file, plain or gzip, one sentence a line.")] = None,
     output: Annotated[Path | None, typer.Option(help="Where the translations go. Default: standard output.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="0: none. Default: the run's config.")] = None,
@@ -49,6 +60,8 @@ def translate(
     runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
+    if sentences == ["-"]:
+        sentences = None
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
     from transformer_mt.config.run_folder import newest_run
@@ -69,12 +82,12 @@ def translate(
         decoding = translator.config.decoding
         options = search_options(decoding, beam_size, length_penalty, n_best, batch_size, too_long, scored)
         # Last, so that whatever else is wrong leaves the file that was there.
-        with _open_output(output, input) as sink:
+        with _open_output(output, lines) as sink:
             _translate_stream(translator, options, lines, sink, format)
 
 
 def _translate_stream(
-    translator: "Translator", options: "SearchOptions", lines: "list[str] | io.RawIOBase", sink: TextIO, format: Format
+    translator: "Translator", options: "SearchOptions", lines: list[str] | ByteStream, sink: TextIO, format: Format
 ) -> None:
     import json
 
@@ -82,7 +95,7 @@ def _translate_stream(
 
     from transformer_mt.decoding.streaming import chunk_lines, chunk_size, json_line, text_lines, translate_chunks
 
-    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, chunk_size(options))
+    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, chunk_size(options), _report_damaged)
     number = 0
     hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.isatty()
     with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
@@ -111,32 +124,52 @@ def _report_too_long(number: int, translator: "Translator", too_long: TooLong) -
     print(f"line {number}: longer than the model's {limit} positions, {done}", file=sys.stderr)
 
 
+def _report_damaged(number: int) -> None:
+    print(f"line {number}: not UTF-8; what is not, here and in any line after it, is read as U+FFFD", file=sys.stderr)
+
+
 @contextmanager
-def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[list[str] | io.RawIOBase]":
+def _open_input(sentences: list[str] | None, path: Path | None) -> Iterator[list[str] | ByteStream]:
     if sentences:
         yield [typed(sentence) for sentence in sentences]
-    elif path is None:
+    elif path is None or path == STANDARD:
+        if sys.stdin is None:
+            raise UserError("Standard input is closed. Give sentences, or a file with --input.")
         if sys.stdin.isatty():
             print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
         yield io.FileIO(sys.stdin.fileno(), closefd=False)
     else:
         try:
-            stream = io.FileIO(path)
+            stream = io.FileIO(str(path))  # whose name a message can give, packed or not
         except OSError as error:
             raise UserError(
                 f"{path} cannot be read: {error.strerror or error}. Check the name after --input."
             ) from None
-        with stream:
-            yield stream
+        with stream, _plain(stream, path) as lines:
+            yield lines
+
+
+def _plain(stream: io.FileIO, path: Path) -> AbstractContextManager[ByteStream]:
+    """The stream, unpacked where its first bytes say gzip."""
+    if not stream.seekable():
+        return nullcontext(stream)
+    start = stream.read(2)
+    stream.seek(0)
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise UserError(f"{path} is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 {path} > {path.name}.utf8")
+    return gzip.open(stream) if start == GZIP_MAGIC else nullcontext(stream)
 
 
 @contextmanager
-def _open_output(path: Path | None, input: Path | None) -> Iterator[TextIO]:
-    if path is None:
+def _open_output(path: Path | None, lines: list[str] | ByteStream) -> Iterator[TextIO]:
+    if path is None or path == STANDARD:
+        if sys.stdout is None:
+            raise UserError("Standard output is closed. Name a file with --output.")
         utf8_output()
         yield sys.stdout
         return
-    if input is not None and path.exists() and path.samefile(input):
+    # Opening it would empty what has yet to be read.
+    if not isinstance(lines, list) and path.is_file() and os.path.samestat(os.fstat(lines.fileno()), path.stat()):
         raise UserError(f"--output {path} is the input itself. Name another file.")
     try:
         with path.open("w", encoding="utf-8", newline="\n") as sink:

@@ -5,6 +5,7 @@ gain in waiting. So each core has a batch of its own, in a process where that is
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -29,6 +30,7 @@ from transformer_mt.errors import UserError
 # Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
 MAX_THREADS = 4
 READER = "tmt_lines"  # the name of a thread that waits for input and computes nothing
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when the one that began it is gone
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Work = Callable[[Argument], Result]
@@ -153,7 +155,8 @@ def _begin(work: Work[Any, object], workers: dict[Connection, Worker]) -> None:
     context = multiprocessing.get_context("fork")
     try:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(work, theirs, [*workers, ours]), daemon=True)
+        arguments = work, theirs, [*workers, ours], os.getpid()
+        process = context.Process(target=_work, args=arguments, daemon=True)
         with _ctrl_c_waits(), warnings.catch_warnings():
             # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -196,8 +199,12 @@ def _ctrl_c_waits() -> Generator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection]) -> None:
+def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection], parent: int) -> None:
     """What a process does: to work on the arguments that come, until nobody is there to send one."""
+    # A parent that is killed cannot end this process, which would compute to the end of its batch for nobody.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone before
+        os._exit(1)
     for other in other_ends:
         other.close()  # else this process would keep open what tells its neighbours that the first one is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the first process ends the others

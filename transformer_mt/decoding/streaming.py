@@ -5,7 +5,9 @@ import io
 import queue
 import select
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 
@@ -15,6 +17,7 @@ from transformer_mt.decoding.translator import Translated, Translator
 from transformer_mt.errors import UserError
 
 READ_BYTES = 65536
+ByteStream = io.RawIOBase | io.BufferedIOBase
 CHUNK_BATCHES = 8  # of each core: lines that are sorted by length together
 
 
@@ -32,25 +35,38 @@ def chunk_size(options: SearchOptions) -> int:
     return max(2, torch.get_num_threads()) * CHUNK_BATCHES * options.batch_size
 
 
-def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
+def chunk_lines(
+    stream: ByteStream, size: int, report_damaged: Callable[[int], None] = lambda _: None
+) -> Iterator[list[str]]:
     """Up to `size` lines at a time, waiting for none that is not there yet once the first has come.
 
     A reader on its own thread keeps the queue full, so a file comes in full chunks as fast as they are used, and a
     person at a keyboard gets an answer after every line. Lines end at \\n or \\r\\n; bytes that are not UTF-8 become
-    U+FFFD. The last line needs no end. Raises UserError where the stream cannot be read.
+    U+FFFD, and `report_damaged` is told the number, from 1, of the first line that has some. The last line needs no
+    end. Raises UserError where the stream cannot be read.
     """
     lines: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=2 * size)
 
     def read() -> None:
         try:
-            for number, line in enumerate(_raw_lines(stream)):
-                if number == 0:
+            is_told = False
+            for number, line in enumerate(_raw_lines(stream), start=1):
+                if number == 1:
                     line = line.removeprefix(codecs.BOM_UTF8)
-                lines.put(line.removesuffix(b"\r").decode("utf-8", errors="replace"))
+                line = line.removesuffix(b"\r")
+                try:
+                    lines.put(line.decode("utf-8"))
+                except UnicodeDecodeError:
+                    if not is_told:
+                        report_damaged(number)
+                    is_told = True
+                    lines.put(line.decode("utf-8", errors="replace"))
             lines.put(None)
-        except OSError as error:
-            name = stream.name if isinstance(stream, io.FileIO) and not isinstance(stream.name, int) else "The input"
-            lines.put(UserError(f"{name} cannot be read: {error.strerror or error}. Check what is to be translated."))
+        except (OSError, EOFError, zlib.error) as error:
+            name = getattr(stream, "name", None)  # of standard input a number
+            name = name if isinstance(name, str | Path) else "The input"
+            reason = getattr(error, "strerror", None) or error
+            lines.put(UserError(f"{name} cannot be read: {str(reason).rstrip('.')}. Check what is to be translated."))
         except BaseException as error:  # handed to the thread that can report it
             lines.put(error)
 
@@ -70,7 +86,7 @@ def chunk_lines(stream: io.RawIOBase, size: int) -> Iterator[list[str]]:
             yield chunk
 
 
-def _raw_lines(stream: io.RawIOBase) -> Iterator[bytes]:
+def _raw_lines(stream: ByteStream) -> Iterator[bytes]:
     """Lines without their \\n. Unbuffered: a thread that waits within Python's own buffer cannot be left at exit."""
     begun: list[bytes] = []
     while (block := stream.read(READ_BYTES)) != b"":

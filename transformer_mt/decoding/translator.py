@@ -4,7 +4,7 @@ from transformer_mt import Translator
 Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from transformer_mt.decoding.parallel import Workers
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
+from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, autocast, choose_device, set_up
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
@@ -67,6 +68,13 @@ class ModelDecoder:
 
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
         self.cache.reorder(index, sentences)
+
+
+def list_of_texts(texts: Iterable[str]) -> list[str]:
+    """UserError where it is a single text."""
+    if isinstance(texts, str):
+        raise UserError(f"translate takes a list of texts. Write translate([{texts!r}]).")
+    return list(texts)
 
 
 class Translator:
@@ -123,28 +131,33 @@ class Translator:
         return self._workers.keep()
 
     def translate(
-        self, texts: Sequence[str], beam_size: int | None = None, length_penalty: float | None = None
+        self, texts: Iterable[str], beam_size: int | None = None, length_penalty: float | None = None
     ) -> list[str]:
-        """One text for each text, in order; blank for a blank one and for one longer than the model's positions."""
+        """One text for each text, in order; blank for a blank one and for one longer than the model's positions.
+
+        Raises UserError for a string, whose letters would be texts.
+        """
         options = search_options(self.config.decoding, beam_size, length_penalty, scored=False)
         return [translated.text for translated in self.translate_lines(texts, options)]
 
-    def translate_lines(self, texts: Sequence[str], options: SearchOptions | None = None) -> list[Translated]:
+    def translate_lines(self, texts: Iterable[str], options: SearchOptions | None = None) -> list[Translated]:
         """All hypotheses of each text, in order. Sentences of like length are decoded together."""
+        texts = list_of_texts(texts)
         results: list[Translated | None] = [None] * len(texts)
         for index, translated in self.translate_as_done(texts, options):
             results[index] = translated
         return [translated for translated in results if translated is not None]
 
     def translate_as_done(
-        self, texts: Sequence[str], options: SearchOptions | None = None
+        self, texts: Iterable[str], options: SearchOptions | None = None
     ) -> Iterator[tuple[int, Translated]]:
         """Pairs of place and result in the order in which they are done, batch by batch, long sentences first."""
         options = options or search_options(self.config.decoding)
         positions = self.config.model.max_len
-        texts = list(texts)
+        texts = list_of_texts(texts)
         ids = self.src_tokenizer.encode_batch(texts)
         to_do = []
+        truncated = set()
         for index, row in enumerate(ids):
             too_long = len(row) + 1 > positions
             if too_long and options.too_long is TooLong.SPLIT:
@@ -152,6 +165,7 @@ class Translator:
             elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row[: positions - 1]
                 to_do.append(index)
+                truncated.update([index] if too_long else [])
             else:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
@@ -160,7 +174,7 @@ class Translator:
         with closing(self._workers.map(self._search_texts, rows, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, found in zip(batch, result, strict=True):
-                    yield index, Translated(texts[index], found)
+                    yield index, Translated(texts[index], found, index in truncated)
 
     def _batches(self, indices: list[int], size: int) -> list[list[int]]:
         """Of `size` each, in order. On a CPU the last is a share for each core, so that they end at about one time."""
