@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,12 @@ def test_mistakes(tmt, arguments: list[str], message: str) -> None:
 
 def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path) -> None:
     (trained / "few.en").write_text(f"seven eight.\n\n{'one ' * 40}\nseven eight.\n")
-    (trained / "few.es").write_text("ocho siete.\nuno.\nuno.\nocho siete.\n")
+    (trained / "few.es").write_text(f"ocho siete.\nuno.\nuno.\nocho {'siete ' * 40}\n")
     result = tmt("evaluate", "--src", "few.en", "--ref", "few.es")
     assert result.returncode == 0
     assert "1 pairs with a blank side were left out" in result.stdout
-    assert "1 pairs are longer than the model's positions" in result.stdout
+    assert "1 sources are longer than the model's 24 positions: translated as nothing" in result.stdout
+    assert "2 pairs have a side that is longer: left out of nll and ppl" in result.stdout
     (path,) = (trained / "runs/toy/evaluations").glob("few-*_step_1200_beam2_lp0.6.jsonl")
     lines = path.read_text().split("\n")[:-1]
     rows = [json.loads(line) for line in lines]
@@ -87,9 +89,44 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path)
     ]  # fmt: skip
 
 
-def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path) -> None:
+def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path, tmp_path: Path) -> None:
     names = set()
     for arguments in ("", "--lowercase", "--bleu-tokenize none", "--length-penalty 0", "--beam-size 1"):
         result = tmt("evaluate", *arguments.split())
         names.add(result.stdout.split("saved: ")[1].strip())
-    assert len(names) == 5
+    for folder in ("data", "copy"):
+        (trained / folder).mkdir(exist_ok=True)
+        for name in ("valid.en", "valid.es"):
+            (trained / folder / name).write_text((trained / "data" / name).read_text())
+        result = tmt("evaluate", "--data-root", folder)
+        names.add(result.stdout.split("saved: ")[1].strip())
+    assert len(names) == 7
+    run = tmp_path / "a run"
+    shutil.copytree(trained / "runs" / "toy", run)
+    told = tmt("average", str(run), "--last", "1").stdout
+    assert f"tmt translate --run '{run}' --checkpoint average" in told
+    result = tmt("evaluate", "--run", str(run), "--checkpoint", "average")
+    assert "evaluations/test_average1_to_1200_beam2_lp0.6.json" in result.stdout
+
+
+def test_scores_are_told_where_they_cannot_be_saved(tmt, trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "runs" / "toy", tmp_path / "toy")
+    shutil.rmtree(tmp_path / "toy" / "evaluations", ignore_errors=True)
+    (tmp_path / "toy" / "evaluations").write_text("in the way")
+    result = tmt("evaluate", "--run", str(tmp_path / "toy"))
+    assert result.returncode == 2
+    assert result.stdout.startswith("BLEU ")
+    assert "cannot be written: File exists. The scores above are whole" in result.stderr
+
+
+def test_what_cannot_be_scored_is_not_translated_first(tmt, trained: Path) -> None:
+    (trained / "long.en").write_text("one " * 40 + "\n")
+    (trained / "long.es").write_text("uno\n")
+    for arguments, message in (
+        (["--src", "long.en", "--ref", "long.es"], "are longer than model.max_len 24. Evaluate on shorter ones."),
+        (["--bleu-tokenize", "bogus"], "'bogus' is not a BLEU tokenizer"),
+    ):
+        result = tmt("evaluate", *arguments)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert "sentences" not in result.stderr  # of the bar

@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 
 from transformer_mt.errors import UserError
@@ -32,6 +34,16 @@ def test_bleu_by_hand() -> None:
     """5 of 6 unigrams, 3 of 5 bigrams, 2 of 4 trigrams, 1 of 3 4-grams, equal lengths: (5/6 3/5 2/4 1/3)^(1/4)."""
     scores = score_texts(["a b c d x f"], ["a b c d e f"], "none")
     assert scores.bleu == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+
+
+def test_an_accent_is_a_letter_however_it_is_spelled() -> None:
+    text = "Tôi đang đọc một quyển sách về lịch sử Việt Nam."
+    composed, apart = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert composed != apart
+    for pair in ((composed, apart), (apart, composed)):
+        scores = score_texts([pair[0]], [pair[1]])
+        assert scores.bleu == pytest.approx(100)
+        assert scores.chrf == pytest.approx(100)
 
 
 def test_an_unknown_tokenizer_is_a_user_error() -> None:

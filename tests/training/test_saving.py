@@ -20,9 +20,11 @@ from trainings import CLOCK
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.decoding.checkpoint import WEIGHTS
 from transformer_mt.errors import UserError
 from transformer_mt.training import checkpoints, loop
-from transformer_mt.training.checkpoints import SaveError, set_damaged_aside
+from transformer_mt.training.averaging import average_checkpoints
+from transformer_mt.training.checkpoints import SaveError, set_damaged_aside, sweep_half_written
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.metrics_file import MetricsFile
 from transformer_mt.training.run import Outcome, start_or_resume
@@ -157,6 +159,27 @@ def test_what_a_checkpoint_weighs_is_known(data: Path, straight: RunFolder) -> N
     real = sum(path.stat().st_size for path in straight.step(12).iterdir())
     expected = checkpoints.checkpoint_bytes(load_run(straight, "last")[1].parameters())
     assert real <= expected <= real + 2**18
+
+
+def test_whoever_may_read_new_files_may_read_a_checkpoint(straight: RunFolder) -> None:
+    mode = (straight.path / "config.yaml").stat().st_mode
+    assert {path.stat().st_mode for path in straight.step(straight.steps()[-1]).iterdir()} == {mode}
+    average_checkpoints(straight, 1)
+    assert {path.stat().st_mode for path in straight.average.iterdir()} == {mode}
+
+
+def test_what_a_kill_left_of_an_average_is_swept(straight: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(Path(shutil.copytree(straight.path, tmp_path / "run")))
+    average_checkpoints(run, 1)
+    weights = (run.average / WEIGHTS).read_bytes()
+    os.rename(run.average, run.checkpoints / ".aside-average")
+    for name, age in (("old", 7200), ("new", 60)):
+        left = run.checkpoints / f".tmp-average-{name}"
+        left.mkdir()
+        os.utime(left, (time.time() - age, time.time() - age))
+    sweep_half_written(run.average)
+    assert (run.average / WEIGHTS).read_bytes() == weights
+    assert [path.name for path in run.checkpoints.glob(".*")] == [".tmp-average-new"]
 
 
 def test_without_room_a_save_is_not_begun(data: Path, straight: RunFolder, tmp_path: Path, monkeypatch) -> None:

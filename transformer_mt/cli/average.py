@@ -17,4 +17,4 @@ def average(
     folder = open_run(run)
     steps = average_checkpoints(folder, last)
     print(f"{folder.average}: the mean of the checkpoints at steps {', '.join(map(str, steps))}")
-    print(f'use it with: tmt translate --run {run} --checkpoint average "..."')
+    print(f'use it with: tmt translate --run {folder.quoted} --checkpoint average "..."')

@@ -57,10 +57,10 @@ def evaluate(
         evaluation, rows = evaluate_run(
             translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
         )
-    name = evaluation_name(split, files, evaluation, bleu_tokenize, lowercase)
-    path = save_evaluation(folder, name, evaluation, rows)
-    _print(evaluation)
-    print(f"saved: {path}")
+    _print(evaluation, translator.config.model.max_len)  # first: what took so long to find is not to be lost
+    places = files or ([Path(data_root)] if data_root is not None else [])
+    name = evaluation_name(folder, split, places, evaluation, bleu_tokenize, lowercase)
+    print(f"saved: {save_evaluation(folder, name, evaluation, rows)}")
 
 
 def _load(run: Path, checkpoint: str, device: str, precision: str | None, data_root: str | None) -> "Translator":
@@ -78,12 +78,17 @@ def _load(run: Path, checkpoint: str, device: str, precision: str | None, data_r
     return translator
 
 
-def _print(evaluation: "Evaluation") -> None:
+def _print(evaluation: "Evaluation", max_len: int) -> None:
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
     print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
     if evaluation.num_blank:
         print(f"{evaluation.num_blank:,} pairs with a blank side were left out")
+    if evaluation.num_untranslated:
+        print(
+            f"{evaluation.num_untranslated:,} sources are longer than the model's {max_len} positions: translated as "
+            "nothing"
+        )
     if evaluation.num_too_long:
-        print(f"{evaluation.num_too_long:,} pairs are longer than the model's positions: translated as nothing")
+        print(f"{evaluation.num_too_long:,} pairs have a side that is longer: left out of nll and ppl")

@@ -37,6 +37,8 @@ def check_manifest(folder: Path, names: Sequence[str], way_out: str = _WAY_OUT) 
                 raise UserError(f"{path} is damaged: it was changed or cut short since it was written. {way_out}")
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing. {way_out}") from None
+    except PermissionError as error:
+        raise UserError(f"{error.filename} may not be read. Have its owner allow it: chmod -R a+rX {folder}") from None
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}. {way_out}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -153,8 +153,13 @@ def _head_tokenizers(config: RunConfig) -> Tokenizers:
     return train_tokenizers(head, config.tokenizer)
 
 
-def load_split(name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig) -> Split:
-    """Encode one split and leave out, or refuse, what is longer than the model's positions."""
+def load_split(
+    name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig, way_out: str = "Raise model.max_len."
+) -> Split:
+    """Encode one split and leave out, or refuse, what is longer than the model's positions.
+
+    Raises UserError, with `way_out`, where nothing is left.
+    """
     ids = encode_corpus(corpus, src, tgt, config.data)
     fits = (ids.src.lengths < config.model.max_len) & (ids.tgt.lengths < config.model.max_len)
     rows = np.flatnonzero(fits)
@@ -168,7 +173,7 @@ def load_split(name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config
     if len(rows) == 0:
         raise UserError(
             f"All {len(ids):,} pairs of {', '.join(corpus.descriptions)} are longer than model.max_len "
-            f"{config.model.max_len}. Raise model.max_len."
+            f"{config.model.max_len}. {way_out}"
         )
     return Split(name, corpus, ids, rows)
 

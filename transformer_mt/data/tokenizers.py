@@ -34,6 +34,7 @@ _SPECIALS = list(SPECIAL_TOKENS)
 # What a tokenizer remembers, in bytes, looked at before each batch of texts; then it starts anew. Room for about
 # 400,000 words and what was written to them, far more than the frequent ones of a language, and little beside what else
 # a training holds.
+SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 MEMO_BYTES = 2**26
 _SLOT_BYTES = 64  # of a dict, about, for an entry
 
@@ -244,7 +245,13 @@ class UnigramTokenizer(SubwordTokenizer):
         # The trainer sums in the order of a randomly seeded hash map, so the last digits of its scores, and with them
         # the order of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
         special, learned = state["model"]["vocab"][: len(_SPECIALS)], state["model"]["vocab"][len(_SPECIALS) :]
-        state["model"]["vocab"] = special + sorted([piece, round(score, 4)] for piece, score in learned)
+        # Letters of the alphabet that the text lacks get the lowest score and up to 0.0256 above, in such an order too.
+        lowest = min(score for _, score in learned)
+        scores = {
+            piece: lowest if len(piece) == 1 and score < lowest + SPREAD_OF_THE_UNSEEN else score
+            for piece, score in learned
+        }
+        state["model"]["vocab"] = special + sorted([piece, round(score, 4)] for piece, score in scores.items())
         return hf.Tokenizer.from_str(json.dumps(state))
 
 

@@ -53,16 +53,23 @@ def stale_average(run: RunFolder, checkpoint: Path) -> str:
     """A note where this checkpoint is an average that the training has since left behind; else nothing."""
     if checkpoint != run.average:
         return ""
-    check_manifest(run.average, [AVERAGED_STEPS], f"Make it again with `tmt average {run.quoted}`.")
-    try:
-        steps = json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))
-        if steps[-1] == run.steps()[-1]:
-            return ""
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise UserError(
-            f"{run.average} is damaged ({error}). Make it again with `tmt average {run.quoted}`."
-        ) from error
+    steps = averaged_steps(run)
+    if steps[-1] == run.steps()[-1]:
+        return ""
     return f"note: the average is of the steps {', '.join(map(str, steps))}; the newest is {run.steps()[-1]}"
+
+
+def averaged_steps(run: RunFolder) -> list[int]:
+    """Which checkpoints the average is of, the newest last. UserError where that cannot be read."""
+    way_out = f"Make it again with `tmt average {run.quoted}`."
+    check_manifest(run.average, [AVERAGED_STEPS], way_out)
+    try:
+        steps = [int(step) for step in json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{run.average} is damaged ({error}). {way_out}") from error
+    if not steps:
+        raise UserError(f"{run.average} is damaged (it is of no checkpoint). {way_out}")
+    return steps
 
 
 def best_step(run: RunFolder) -> int | None:

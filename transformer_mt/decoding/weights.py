@@ -15,8 +15,11 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file."""
+    """Write a safetensors file, for whom new files are. The library makes it readable by its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    path.chmod(mode)
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,16 +12,19 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import load_split
+from transformer_mt.decoding.checkpoint import averaged_steps
 from transformer_mt.decoding.options import SearchOptions
-from transformer_mt.decoding.translator import Translator
+from transformer_mt.decoding.translator import Translated, Translator
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
+from transformer_mt.evaluation.metrics import bleu_tokenizer, check_bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import split_nll
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was scored, how, and the scores. nll and ppl are a target token, in nats, over the pairs that fit."""
+    """What was scored, how, and the scores. nll and ppl are a target token, in nats, over the pairs that fit:
+    `num_too_long` have a side that does not, `num_untranslated` a source that does not, whose translation is empty.
+    """
 
     run: str
     checkpoint: str
@@ -29,6 +32,7 @@ class Evaluation:
     num_sentences: int
     num_blank: int
     num_too_long: int
+    num_untranslated: int
     beam_size: int
     length_penalty: float
     length_norm: str
@@ -73,11 +77,16 @@ def evaluate(
     """
     data = translator.config.data.model_copy(update={"too_long": "filter"})
     config = translator.config.model_copy(update={"data": data})
+    tokenizer = tokenizer or bleu_tokenizer(data.tgt_lang)
+    check_bleu_tokenizer(tokenizer)
     corpus = load_corpus(sources, data)
+    tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
+    split = load_split("evaluated", corpus, *tokenizers, config, "Evaluate on shorter ones.")
     pairs = list(corpus)
-    hypotheses, seconds = _translate([src for src, _ in pairs], translator, options, progress)
-    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer or bleu_tokenizer(data.tgt_lang), lowercase)
-    split = load_split("evaluated", corpus, translator.src_tokenizer, translator.tgt_tokenizer, config)
+    translations, seconds = _translate([src for src, _ in pairs], translator, options, progress)
+    hypotheses = [translated.text for translated in translations]
+    # A model that was taught in lower case cannot be asked for more: validation does not ask for it either.
+    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase or config.tokenizer.lowercase)
     precision = "fp32" if translator.is_packed else translator.precision  # packed weights need no other arithmetic
     nll = split_nll(translator.search_model, split, config.training.max_tokens, precision)
     evaluation = Evaluation(
@@ -87,6 +96,7 @@ def evaluate(
         num_sentences=len(pairs),
         num_blank=corpus.num_blank,
         num_too_long=split.num_too_long,
+        num_untranslated=sum(translated.too_long for translated in translations),
         beam_size=options.beam_size,
         length_penalty=options.norm.alpha,
         length_norm=options.norm.kind,
@@ -106,25 +116,32 @@ def evaluate(
 
 def _translate(
     texts: list[str], translator: Translator, options: SearchOptions, progress: Callable[[], object]
-) -> tuple[list[str], float]:
+) -> tuple[list[Translated], float]:
     """Their translations in their order, and the seconds that the search took."""
-    hypotheses = [""] * len(texts)
+    done: dict[int, Translated] = {}
     start = time.perf_counter()
     for index, translated in translator.translate_as_done(texts, options):
-        hypotheses[index] = translated.text
+        done[index] = translated
         progress()
-    return hypotheses, time.perf_counter() - start
+    return [done[index] for index in range(len(texts))], time.perf_counter() - start
 
 
 def evaluation_name(
-    split: str, files: tuple[Path, Path] | None, evaluation: Evaluation, tokenizer: str | None, lowercase: bool
+    run: RunFolder, split: str, places: Sequence[Path], evaluation: Evaluation, tokenizer: str | None, lowercase: bool
 ) -> str:
-    """A name with every choice that changes a score, so that one evaluation does not take another's place."""
+    """A name with every choice that changes a score, so that one evaluation does not take another's place.
+
+    places: two files instead of the split, or a folder in which its files are now; empty where the config says all.
+    """
     data = split
-    if files is not None:  # many folders have a test.en
-        places = "\n".join(str(path.absolute()) for path in files)
-        data = f"{files[0].stem}-{hashlib.blake2b(places.encode(), digest_size=3).hexdigest()}"
-    parts = [data, evaluation.checkpoint, f"beam{evaluation.beam_size}"]
+    if places:  # many folders have a test.en
+        key = hashlib.blake2b("\n".join(str(path.absolute()) for path in places).encode(), digest_size=3).hexdigest()
+        data = f"{places[0].stem if len(places) == 2 else split}-{key}"
+    checkpoint = evaluation.checkpoint
+    if checkpoint == run.average.name:
+        steps = averaged_steps(run)
+        checkpoint = f"{checkpoint}{len(steps)}_to_{steps[-1]}"
+    parts = [data, checkpoint, f"beam{evaluation.beam_size}"]
     parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
     parts += [f"tok-{tokenizer}"] * (tokenizer is not None) + ["lc"] * lowercase
     parts += [evaluation.precision] * (evaluation.precision != "fp32")
@@ -132,7 +149,10 @@ def evaluation_name(
 
 
 def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
-    """`evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first."""
+    """`evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first.
+
+    Raises UserError where it cannot be written.
+    """
     path = run.evaluations / f"{name}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +161,7 @@ def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, rows: lis
         replace_file(path, json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {error.strerror or error}. Free some space and try again."
+            f"{path} cannot be written: {error.strerror or error}. The scores above are whole; to have them saved, see "
+            "to that place and evaluate again."
         ) from error
     return path

@@ -1,5 +1,6 @@
 """BLEU and chrF on detokenized text, by sacreBLEU (Post 2018), with the signature that makes a score comparable."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,15 +29,25 @@ def bleu_tokenizer(language: str) -> str:
     return TOKENIZER_OF_LANGUAGE.get(language.lower().replace("_", "-").split("-")[0], "13a")
 
 
+def check_bleu_tokenizer(name: str) -> None:
+    """UserError where sacreBLEU does not have it here."""
+    if name not in BLEU_TOKENIZERS:
+        raise UserError(f"{name!r} is not a BLEU tokenizer. Use one of {', '.join(BLEU_TOKENIZERS)}.")
+
+
 def score_texts(
     hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a", lowercase: bool = False
 ) -> Scores:
-    """Score raw texts, one reference each. Raises UserError for a tokenizer that sacreBLEU does not have here."""
+    """Score raw texts, one reference each. Raises UserError for a tokenizer that sacreBLEU does not have here.
+
+    Both are compared in NFC, in which every translation is: an accent is the same letter however its file spells it.
+    """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    if tokenizer not in BLEU_TOKENIZERS:
-        raise UserError(f"{tokenizer!r} is not a BLEU tokenizer. Use one of {', '.join(BLEU_TOKENIZERS)}.")
+    check_bleu_tokenizer(tokenizer)
+    sides = (hypotheses, references)
+    hypotheses, references = ([unicodedata.normalize("NFC", text) for text in side] for side in sides)
     # force: tokenized text may be scored as it is; the signature says how it was.
     bleu = BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
     chrf = CHRF(lowercase=lowercase)

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 from transformer_mt.config.manifest import check_manifest
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, WEIGHTS
-from transformer_mt.decoding.weights import average_weights
+from transformer_mt.decoding.weights import average_weights, save_tensors
 from transformer_mt.errors import UserError
-from transformer_mt.training.checkpoints import write_folder
+from transformer_mt.training.checkpoints import sweep_half_written, write_folder
 
 
 def average_checkpoints(run: RunFolder, last: int) -> list[int]:
@@ -32,8 +30,9 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:
-        save_file(weights, folder / WEIGHTS)
+        save_tensors(weights, folder / WEIGHTS)
         (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
-    write_folder(run.average, write)
+    sweep_half_written(run.average)
+    write_folder(run.average, write, "The checkpoints are as they were; free some space and average again.")
     return chosen

@@ -8,6 +8,7 @@ The newest checkpoint is `last`; its state names the `best` step, whose folder i
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"
 _ASIDE = ".aside-"
+_GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
 _DAMAGED = "damaged_"
 
 
@@ -91,10 +93,10 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
 
 
-def write_folder(final: Path, write: Callable[[Path], None]) -> None:
+def write_folder(final: Path, write: Callable[[Path], None], way_out: str = _GO_ON) -> None:
     """Make the folder of a checkpoint whole or not at all, with its manifest, in place of one of the same name.
 
-    SaveError where it cannot be written.
+    SaveError, with `way_out`, where it cannot be written.
     """
     aside = final.with_name(_ASIDE + final.name)
 
@@ -111,7 +113,19 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {_GO_ON}") from error
+        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {way_out}") from error
+
+
+def sweep_half_written(final: Path) -> None:
+    """Delete what kills left of writing this folder, an hour ago or more: a process may be writing it now. Put back an
+    earlier one that was set aside.
+    """
+    for left in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
+        if time.time() - left.stat().st_mtime > 3600:
+            shutil.rmtree(left, ignore_errors=True)
+    aside = final.with_name(_ASIDE + final.name)
+    if aside.exists() and not final.exists():
+        os.rename(aside, final)
 
 
 def recover(run: RunFolder) -> None:
@@ -124,9 +138,6 @@ def recover(run: RunFolder) -> None:
             shutil.rmtree(aside, ignore_errors=True)
         else:
             os.rename(aside, final)
-
-
-_GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
 
 
 def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
