@@ -134,7 +134,7 @@ SOURCES: dict[str, tuple[Break, str]] = {
     "an old Mac's line ends": (lambda path: edit_all(path, "\n", "\r"), "train.en has 1 line and "),
     "unicode's line ends": (lambda path: edit_all(path, "\n", "\u2028"), "train.en has 1 line and "),
     "next line and form feed": (lambda path: edit_all(path, "\n", "\x85\x0c"), "train.en has 1 line and "),
-    "half a gzip": (write_bytes(b"\x1f\x8b\x08\x00\x00"), "train.en is not a whole gzip file"),
+    "half a gzip": (write_bytes(b"\x1f\x8b\x08\x00\x00"), "train.en is not a whole gzip, bz2 or xz file"),
     "one line of 10 MB": (write_bytes(b"one " * 2_500_000), "train.en has 1 line and "),
 }
 

@@ -69,7 +69,13 @@ def test_a_file_may_be_packed(tmt, trained: Path) -> None:
     (trained / "in.utf16").write_text("seven eight.\n", encoding="utf-16")
     result = tmt("translate", "--input", "in.utf16")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "in.utf16 is UTF-16. Convert it: iconv" in result.stderr
+    assert "The input is UTF-16. Convert it: iconv" in result.stderr
+    packed = tmt("translate", stdin=(trained / "in.gz").read_bytes())  # by a pipe
+    assert (packed.returncode, packed.stdout) == (2, "")
+    assert "The input is gzip. Unpack it" in packed.stderr
+    command = f"{sys.executable} -m transformer_mt translate < in.gz"
+    result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")
 
 
 def test_a_dash_is_standard_input_or_output(tmt) -> None:
@@ -108,6 +114,19 @@ def test_without_standard_input_or_output(trained: Path, closed: str, message: s
     assert "Traceback" not in result.stderr
 
 
+def test_without_standard_error(trained: Path) -> None:
+    command = f"{sys.executable} -m transformer_mt translate 'seven eight.' 2>&-"
+    result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "ocho siete.\n")
+
+
+def is_at_work(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path, number: int) -> None:
@@ -125,7 +144,7 @@ def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path, n
     process.send_signal(number)
     process.wait()
     for _ in range(20):  # batches of 10,000 sentences take longer
-        if not any(Path(f"/proc/{child}").exists() for child in begun):
+        if not any(is_at_work(child) for child in begun):
             return
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
@@ -255,6 +274,7 @@ def test_from_python(trained: Path) -> None:
         (["--checkpoint", "average", "a"], "Make one with `tmt average runs/toy --last 5`"),
         (["--input", "none.txt"], "none.txt cannot be read: No such file"),
         (["--input", "toy.yaml", "a"], "Sentences and --input were both given"),
+        (["--input", "toy.yaml", "-"], "Sentences and --input were both given"),
         (["--input", "toy.yaml", "--output", "toy.yaml"], "is the input itself"),
         (["--output", "no/such/folder", "a"], "no/such/folder cannot be written"),
         (["--beam-size", "0", "a"], "beam_size is 0. Use 1 or more"),

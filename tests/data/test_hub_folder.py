@@ -1,7 +1,11 @@
 """Local folders in the hub's layout: what stands in their files comes out, mapped and streamed alike."""
 
+import bz2
 import json
+import lzma
 import socket
+import tarfile
+import zipfile
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -194,6 +198,64 @@ def test_what_a_card_says_of_reading_is_done_or_refused(tmp_path: Path) -> None:
         assert read(tmp_path, CORPUS) == [("a,b", "c")]
     (tmp_path / "corpus" / "README.md").write_text(card % "skiprows: 1", encoding="utf-8")
     assert "skiprows: 1 in its card" in fails(tmp_path, CORPUS)
+
+
+def test_settings_that_change_nothing_and_files_without_a_header(tmp_path: Path) -> None:
+    card = "---\nconfigs:\n- {config_name: default, data_files: train/*.%s, %s}\n---\n"
+    write_files(tmp_path, a__csv='a,"b\n', b__json='{"x": 1, "data": [{"src": "a", "tgt": "b"}]}')
+    options = "column_names: [src, tgt], quoting: 3, keep_default_na: false, encoding: utf_8, engine: python"
+    (tmp_path / "corpus" / "README.md").write_text(card % ("csv", options), encoding="utf-8")
+    assert read(tmp_path, CORPUS) == [("a", '"b')]
+    (tmp_path / "corpus" / "README.md").write_text(card % ("json", "field: data"), encoding="utf-8")
+    assert read(tmp_path, CORPUS) == [("a", "b")]
+    (tmp_path / "corpus" / "README.md").write_text(card % ("json", "field: other"), encoding="utf-8")
+    assert "b.json has no array 'other' of objects" in fails(tmp_path, CORPUS)
+    for option in ("sep: null", "sep: '||'", "sep: ''", "encoding: 8", "encoding: latin-1", "header: null"):
+        (tmp_path / "corpus" / "README.md").write_text(card % ("csv", option), encoding="utf-8")
+        assert f"{option.split(':')[0]}: " in fails(tmp_path, CORPUS)
+
+
+def test_a_key_that_is_left_out_is_null(tmp_path: Path) -> None:
+    write_files(tmp_path, a__jsonl='{"src": "x", "tgt": "y", "id": 1}\n{"src": "a"}\n{}\n\n{"tgt": "b", "id": 2}\n')
+    assert read(tmp_path, CORPUS) == [("x", "y"), ("a", ""), ("", ""), ("", "b")]
+    write_files(tmp_path, a__jsonl='{"src": "x", "tgt": "y"}\n{"src": "a", "tgr": "b"}\n')
+    assert "a.jsonl, line 2: no columns src and tgt" in fails(tmp_path, CORPUS)
+
+
+def test_rows_of_a_split_are_those_that_are_there(tmp_path: Path) -> None:
+    """An empty line is no row, as to the library, so a slice has the rows that it has there."""
+    write_files(tmp_path, a__jsonl='{"src": "a", "tgt": "b"}\n\n{"src": "c", "tgt": "d"}\n\n\n')
+    for split, expected in (("train[50%:]", ["c"]), ("train[-1:]", ["c"]), ("all", ["a", "c"])):
+        assert [src for src, _ in read(tmp_path, CORPUS.model_copy(update={"split": split}))] == expected
+
+
+def test_statistics_may_lie_beside_the_data(tmp_path: Path) -> None:
+    write_files(tmp_path, a__csv="src,tgt\na,b\n", b__csv="src,tgt\nc,d\n", stats__json='{"num_rows": 2}')
+    assert read(tmp_path, CORPUS) == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "bz2", "xz", "zst"])
+def test_packed_files_are_unpacked_or_refused(kind: str, tmp_path: Path) -> None:
+    write_files(tmp_path, a__jsonl='{"src": "a", "tgt": "b"}\n')
+    path = tmp_path / "corpus" / "train" / "a.jsonl"
+    packed = path.with_name(f"a.jsonl.{kind}")
+    if kind == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.write(path, "a.jsonl")
+    elif kind.startswith("tar"):
+        with tarfile.open(packed, "w:gz" if kind.endswith("gz") else "w") as tar:
+            tar.add(path, "a.jsonl")
+    elif kind == "zst":
+        packed.write_bytes(b"\x28\xb5\x2f\xfd and so on")
+    else:
+        packed.write_bytes({"bz2": bz2, "xz": lzma}[kind].compress(path.read_bytes()))
+    path.unlink()
+    if kind in ("bz2", "xz"):
+        assert read(tmp_path, CORPUS) == [("a", "b")]
+        packed.write_bytes(packed.read_bytes()[:-8])
+        assert "is not a whole gzip, bz2 or xz file" in fails(tmp_path, CORPUS)
+    else:
+        assert f"{packed.name} is an archive. Unpack it" in fails(tmp_path, SourceConfig(jsonl=str(packed)))
 
 
 def test_a_kind_that_only_the_library_reads(tmp_path: Path) -> None:

@@ -331,9 +331,11 @@ def test_cut_off_files(cut: float, tmp_path: Path) -> None:
     packed = gzip.compress((tmp_path / "a.es").read_bytes())
     (tmp_path / "a.es.gz").write_bytes(packed[: int(len(packed) * cut)])
     message = fails(tmp_path, source.model_copy(update={"tgt": "a.es.gz"}))
-    assert f"{tmp_path}/a.es.gz is not a whole gzip file" in message
+    assert f"{tmp_path}/a.es.gz is not a whole gzip, bz2 or xz file" in message
     (tmp_path / "plain.gz").write_bytes(b"plain text\n")
-    assert "plain.gz is not a whole gzip file" in fails(tmp_path, source.model_copy(update={"tgt": "plain.gz"}))
+    assert "plain.gz is not a whole gzip, bz2 or xz file" in fails(
+        tmp_path, source.model_copy(update={"tgt": "plain.gz"})
+    )
     source = write_parquet(tmp_path, pairs)
     content = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(content[: int(len(content) * cut)])

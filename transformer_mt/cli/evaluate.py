@@ -91,4 +91,4 @@ def _print(evaluation: "Evaluation", max_len: int) -> None:
             "nothing"
         )
     if evaluation.num_too_long:
-        print(f"{evaluation.num_too_long:,} pairs have a side that is longer: left out of nll and ppl")
+        print(f"{evaluation.num_too_long:,} pairs have a side longer than {max_len} positions: left out of nll and ppl")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,16 +60,28 @@ def _options(
 
 def _flush() -> None:
     """Now, while a full disk can still be told; a reader that went away is no error."""
-    if sys.stdout is None:  # the process was begun without one
-        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _open_closed() -> None:
+    """Streams that the process was begun without lead nowhere: else the next files opened would take their places.
+
+    `sys.__stdin__` and `sys.__stdout__` stay None, for those to whom it matters.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, as long as the process
+
+
 def main() -> None:
     """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
+    _open_closed()
     try:
         try:
             app(prog_name="tmt")

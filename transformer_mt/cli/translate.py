@@ -1,6 +1,5 @@
 """`tmt translate`."""
 
-import codecs
 import gzip
 import io
 import os
@@ -60,10 +59,10 @@ def translate(
     runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
-    if sentences == ["-"]:
-        sentences = None
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
+    if sentences == ["-"]:
+        sentences = None
     from transformer_mt.config.run_folder import newest_run
     from transformer_mt.decoding.options import search_options
 
@@ -133,11 +132,12 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> Iterator[list
     if sentences:
         yield [typed(sentence) for sentence in sentences]
     elif path is None or path == STANDARD:
-        if sys.stdin is None:
+        if sys.__stdin__ is None:
             raise UserError("Standard input is closed. Give sentences, or a file with --input.")
         if sys.stdin.isatty():
             print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
-        yield io.FileIO(sys.stdin.fileno(), closefd=False)
+        with _plain(io.FileIO(sys.stdin.fileno(), closefd=False)) as lines:
+            yield lines
     else:
         try:
             stream = io.FileIO(str(path))  # whose name a message can give, packed or not
@@ -145,25 +145,24 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> Iterator[list
             raise UserError(
                 f"{path} cannot be read: {error.strerror or error}. Check the name after --input."
             ) from None
-        with stream, _plain(stream, path) as lines:
+        with stream, _plain(stream) as lines:
             yield lines
 
 
-def _plain(stream: io.FileIO, path: Path) -> AbstractContextManager[ByteStream]:
-    """The stream, unpacked where its first bytes say gzip."""
+def _plain(stream: io.FileIO) -> AbstractContextManager[ByteStream]:
+    """The stream, unpacked where its first bytes say gzip. Those of a pipe are looked at where they come."""
     if not stream.seekable():
         return nullcontext(stream)
-    start = stream.read(2)
-    stream.seek(0)
-    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        raise UserError(f"{path} is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 {path} > {path.name}.utf8")
+    begin = stream.tell()
+    start = stream.read(len(GZIP_MAGIC))
+    stream.seek(begin)
     return gzip.open(stream) if start == GZIP_MAGIC else nullcontext(stream)
 
 
 @contextmanager
 def _open_output(path: Path | None, lines: list[str] | ByteStream) -> Iterator[TextIO]:
     if path is None or path == STANDARD:
-        if sys.stdout is None:
+        if sys.__stdout__ is None:
             raise UserError("Standard output is closed. Name a file with --output.")
         utf8_output()
         yield sys.stdout

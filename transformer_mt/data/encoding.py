@@ -17,7 +17,7 @@ from transformer_mt.data.ids import IdColumn, IdWriter
 from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
 
 # Raise them whenever the same text and settings would give other tokenizers, or other ids or files of ids.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 1  # of unigram one more
 IDS_VERSION = 3
 SRC = "src.json"
 TGT = "tgt.json"
@@ -38,7 +38,7 @@ class EncodedCorpus:
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, or those that an earlier call trained on the same."""
-    key = _key([FORMAT_VERSION, hf.__version__, corpus.fingerprint, config.model_dump()])
+    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, config.model_dump()])
 
     def write(folder: Path) -> Counts:
         save_tokenizers(folder, *train_tokenizers(corpus, config))

@@ -3,19 +3,27 @@
 A line ends at `\\n` or `\\r\\n` and nowhere else: a lone `\\r`, U+0085, U+2028, form feed and NUL are text.
 """
 
+import bz2
 import gzip
+import lzma
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
 
 UTF8_BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
+}  # fmt: skip
+ARCHIVES = (".zip", ".7z", ".zst", ".tar", ".tgz")
 
 
 def source_path(name: str, data: DataConfig) -> Path:
@@ -39,8 +47,8 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
     except PermissionError:
         raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a whole gzip file: {error}. Fetch or compress it again.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise UserError(f"{path} is not a whole gzip, bz2 or xz file: {error}. Fetch or compress it again.") from None
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"{path} cannot be read: {reason}. Check the file and the disk it is on.") from None
@@ -60,15 +68,21 @@ def open_bytes(path: Path) -> Iterator[BufferedReader]:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
-    """The bytes of a file, unpacked when its name ends in `.gz` or its first bytes say gzip."""
+def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
+    """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say gzip.
+
+    Raises UserError for an archive, which holds files of its own, and for what else is packed.
+    """
     with open_bytes(path) as file:
-        packed = file.read(2) == GZIP_MAGIC or path.suffix == ".gz"
+        kind = Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix
+        if kind in ARCHIVES:
+            raise UserError(f"{path} is an archive. Unpack it; a single file may stay packed by gzip, bz2 or xz.")
+        unpack = UNPACKERS.get(path.suffix, UNPACKERS[".gz"] if file.read(2) == GZIP_MAGIC else None)
         file.seek(0)
-        if not packed:
+        if unpack is None:
             yield file
             return
-        with gzip.open(file) as unpacked:
+        with unpack(file) as unpacked:
             yield unpacked
 
 

@@ -4,6 +4,7 @@ Its own readers guess the types of CSV and JSON, each piece of a file anew: 007 
 a cell more than the header moves to the side.
 """
 
+import csv
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -26,9 +27,11 @@ from transformer_mt.errors import UserError
 CARD, SECOND_CARD = "README.md", ".huggingface.yaml"  # may declare the splits, and how files are read
 PATTERN = re.compile(r"[*?\[]|::|\$[\w{]")  # in the path of a folder, which `datasets` does not read as it stands
 SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-# Settings of the library's readers that change nothing here: what it reads where, and what types it makes of it.
-INDIFFERENT = {"name", "version", "data_dir", "data_files", "description", "features", "sep", "delimiter", "chunksize",
-               "batch_size", "columns"}  # fmt: skip
+# Settings of the library's readers that change nothing here: what it reads at once, and what types it makes of it.
+INDIFFERENT = {"name", "version", "data_dir", "data_files", "description", "features", "chunksize", "batch_size",
+               "block_size", "columns", "usecols", "engine", "memory_map", "use_threads", "encoding_errors",
+               "na_values", "keep_default_na", "na_filter", "true_values", "false_values", "thousands", "decimal",
+               "date_format", "float_precision", "verbose"}  # fmt: skip
 
 Reader = Callable[[Path], Iterator[RawPair]]
 
@@ -76,7 +79,7 @@ def folder_pairs(source: SourceConfig, data: DataConfig, folder: Path) -> Iterat
         if reader is None:
             return None
         splits = _files_of_splits(config)
-        _refuse_two_kinds(splits, folder)
+        _refuse_two_kinds(splits, folder, column_choices(source, data))
         with hub_errors(source, local=True):
             spans = _spans(str(source.split), splits, reader)
     return _rows(spans, splits, reader)
@@ -102,25 +105,51 @@ def _files_of_splits(config: Any) -> dict[str, list[Path]]:
 
 
 def _reader(config: Any, folder: Path, choices: list[tuple[str, str]]) -> Reader | None:
-    readers: dict[str, Reader] = {
-        "CsvConfig": partial(csv_pairs, choices=choices, delimiter=getattr(config, "sep", ",")),
-        "JsonConfig": partial(json_pairs, choices=choices),
-        "ParquetConfig": partial(parquet_pairs, choices=choices),
+    readers: dict[str, Callable[[], Reader]] = {
+        "CsvConfig": lambda: partial(
+            csv_pairs,
+            choices=choices,
+            delimiter=config.sep,
+            quoting=config.quoting,
+            names=config.names,
+            blank_lines=False,
+        ),
+        "JsonConfig": lambda: partial(json_pairs, choices=choices, field=config.field, strict=False),
+        "ParquetConfig": lambda: partial(parquet_pairs, choices=choices),
     }
-    reader = readers.get(type(config).__name__)
-    if reader is not None:
-        plain = type(config)()
-        for name in sorted({field.name for field in fields(config)} - INDIFFERENT):
-            value = getattr(config, name)
-            if value != getattr(plain, name) and not (name == "encoding" and value.lower() in ("utf-8", "utf8")):
-                raise UserError(
-                    f"{folder}: {name}: {value!r} in its card is not for sentence pairs. Write the files without it: "
-                    "UTF-8, CSV with a header, JSON lines or Parquet."
-                )
-    return reader
+    kind = type(config).__name__
+    if kind not in readers:
+        return None
+    plain = type(config)()
+    for name in sorted({field.name for field in fields(config)} - INDIFFERENT):
+        value = getattr(config, name)
+        if value != getattr(plain, name) and not _is_followed(config, name, value):
+            raise UserError(
+                f"{folder}: {name}: {value!r} in its card is not for sentence pairs. Take it out of the card; "
+                "the files are to be UTF-8, and CSV, JSON or Parquet."
+            )
+    return readers[kind]()
 
 
-def _refuse_two_kinds(splits: dict[str, list[Path]], folder: Path) -> None:
+def _is_followed(config: Any, name: str, value: Any) -> bool:
+    """Whether we read as this setting of a card says."""
+    match name:
+        case "sep" | "delimiter":
+            return isinstance(value, str) and len(value) == 1 and value not in '"\r\n'
+        case "quoting":
+            return value == csv.QUOTE_NONE
+        case "names" | "column_names":
+            return isinstance(value, list) and all(isinstance(column, str) for column in value)
+        case "header":  # of files without one the names are given
+            return (value is None and config.names is not None) or (value == 0 and config.names is None)
+        case "encoding":
+            return isinstance(value, str) and value.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+        case "field":
+            return isinstance(value, str)
+    return False
+
+
+def _refuse_two_kinds(splits: dict[str, list[Path]], folder: Path, choices: list[tuple[str, str]]) -> None:
     """Raises UserError where `datasets` chose one kind of a split's files and left out the others, without a word."""
     if _declares_files(folder):
         return
@@ -130,12 +159,23 @@ def _refuse_two_kinds(splits: dict[str, list[Path]], folder: Path) -> None:
     for split, names in DataFilesDict.from_patterns(get_data_patterns(base), base_path=base).items():
         taken = splits.get(str(split), [])
         for path in map(Path, names):
-            if path not in taken and any(suffix in SUFFIXES for suffix in path.suffixes):
+            if path not in taken and any(suffix in SUFFIXES for suffix in path.suffixes) and _may_hold(path, choices):
                 others = taken or [path for paths in splits.values() for path in paths]
                 raise UserError(
                     f"{folder}, split {split}: {path.name} and {others[0].name} are files of two kinds. Write all as "
-                    "one kind, or name them as sources of their own (csv, jsonl, parquet)."
+                    "one kind, name them as sources of their own (csv, jsonl, parquet), or say in README.md which "
+                    f"files are meant: configs: [{{config_name: default, data_files: '*{others[0].suffix}'}}]."
                 )
+
+
+def _may_hold(path: Path, choices: list[tuple[str, str]]) -> bool:
+    """Whether there may be pairs in a file: statistics and settings lie beside data as JSON too."""
+    if ".json" not in path.suffixes:
+        return True
+    try:
+        return next(json_pairs(path, choices), None) is not None
+    except UserError:
+        return False
 
 
 def _declares_files(folder: Path) -> bool:
@@ -154,6 +194,8 @@ def _spans(split: str, splits: dict[str, list[Path]], reader: Reader) -> list[tu
     """What a split asks for: names of splits, and which of their rows. `train`, `train[:10%]+test` and so on."""
     if split in splits:
         return [(split, 0, None)]
+    if split == "all":
+        return [(name, 0, None) for name in splits]
     import datasets
 
     named = {name: 0 for name in splits if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)}

@@ -2,10 +2,11 @@
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
-from transformer_mt.data.columns import NESTED, RawPair, as_text, choose_columns
+from transformer_mt.data.columns import NESTED, Columns, RawPair, as_text, choose_columns
 from transformer_mt.data.files import decode, open_plain, read_lines, read_raw_lines, strip_line_end
 from transformer_mt.errors import UserError
 
@@ -17,10 +18,20 @@ BLANK: dict[str, object] = {NESTED: None}
 Choices = Sequence[tuple[str, str]]  # see `columns.column_choices`
 
 
-def csv_pairs(path: Path, choices: Choices, delimiter: str = ",") -> Iterator[RawPair]:
-    """The pairs of a CSV file, in which the first line that is not empty names the columns."""
-    rows = _csv_rows(path, delimiter)
-    header_line, header = next((row for row in rows if row[1]), (1, []))
+def csv_pairs(
+    path: Path,
+    choices: Choices,
+    delimiter: str = ",",
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL,
+    names: list[str] | None = None,
+    blank_lines: bool = True,
+) -> Iterator[RawPair]:
+    """The pairs of a CSV file, in which the first line that is not empty names the columns, unless `names` does.
+
+    quoting: `csv.QUOTE_NONE` takes quotes for text. blank_lines: whether an empty line is a pair of blank sides.
+    """
+    rows = _csv_rows(path, delimiter, quoting)
+    header_line, header = (1, names) if names else next((row for row in rows if row[1]), (1, []))
     if not header:
         return
     chosen = choose_columns(choices, header, [], f"{path}, line {header_line} (the header)")
@@ -30,7 +41,7 @@ def csv_pairs(path: Path, choices: Choices, delimiter: str = ",") -> Iterator[Ra
         if len(row) == len(header):
             yield RawPair(row[src], row[tgt], number)
         elif not row:
-            yield RawPair("", "", number)
+            yield from [RawPair("", "", number)] * blank_lines
         else:
             raise UserError(
                 f"{path}, line {number}: {len(row)} column{'' if len(row) == 1 else 's'}, but the header has "
@@ -39,10 +50,10 @@ def csv_pairs(path: Path, choices: Choices, delimiter: str = ",") -> Iterator[Ra
             )
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, delimiter: str, quoting: Literal[0, 3]) -> Iterator[tuple[int, list[str]]]:
     """`(line on which the row begins, its cells)`; a row inside quotes may span lines."""
     csv.field_size_limit(LONGEST_CSV_FIELD)
-    reader = csv.reader(_csv_lines(path), strict=True, delimiter=delimiter)
+    reader = csv.reader(_csv_lines(path), strict=True, delimiter=delimiter, quoting=quoting)
     while True:
         begin = reader.line_num + 1
         try:
@@ -67,41 +78,63 @@ def _csv_lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def jsonl_pairs(path: Path, choices: Choices) -> Iterator[RawPair]:
-    """The pairs of a file with a JSON object a line: flat, or in an object `translation`."""
-    for number, line in read_lines(path):
-        place = f"{path}, line {number}"
-        yield _json_pair(_json_object(line, place) if line.strip() else BLANK, choices, place, number)
+def jsonl_pairs(path: Path, choices: Choices, strict: bool = True) -> Iterator[RawPair]:
+    """The pairs of a file with a JSON object a line: flat, or in an object `translation`.
+
+    Unless strict, a key that a line leaves out, of those that the first one has, is null, and an empty line nothing.
+    """
+    places = ((f"{path}, line {number}", number, line) for number, line in read_lines(path))
+    rows = (
+        (place, number, _json_object(line, place) if line.strip() else BLANK)
+        for place, number, line in places
+        if strict or line.strip()
+    )
+    yield from _pairs_of_objects(rows, choices, strict)
 
 
-def json_pairs(path: Path, choices: Choices) -> Iterator[RawPair]:
-    """The same, or those of one array of such objects."""
+def json_pairs(path: Path, choices: Choices, field: str | None = None, strict: bool = True) -> Iterator[RawPair]:
+    """The same, or those of one array of such objects, which may be the field of an object."""
     with open_plain(path) as file:
         is_array = file.read(2**10).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-    if not is_array:
-        yield from jsonl_pairs(path, choices)
+    if not is_array and field is None:
+        yield from jsonl_pairs(path, choices, strict)
         return
     text = "".join(decode(raw, path, number) for number, raw in enumerate(read_raw_lines(path), start=1))
     try:
-        rows = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}). Write one JSON object a line, or an array of them.") from None
+    rows = content if field is None else content.get(field) if isinstance(content, dict) else None
+    if not isinstance(rows, list):
+        raise UserError(f"{path} has no array {field!r} of objects. Name the field that holds the pairs, or none.")
+    yield from _pairs_of_objects(_objects(rows, path), choices, strict)
+
+
+def _objects(rows: list[object], path: Path) -> Iterator[tuple[str, int, dict[str, object]]]:
     for number, row in enumerate(rows, start=1):
         place = f"{path}, element {number}"
         if not isinstance(row, dict):
             raise UserError(f"{place}: a JSON {type(row).__name__}, not an object. Write an array of objects.")
-        yield _json_pair(row, choices, place, number)
+        yield place, number, row
 
 
-def _json_pair(row: dict[str, object], choices: Choices, place: str, number: int) -> RawPair:
-    inner = row.get(NESTED, {})
-    if inner is None:  # null: both sides are blank
-        inner = dict.fromkeys(choices[0])
-    nested = list(inner) if isinstance(inner, dict) else []
-    chosen = choose_columns(choices, list(row), nested, place)
-    cells = inner if chosen.nested and isinstance(inner, dict) else row
-    src, tgt = (_json_text(cells[name], name, place) for name in chosen[:2])
-    return RawPair(src, tgt, number)
+def _pairs_of_objects(
+    rows: Iterable[tuple[str, int, dict[str, object]]], choices: Choices, strict: bool
+) -> Iterator[RawPair]:
+    names: set[str] = set()  # of the first row that has all
+    chosen = Columns("", "", False)
+    for place, number, row in rows:
+        inner = row.get(NESTED, {})
+        if inner is None:  # null: both sides are blank
+            inner = dict.fromkeys(choices[0])
+        nested = inner if isinstance(inner, dict) else {}
+        cells = nested if NESTED in row else row
+        if strict or not names or not cells.keys() <= names:
+            chosen = choose_columns(choices, list(row), list(nested), place)
+            cells = nested if chosen.nested else row
+            names = names or set(cells)
+        src, tgt = (_json_text(cells.get(name), name, place) for name in chosen[:2])
+        yield RawPair(src, tgt, number)
 
 
 def _json_object(line: str, place: str) -> dict[str, object]:

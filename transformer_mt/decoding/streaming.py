@@ -52,6 +52,7 @@ def chunk_lines(
             is_told = False
             for number, line in enumerate(_raw_lines(stream), start=1):
                 if number == 1:
+                    _refuse_no_text(line)
                     line = line.removeprefix(codecs.BOM_UTF8)
                 line = line.removesuffix(b"\r")
                 try:
@@ -84,6 +85,14 @@ def chunk_lines(
             chunk.append(item)
         if chunk:
             yield chunk
+
+
+def _refuse_no_text(line: bytes) -> None:
+    """Raises UserError for the first line of what is gzip or UTF-16: whole files of nonsense would come of it."""
+    if line.startswith(b"\x1f\x8b\x08"):
+        raise UserError("The input is gzip. Unpack it: zcat FILE | tmt translate.")
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in line:
+        raise UserError("The input is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE | tmt translate.")
 
 
 def _raw_lines(stream: ByteStream) -> Iterator[bytes]:

@@ -73,7 +73,8 @@ def refuse_other_data(before: Splits, now: Splits) -> None:
         lines = "\n  ".join(changed)
         raise UserError(
             f"The data changed since this run was begun, and going on would not be the same training:\n  {lines}\n"
-            "Restore the files, or train from the start under another name (name=NEW)."
+            "Restore the files (or the version of tmt that read them), or train from the start under another name "
+            "(name=NEW)."
         )
 
 
