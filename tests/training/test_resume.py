@@ -1,6 +1,7 @@
 """A run that was stopped goes on as if it had not been: order, random numbers, weights, metrics, bit for bit."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import trainings
 import yaml
 from toy import toy_mapping, write_toy_corpus
 from trainings import metrics, start, tmt, wait_for
+
+from transformer_mt.config.manifest import write_manifest
 
 # Dropout, accumulation, checkpoints that do not fall on lines of metrics or validations, and epochs that end between.
 SECTIONS = {
@@ -71,7 +74,7 @@ def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, 
     trainings.assert_same_run(folder / "runs" / straight, folder / "runs" / parts, 40)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
     folder: Path, number: signal.Signals, status: int
 ) -> None:
@@ -96,6 +99,75 @@ def test_a_finished_run_resumed_by_auto_exits_0_and_changes_nothing(folder: Path
     assert result.returncode == 0
     assert "max_steps 40 reached" in result.stdout
     assert (folder / "runs" / "straight" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_lost_terminal_is_told_like_ctrl_c_unless_nohup_hides_it(folder: Path) -> None:
+    command = ["nohup", sys.executable, "-m", "transformer_mt", "train", "--config", "toy.yaml", "name=nohup"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    wait_for(folder / "runs" / "nohup" / "checkpoints" / "step_5")
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "max_steps 40 reached" in output
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_without_standard_output_or_error_the_training_is_the_same(folder: Path, closed: str) -> None:
+    name = f"closed{len(closed)}{closed[0] == '2'}"
+    command = f"{sys.executable} -m transformer_mt train --config toy.yaml name={name} training.max_steps=10 {closed}"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, env=environment)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
+    found, expected = (
+        [line["nll"] for line in metrics(folder / "runs" / run) if line["step"] <= 9] for run in (name, "straight")
+    )
+    assert found == expected
+    assert len(found) >= 3
+
+
+def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
+    limits = ["training.max_minutes=0.00001", "training.max_steps="]
+    result = tmt(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
+    assert result.returncode == 0
+    assert "finished at step 1: max_minutes 1e-05 reached" in result.stdout
+    assert (folder / "runs/brief/checkpoints/step_1").is_dir()
+
+
+def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
+    arguments = [
+        "train",
+        "--config",
+        "toy.yaml",
+        "name=judged",
+        "validation.every_steps=5",
+        "training.keep_checkpoints=9",
+    ]
+    assert tmt(folder, *arguments, "training.max_steps=20", "validation.metric=bleu").returncode == 0
+    scores = {line["step"]: line["nll"] for line in metrics(folder / "runs/judged") if line["kind"] == "validation"}
+    state = folder / "runs/judged/checkpoints/step_20/state.json"
+    assert len(scores) == 4
+    content = json.loads(state.read_text())
+    content.update(best_step=5, num_bad_validations=3)
+    state.write_text(json.dumps(content))
+    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    more = ["training.max_steps=25", "validation.patience=3", "validation.metric=nll"]
+    result = tmt(folder, *arguments, *more, "--resume", "auto")
+    assert result.returncode == 0
+    best = min(scores, key=lambda step: scores[step])
+    assert best != 5
+    assert f"validation.metric is nll now; of the checkpoints that are left the best is step {best}" in result.stdout
+    assert "max_steps 25 reached" in result.stdout
+
+
+def test_a_name_for_a_folder_to_go_on_in_is_refused(folder: Path) -> None:
+    result = tmt(folder, "train", "--resume", "runs/straight", "name=other")
+    assert result.returncode == 2
+    assert "tmt train --config" in result.stdout
+    assert "straight/config.yaml name=NEW" in result.stdout
+    assert "Add --resume, or leave it out" in tmt(folder, "train", "--config", "toy.yaml", "--change-lr").stdout
 
 
 def test_a_run_that_exists_is_never_overwritten(folder: Path) -> None:

@@ -44,6 +44,13 @@ def train(
         if config is None and folder is not None:
             config = str(folder.config.resolve())
         assert config is not None
+        if folder is not None and any(override.startswith("name=") for override in overrides or []):
+            raise UserError(
+                f"--resume {resume} goes on in that folder, whose name is its own. To start anew under another name: "
+                f"tmt train --config {config} name=NEW."
+            )
+        if change_lr and resume is None:
+            raise UserError("--change-lr is for a run that goes on. Add --resume, or leave it out.")
         loaded = load_config(config, overrides or [])
     except UserError as error:
         raise launch.told_once(error) from error

@@ -109,8 +109,9 @@ def open_run(path: Path, to_train: bool = False) -> RunFolder:
     """
     run = RunFolder(path)
     if not run.config.is_file():
-        hint = f"Did you mean {path.parent.parent}?" if path.parent.name == "checkpoints" else ""
-        raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint or 'Give --run runs/NAME.'}")
+        within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
+        hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
+        raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")
     if not to_train and not run.steps():
         raise UserError(f"{path} has no checkpoint yet. Train it with `tmt train --resume {run.quoted}`.")
     return run

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request, looked at between steps."""
+"""Ctrl-C, SIGTERM and the loss of the terminal as a request, looked at between steps."""
 
 import os
 import signal
@@ -24,6 +24,14 @@ class StopRequest:
         self.exit_status: int | None = None
         self.patience_seconds = patience_seconds
         self._since = 0.0
+        self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def _leave_terminal(self) -> None:
+        """What is still written to it leads nowhere: it is gone, and an error of writing must not cost the training."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in self._terminals:
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
     def check(self) -> None:
         """Raise StopRequestedError if a signal came."""
@@ -36,6 +44,8 @@ class StopRequest:
                 return
             raise SystemExit(128 + number)  # asked twice: stop at once; what was saved is whole
         self.exit_status, self._since = 128 + number, time.monotonic()
+        if number == getattr(signal, "SIGHUP", None):
+            self._leave_terminal()
         # Not print: the signal may have come in the middle of another one. And whoever read our output may be gone by
         # the same Ctrl-C (`| tee log`), which must not cost the training.
         with suppress(OSError, ValueError):
@@ -44,9 +54,11 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(patience_seconds: float = 0.0) -> Iterator[StopRequest]:
-    """While inside, SIGINT and SIGTERM set the request instead of ending the process."""
+    """While inside, SIGINT, SIGTERM and SIGHUP set the request instead of ending the process."""
     request = StopRequest(patience_seconds)
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else nohup had it ignored
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, request._handle) for number in numbers}
     try:
         yield request

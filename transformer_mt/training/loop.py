@@ -334,16 +334,17 @@ class Trainer:
             state.num_bad_validations += 1
         state.last_validation_step = step
         self.last_metrics = result.metrics
-        self.monitor.validation(step, state.epoch, result, state.elapsed_seconds, is_best)
+        self.monitor.validation(state, result, is_best)
         self.monitor.picture("cross-attention", picture, step)
         return True, is_best
 
     def _not_finite(self, nll: float) -> UserError:
         if not self.world.is_first:  # all have the same nll
             return ToldElsewhereError(f"the validation nll is {nll}")
+        precise = "" if self.updater.precision == "fp32" else ", or set training.precision: fp32"
         return UserError(
             f"The validation nll is {nll} at step {self.state.step:,}, so the training stops; the checkpoints are as "
-            "they were. Lower the learning rate (training.factor or training.lr), or set training.precision: fp32."
+            f"they were. Lower the learning rate (training.factor or training.lr){precise}."
         )
 
     def _save(self, again: bool, needed: bool) -> bool:
@@ -371,7 +372,10 @@ class Trainer:
         except (SaveError, OSError, ToldElsewhereError) as error:
             if needed or training.on_save_error == "stop":
                 raise
-            self.monitor.say(f"warning: {error} Training goes on, as training.on_save_error says.")
+            reason = str(error)
+            if isinstance(error, OSError):
+                reason = f"{error.filename or self.run.path} could not be written: {error.strerror or error}."
+            self.monitor.say(f"warning: {reason} Training goes on, as training.on_save_error says.")
             return False
         finally:
             self._tick()

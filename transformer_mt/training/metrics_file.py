@@ -8,6 +8,8 @@ from pathlib import Path
 from transformer_mt.config.files import replace_file
 from transformer_mt.training.state import TrainingState
 
+OTHER = ("kind", "epoch", "elapsed_seconds")  # what is no score of a validation
+
 
 class MetricsFile:
     """Opened at the state that the training starts or goes on from; what earlier starts wrote after it is cut off."""
@@ -42,6 +44,17 @@ class MetricsFile:
             os.truncate(self.file.fileno(), self.size)  # no half line
             raise
         self.size, self.waiting = self.size + written, b""
+
+
+def read_validations(path: Path) -> dict[int, dict[str, float]]:
+    """The numbers of each validation by its step; those that were not finite are nan. Empty where there is no file."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
+        if line and (entry := json.loads(line))["kind"] == "validation":
+            found[entry.pop("step")] = {
+                name: math.nan if value is None else value for name, value in entry.items() if name not in OTHER
+            }
+    return found
 
 
 def cut_back(path: Path, state: TrainingState) -> None:

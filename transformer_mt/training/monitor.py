@@ -57,17 +57,19 @@ class Monitor:
             self.bar.set_description(f"at most {left:.0f} min left", refresh=False)
         self.bar.update()
 
-    def validation(self, step: int, epoch: int, result: ValidationResult, elapsed_seconds: float, best: bool) -> None:
+    def validation(self, state: TrainingState, result: ValidationResult, best: bool) -> None:
         """One line on the console, curves, and the sample translations as text."""
-        self._line("validation", step, {**result.metrics, "epoch": epoch, "elapsed_seconds": elapsed_seconds})
+        step, epoch = state.step, state.epoch
+        self._line("validation", step, {**result.metrics, "epoch": epoch, "elapsed_seconds": state.elapsed_seconds})
         self._curves("validation", result.metrics, step)
         for i, sample in enumerate(result.samples, start=1):
             rows = (("source", sample.src), ("reference", sample.reference), ("translation", sample.hypothesis))
             sample = "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows)
             self._draw(lambda board, i=i, sample=sample: board.add_text(f"sample {i}", sample, step))
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in result.metrics.items())
-        minutes = elapsed_seconds / 60
-        self.say(f"step {step:,} (epoch {epoch + 1}, {minutes:.1f} min): {numbers}{'  *' if best else ''}")
+        place = f"after epoch {epoch}" if state.micro_batch == 0 else f"epoch {epoch + 1}"
+        minutes = state.elapsed_seconds / 60
+        self.say(f"step {step:,} ({place}, {minutes:.1f} min): {numbers}{'  *' if best else ''}")
         self._draw(lambda board: board.flush())
 
     def expect(self, num_steps: int) -> None:
@@ -170,7 +172,7 @@ class Silence(Monitor):
     def advance(self, state: TrainingState) -> None:
         pass
 
-    def validation(self, step: int, epoch: int, result: ValidationResult, elapsed_seconds: float, best: bool) -> None:
+    def validation(self, state: TrainingState, result: ValidationResult, best: bool) -> None:
         pass
 
     def expect(self, num_steps: int) -> None:

@@ -45,10 +45,12 @@ from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
+from transformer_mt.training.metrics_file import cut_back, read_validations
 from transformer_mt.training.monitor import Monitor, Silence
 from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import NoRoomError, Updater
+from transformer_mt.training.validation import is_better
 
 NOTABLE_SECONDS = 3.0  # of compiling, which a user wonders about
 SAME_SIGNAL_SECONDS = 2.0
@@ -127,6 +129,8 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     before = load_config(str(run.config.resolve())).config
     changes = allowed_changes(before, config, change_lr)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
+    if "validation.metric" in changes:
+        _judge_anew(state, config.validation.metric, run)
     state.micro_batches_per_update = state.micro_batches_per_update or before.training.grad_accum
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
     if grad_accum != config.training.grad_accum:
@@ -134,6 +138,18 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
         print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
     return _Begun(True, state, changes, config)
+
+
+def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> None:
+    """By another metric another checkpoint may be the best, and it is not known that this one stands still."""
+    cut_back(run.metrics, state)
+    scores = read_validations(run.metrics)
+    state.best_step, state.best_metrics, state.num_bad_validations = None, None, 0
+    for step in run.steps():
+        if metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
+            state.best_step, state.best_metrics = step, scores[step]
+    best = "none yet" if state.best_step is None else f"step {state.best_step:,}"
+    print(f"validation.metric is {metric} now; of the checkpoints that are left the best is {best}")
 
 
 def _refuse_unless_writable(run: RunFolder) -> None:

@@ -47,7 +47,8 @@ class TrainingState:
             return f"max_steps {training.max_steps:,} reached"
         if training.max_epochs is not None and self.epoch >= training.max_epochs:
             return f"max_epochs {training.max_epochs:,} reached"
-        if training.max_minutes is not None and self.elapsed_seconds >= 60 * training.max_minutes:
+        # Not before there is a step to save: what comes before the first one takes time too.
+        if training.max_minutes is not None and self.step and self.elapsed_seconds >= 60 * training.max_minutes:
             return f"max_minutes {training.max_minutes:g} reached"
         if patience is not None and self.num_bad_validations >= patience:
             return f"{config.validation.metric} has not improved in {patience} validations"
