@@ -48,6 +48,22 @@ def refusal(file: str, *overrides: str) -> str:
     return str(caught.value)
 
 
+def test_the_builtin_corpus_is_not_inherited_beside_data_of_ones_own():
+    """The score of an English-German model on it would be a number like any other."""
+    builtin = "[{builtin: en-es, split: test}]"
+    splits = ", ".join(f"{split}: {builtin}" for split in ("train", "validation", "test"))
+    write("base.yaml", f"data: {{src_lang: en, tgt_lang: es, {splits}}}\ntraining: {{max_steps: 9}}\n")
+    own = "train: [{tsv: a.tsv}]"
+    write("mine.yaml", f"extends: base.yaml\ndata: {{{own}}}\n")
+    assert refusal("mine.yaml").endswith("data.validation: missing; a list is needed")
+    write("mine.yaml", f"extends: base.yaml\ndata: {{{own}, validation: [{{tsv: v.tsv}}]}}\n")
+    assert load_config("mine.yaml").config.data.test == []
+    write("other.yaml", f"extends: mine.yaml\ndata: {{{own}}}\n")
+    assert load_config("other.yaml").config.data.validation == load_config("mine.yaml").config.data.validation
+    write("same.yaml", "extends: base.yaml\ndata: {tgt_lang: es}\n")
+    assert len(load_config("same.yaml").config.data.test) == 1
+
+
 # Finding
 
 

@@ -150,8 +150,25 @@ def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
         base = _pop_base(layers[-1], base)
     mapping: dict[str, Any] = {}
     for layer in reversed(layers):
-        mapping = _merge(_replaced_by_preset(mapping, layer.get("model")), layer)
+        below = _without_other_data(_replaced_by_preset(mapping, layer.get("model")), layer.get("data"))
+        mapping = _merge(below, layer)
     return mapping, chain[1:]
+
+
+def _without_other_data(below: dict[str, Any], data: object) -> dict[str, Any]:
+    """What was inherited; where a file trains on data of its own, without the built-in corpus to validate on and to test.
+
+    That is of other languages perhaps, and no score would say so.
+    """
+    inherited, train = below.get("data"), data.get("train") if isinstance(data, dict) else None
+    if train is None or _is_builtin(train) or not isinstance(inherited, dict):
+        return below
+    others = [split for split in ("validation", "test") if _is_builtin(inherited.get(split))]
+    return {**below, "data": {key: value for key, value in inherited.items() if key not in others}}
+
+
+def _is_builtin(sources: object) -> bool:
+    return isinstance(sources, list) and all(isinstance(source, dict) and "builtin" in source for source in sources)
 
 
 def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -27,9 +27,7 @@ try:
     import ctranslate2
     from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 except ImportError as error:
-    raise UserError(
-        f'CTranslate2 is not installed ({error}). Install it with: pip install "transformer_mt[ct2]"'
-    ) from error
+    raise UserError(f"CTranslate2 is not installed ({error}). Install it with: pip install ctranslate2") from error
 
 from transformer_mt.export.ctranslate2_spec import make_spec
 
