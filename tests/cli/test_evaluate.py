@@ -17,6 +17,7 @@ from transformer_mt.decoding.translator import Translator
 def test_scores_of_a_split(tmt, trained: Path) -> None:
     result = tmt("evaluate")
     assert result.returncode == 0
+    assert "scored: test, valid.en / valid.es\n" in result.stderr
     saved = json.loads((trained / "runs/toy/evaluations/test_step_1200_beam2_lp0.6.json").read_text())
     lines = (trained / "runs/toy/evaluations/test_step_1200_beam2_lp0.6.jsonl").read_text().split("\n")[:-1]
     rows = [json.loads(line) for line in lines]

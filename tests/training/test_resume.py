@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def test_a_lost_terminal_is_told_like_ctrl_c_unless_nohup_hides_it(folder: Path)
     assert "max_steps 40 reached" in output
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(c, marks=pytest.mark.slow) for c in (">&-", "2>&-")), "<&- >&- 2>&-"]
+)
 def test_without_standard_output_or_error_the_training_is_the_same(folder: Path, closed: str) -> None:
     name = f"closed{len(closed)}{closed[0] == '2'}"
     command = f"{sys.executable} -m transformer_mt train --config toy.yaml name={name} training.max_steps=10 {closed}"
@@ -160,6 +163,22 @@ def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
     assert best != 5
     assert f"validation.metric is nll now; of the checkpoints that are left the best is step {best}" in result.stdout
     assert "max_steps 25 reached" in result.stdout
+
+
+def test_what_was_edited_in_the_folder_of_a_run_is_compared_too(folder: Path) -> None:
+    shutil.copytree(folder / "runs/straight", folder / "runs/edited")
+    path = folder / "runs/edited/config.yaml"
+    config = yaml.safe_load(path.read_text())
+    config["seed"] += 1
+    config["model"]["dropout"] = 0.5
+    config["training"]["max_steps"] = 41
+    path.write_text(yaml.safe_dump(config))
+    result = tmt(folder, "train", "--resume", "runs/edited")
+    assert result.returncode == 2
+    assert "model.dropout: was 0.2, is 0.5\n  seed: was " in result.stdout
+    assert "max_steps" not in result.stdout
+    restored = tmt(folder, "train", "--resume", "runs/edited", "model.dropout=0.2", f"seed={config['seed'] - 1}")
+    assert "finished at step 41" in restored.stdout
 
 
 def test_a_name_for_a_folder_to_go_on_in_is_refused(folder: Path) -> None:

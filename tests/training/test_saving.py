@@ -199,10 +199,10 @@ def test_a_training_goes_on_without_a_checkpoint_where_asked(
 ) -> None:
     run = RunFolder(tmp_path / "run")
 
-    def save(run, weights, moments, state, keep) -> Path:
+    def save(run, weights, moments, state, config) -> Path:
         if state.step in (6, 7):
             raise SaveError("The disk is full.")
-        return checkpoints.save_checkpoint(run, weights, moments, state, keep)
+        return checkpoints.save_checkpoint(run, weights, moments, state, config)
 
     monkeypatch.setattr(loop, "save_checkpoint", save)
     assert train(data, run, on_save_error="continue").exit_status == 0
@@ -285,8 +285,8 @@ def test_a_disk_that_is_full_for_a_while(
     """Checkpoints of steps 6 to 9 meet ENOSPC, and so do metrics and curves; then there is room again."""
     run, filler = RunFolder(small_disk / "run"), small_disk / "filler"
 
-    def save(run, weights, moments, state, keep) -> Path:
-        saved = checkpoints.save_checkpoint(run, weights, moments, state, keep)
+    def save(run, weights, moments, state, config) -> Path:
+        saved = checkpoints.save_checkpoint(run, weights, moments, state, config)
         if state.step == 3:
             fill(filler)
         return saved

@@ -41,6 +41,7 @@ def evaluate(
     from tqdm import tqdm
 
     from transformer_mt.config.run_folder import newest_run, open_run
+    from transformer_mt.data.sources import describe
     from transformer_mt.decoding.checkpoint import find_checkpoint
     from transformer_mt.decoding.options import search_options
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
@@ -52,6 +53,8 @@ def evaluate(
     translator = _load(folder.path, taken, device, precision, data_root)
     files = (src, ref) if src is not None and ref is not None else None
     sources = sources_of(translator.config, split, files)
+    names = ", ".join(describe(source, translator.config.data) for source in sources)
+    print(f"scored: {names if files else f'{split}, {names}'}", file=sys.stderr)
     options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(

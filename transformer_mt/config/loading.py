@@ -156,9 +156,9 @@ def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _without_other_data(below: dict[str, Any], data: object) -> dict[str, Any]:
-    """What was inherited; where a file trains on data of its own, without the built-in corpus to validate on and to test.
+    """What was inherited; where a file trains on data of its own, without the built-in corpus as validation and test.
 
-    That is of other languages perhaps, and no score would say so.
+    It is of other languages perhaps, and no score would say so.
     """
     inherited, train = below.get("data"), data.get("train") if isinstance(data, dict) else None
     if train is None or _is_builtin(train) or not isinstance(inherited, dict):

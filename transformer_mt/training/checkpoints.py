@@ -1,6 +1,7 @@
 """Checkpoints: folders written beside their final name, synced, then renamed: a half-written one is never seen.
 
-    checkpoints/step_N/model.safetensors, optimizer.safetensors, state.json, and manifest.json (sizes, hashes) last
+    checkpoints/step_N/model.safetensors, optimizer.safetensors, state.json, settings.yaml, and manifest.json (sizes,
+    hashes) last
 
 The newest checkpoint is `last`; its state names the `best` step, whose folder is kept too. There is no pickle.
 """
@@ -17,14 +18,17 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_mt.config.files import TEMPORARY, make_folder
+from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.manifest import check_manifest, write_manifest
 from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
 from transformer_mt.decoding.weights import read_tensors, read_weights, save_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"
+SETTINGS = "settings.yaml"  # with which the steps up to here were made, whatever becomes of that of the run
 _ASIDE = ".aside-"
 _GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
 _DAMAGED = "damaged_"
@@ -35,9 +39,10 @@ class SaveError(UserError):
 
 
 def save_checkpoint(
-    run: RunFolder, weights: dict[str, Tensor], moments: dict[str, Tensor], state: TrainingState, keep: int
+    run: RunFolder, weights: dict[str, Tensor], moments: dict[str, Tensor], state: TrainingState, config: RunConfig
 ) -> Path:
-    """Write `step_N`, then delete all but the newest `keep` and the best. SaveError where it cannot be written.
+    """Write `step_N`, then delete all but the newest that the config keeps and the best. SaveError where it cannot be
+    written.
 
     `weights` are as `unique_weights` names them, `moments` as `optimizer_tensors` does.
     """
@@ -46,6 +51,7 @@ def save_checkpoint(
         save_tensors(weights, folder / WEIGHTS)
         save_tensors(moments, folder / OPTIMIZER)
         state.write(folder / STATE)
+        (folder / SETTINGS).write_text(dump_config(config), encoding="utf-8")
 
     final = run.step(state.step)
     needed, free = checkpoint_bytes(weights.values()), free_bytes(run.checkpoints)
@@ -55,7 +61,7 @@ def save_checkpoint(
             f"free. {_GO_ON}"
         )
     write_folder(final, write)
-    remove_superfluous(run, state.best_step, keep)
+    remove_superfluous(run, state.best_step, config.training.keep_checkpoints)
     return final
 
 
@@ -72,6 +78,21 @@ def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor]
     """
     folder = run.step(run.steps()[-1])
     return read_weights(model, folder / WEIGHTS), read_tensors(folder / OPTIMIZER)
+
+
+def settings_so_far(run: RunFolder) -> RunConfig:
+    """Those with which the newest checkpoint was trained, whoever has edited the run's `config.yaml` since.
+
+    Of that only `training.grad_accum` is taken: what was asked for, whatever several processes made of it.
+    """
+    written = load_config(str(run.config.resolve())).config
+    path = run.step(run.steps()[-1]) / SETTINGS
+    if not path.exists():  # a checkpoint of an earlier version
+        return written
+    check_manifest(path.parent, [SETTINGS])
+    config = load_config(str(path.resolve())).config
+    training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})
+    return config.model_copy(update={"training": training})
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -364,7 +364,7 @@ class Trainer:
 
         def save() -> None:
             self.monitor.sync()
-            save_checkpoint(self.run, weights, moments, state, training.keep_checkpoints)
+            save_checkpoint(self.run, weights, moments, state, self.config)
 
         try:
             self.world.first(save, patient=True)

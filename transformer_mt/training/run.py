@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.files import replace_file
-from transformer_mt.config.loading import dump_config, load_config
+from transformer_mt.config.loading import dump_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
@@ -40,6 +40,7 @@ from transformer_mt.training.checkpoints import (
     refuse_without_room,
     remove_superfluous,
     set_damaged_aside,
+    settings_so_far,
 )
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.interrupt import stop_on_signals
@@ -126,7 +127,7 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     if not (resume and run.steps()):
         per_update = config.training.grad_accum * num_processes
         return _Begun(False, TrainingState(micro_batches_per_update=per_update), {}, config)
-    before = load_config(str(run.config.resolve())).config
+    before = settings_so_far(run)
     changes = allowed_changes(before, config, change_lr)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
     if "validation.metric" in changes:
