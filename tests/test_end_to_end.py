@@ -33,7 +33,8 @@ def test_base_yaml_trains_and_translates_with_nothing_else(tmp_path: Path) -> No
     assert translated.returncode == 0
     assert translated.stderr == "run: runs/base\n"
     assert translated.stdout.count("\n") == 1
-    assert {path.suffix for path in (tmp_path / "runs/base/checkpoints/step_3").iterdir()} == {".safetensors", ".json"}
+    kinds = {path.suffix for path in (tmp_path / "runs/base/checkpoints/step_3").iterdir()}
+    assert kinds == {".safetensors", ".json", ".yaml"}
 
 
 @pytest.mark.slow

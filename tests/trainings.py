@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+BEFORE: Callable[[], object] | None = None  # what a process does before it becomes `tmt`
 CLOCK = ("tokens_per_second", "elapsed_seconds", "data_wait")
 
 
@@ -17,7 +19,7 @@ def start(folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "tran
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=BEFORE,
     )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def test_two_processes_train_as_one_that_accumulates(runs: Runs, sharding: str) 
 @pytest.mark.parametrize(
     ("sharding", "number"),
     [
-        ("none", 4),
+        pytest.param("none", 4, marks=pytest.mark.slow),
         ("full", 1),
         pytest.param("none", 1, marks=pytest.mark.slow),
         pytest.param("full", 4, marks=pytest.mark.slow),

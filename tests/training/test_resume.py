@@ -61,7 +61,7 @@ def test_killed_and_resumed_is_the_same_run(folder: Path) -> None:
     assert_same_run(folder, "killed")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, precision: str) -> None:
     """Whose heads are wider than those of the toy."""
     settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
@@ -75,11 +75,15 @@ def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, 
     trainings.assert_same_run(folder / "runs" / straight, folder / "runs" / parts, 40)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGHUP, 129)],
+)
 def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
-    folder: Path, number: signal.Signals, status: int
+    folder: Path, number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"signal{status}"
+    monkeypatch.setattr(trainings, "BEFORE", lambda: signal.signal(number, signal.SIG_DFL))  # nohup leaves it ignored
     process = start(folder, "train", "--config", "toy.yaml", f"name={name}")
     wait_for(folder / "runs" / name / "checkpoints" / "step_5")
     process.send_signal(number)
