@@ -44,7 +44,7 @@ def train(
         if config is None and folder is not None:
             config = str(folder.config.resolve())
         assert config is not None
-        if folder is not None and any(override.startswith("name=") for override in overrides or []):
+        if folder is not None and any(override.partition("=")[0].strip() == "name" for override in overrides or []):
             raise UserError(
                 f"--resume {resume} goes on in that folder, whose name is its own. To start anew under another name: "
                 f"tmt train --config {config} name=NEW."

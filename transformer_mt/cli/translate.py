@@ -18,12 +18,11 @@ from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.options import SearchOptions
+    from transformer_mt.decoding.streaming import ByteStream
     from transformer_mt.decoding.translator import Translator
 
 
 STANDARD = Path("-")  # as most commands name standard input and output
-GZIP_MAGIC = b"\x1f\x8b"
-ByteStream = io.RawIOBase | io.BufferedIOBase
 
 
 class Format(StrEnum):
@@ -86,7 +85,7 @@ def translate(
 
 
 def _translate_stream(
-    translator: "Translator", options: "SearchOptions", lines: list[str] | ByteStream, sink: TextIO, format: Format
+    translator: "Translator", options: "SearchOptions", lines: "list[str] | ByteStream", sink: TextIO, format: Format
 ) -> None:
     import json
 
@@ -128,7 +127,7 @@ def _report_damaged(number: int) -> None:
 
 
 @contextmanager
-def _open_input(sentences: list[str] | None, path: Path | None) -> Iterator[list[str] | ByteStream]:
+def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[list[str] | ByteStream]":
     if sentences:
         yield [typed(sentence) for sentence in sentences]
     elif path is None or path == STANDARD:
@@ -149,8 +148,10 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> Iterator[list
             yield lines
 
 
-def _plain(stream: io.FileIO) -> AbstractContextManager[ByteStream]:
+def _plain(stream: io.FileIO) -> "AbstractContextManager[ByteStream]":
     """The stream, unpacked where its first bytes say gzip. Those of a pipe are looked at where they come."""
+    from transformer_mt.data.files import GZIP_MAGIC
+
     if not stream.seekable():
         return nullcontext(stream)
     begin = stream.tell()
@@ -160,7 +161,7 @@ def _plain(stream: io.FileIO) -> AbstractContextManager[ByteStream]:
 
 
 @contextmanager
-def _open_output(path: Path | None, lines: list[str] | ByteStream) -> Iterator[TextIO]:
+def _open_output(path: Path | None, lines: "list[str] | ByteStream") -> Iterator[TextIO]:
     if path is None or path == STANDARD:
         if sys.__stdout__ is None:
             raise UserError("Standard output is closed. Name a file with --output.")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_mt.data.files import GZIP_MAGIC
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.parallel import READER
 from transformer_mt.decoding.translator import Translated, Translator
@@ -89,7 +90,7 @@ def chunk_lines(
 
 def _refuse_no_text(line: bytes) -> None:
     """Raises UserError for the first line of what is gzip or UTF-16: whole files of nonsense would come of it."""
-    if line.startswith(b"\x1f\x8b\x08"):
+    if line.startswith(GZIP_MAGIC):
         raise UserError("The input is gzip. Unpack it: zcat FILE | tmt translate.")
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in line:
         raise UserError("The input is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE | tmt translate.")

@@ -165,7 +165,8 @@ class Translator:
             elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row[: positions - 1]
                 to_do.append(index)
-                truncated.update([index] if too_long else [])
+                if too_long:
+                    truncated.add(index)
             else:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
