@@ -4,6 +4,7 @@ The oracle is the place where something was planted, and the update's own number
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from toy import toy_config
 
+from transformer_mt.config.files import make_folder
+from transformer_mt.config.manifest import write_manifest
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import Rows
@@ -133,6 +136,22 @@ def test_weights_that_are_not_finite_are_named(config: RunConfig, data: Prepared
     message = stop(updater, data, run)
     assert "not finite already: decoder.layers.0.feed_forward.in_proj.bias is the first" in message
     assert any(line.startswith("> decoder.layers.0.feed_forward.in_proj.bias") for line in page(run))
+
+
+def test_a_checkpoint_of_these_very_weights_is_named(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
+    def message_with(*steps: int) -> str:
+        for step in steps:
+            make_folder(run.step(step), lambda folder: write_manifest(folder, []))
+        updater = make_updater(config, data)
+        plant_gradient(updater.model, "encoder.layers.0.feed_forward")
+        return stop(updater, data, run)
+
+    assert "too late" not in message_with(2)
+    message = message_with(3)
+    assert f"{run.step(3)}, has these weights already" in message
+    assert message.endswith(f"To go on from {run.step(2)}, move it away.")
+    shutil.rmtree(run.step(2))
+    assert message_with().endswith("It is the only one: train anew.")
 
 
 def page(run: RunFolder) -> list[str]:

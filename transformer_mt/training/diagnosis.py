@@ -27,7 +27,19 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
     precision = "" if updater.precision == "fp32" else " Or set training.precision: fp32."
     return UserError(
         f"{error.reason}, so the training stops; nothing was changed by this step and the checkpoints are as they "
-        f"were.\n{found}\n{files}\n{ADVICE}{precision}"
+        f"were.\n{found}\n{files}\n{ADVICE}{precision}{_too_late(error, run)}"
+    )
+
+
+def _too_late(error: NotFiniteError, run: RunFolder) -> str:
+    """Where these very weights are those of the newest checkpoint, no rate helps a run that goes on from it."""
+    steps = run.steps()
+    if not steps or steps[-1] != error.step - 1:
+        return ""
+    way_out = f"To go on from {run.step(steps[-2])}, move it away." if steps[:-1] else "It is the only one: train anew."
+    return (
+        f"\nThe newest checkpoint, {run.step(steps[-1])}, has these weights already: for it a lower rate comes too late"
+        f". {way_out}"
     )
 
 
