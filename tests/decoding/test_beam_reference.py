@@ -61,7 +61,8 @@ def by_lists(
             if token == EOS_ID:
                 finished.append((total / norm(length), list(prefix[1:])))
         live = [((*prefix, token), total) for total, prefix, token in candidates if token != EOS_ID][:size]
-        if len(finished) >= size or not live:
+        best = sorted((score for score, _ in finished), reverse=True)
+        if len(best) >= size and all(total / norm(length) <= best[n_best - 1] for _, total in live):
             break
     return sorted(finished, key=lambda hypothesis: -hypothesis[0])[:n_best]
 

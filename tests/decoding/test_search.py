@@ -102,6 +102,19 @@ def test_stops_when_k_are_finished() -> None:
     assert decoder.num_rows_fed == [1, 2, 2]
 
 
+def test_k_finished_do_not_stop_what_is_better_than_they_are() -> None:
+    """Beam 2: at each of the first two steps what is left beside A, which is nearly certain, ends at once."""
+    table = {
+        (): {A: 0.9, EOS_ID: 0.1},
+        (A,): {A: 0.9, EOS_ID: 0.1},
+        (A, A): {A: 0.9, EOS_ID: 0.1},
+        (A, A, A): {EOS_ID: 1.0},
+    }
+    (found,) = beam([table], 2)
+    assert found[0].tokens == [A, A, A]
+    assert found[0].log_prob == pytest.approx(math.log(0.9**3), abs=1e-5)
+
+
 def test_stops_early_when_no_live_hypothesis_can_win() -> None:
     """`A EOS` has 0.9; whatever B (0.1) becomes, it stays below."""
     table = {(): {A: 0.9, B: 0.1}, (A,): {EOS_ID: 1.0}, (B,): {B: 1.0}, (B, B): {B: 1.0}}

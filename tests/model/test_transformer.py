@@ -5,9 +5,13 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
+from transformer_mt.decoding.beam import beam_search
+from transformer_mt.decoding.search import LengthNorm
+from transformer_mt.decoding.translator import ModelDecoder
 from transformer_mt.errors import UserError
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.dropout import Dropout
@@ -130,13 +134,22 @@ def test_heads_that_do_not_divide_are_a_user_error() -> None:
 
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_eight_pairs_are_learned_by_heart(norm_position: str) -> None:
+    """Until a search, which starts with BOS alone and has to find EOS by itself, writes the targets."""
     model = make_model(dropout=0.0, norm_position=norm_position).train()
-    src, tgt = random_ids(8, 6), random_ids(8, 7, seed=9)
-    tgt_in, tgt_out = tgt[:, :-1], tgt[:, 1:].clone()
-    tgt_out[:, -1] = EOS_ID
+    src, targets = random_ids(8, 6), [random_ids(length, seed=length).tolist() for length in range(2, 10)]
+    tgt_in = padded([[BOS_ID, *target] for target in targets])
+    tgt_out = padded([[*target, EOS_ID] for target in targets])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(150):
+    for _ in range(250):
         optimizer.zero_grad()
-        F.cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten()).backward()
+        F.cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID).backward()
         optimizer.step()
-    assert torch.equal(model.eval()(src, tgt_in).argmax(-1), tgt_out)
+    model.eval()
+    for beam_size in (1, 4):
+        with torch.inference_mode():
+            found = beam_search(ModelDecoder(model, src), [20] * 8, beam_size, 1, LengthNorm(), False, src.device)
+        assert [hypothesis.tokens for (hypothesis,) in found] == targets
+
+
+def padded(rows: list[list[int]]) -> torch.Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)

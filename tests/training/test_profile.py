@@ -42,13 +42,15 @@ def test_a_resumed_training_is_profiled_and_stays_the_same(tmp_path: Path, capsy
     assert all(rows[kind] > 0 for kind in ("matrix products", "attention products", "optimizer and clipping", OTHER))
 
 
-def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path) -> None:
+def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     corpus = write_toy_corpus(tmp_path / "toy")
     for end, files in ((FIRST_STEP - 1, []), (FIRST_STEP + 1, [f"steps_{FIRST_STEP}_{FIRST_STEP + 1}"])):
         run = RunFolder(tmp_path / str(end))
         start_or_resume(toy_config(corpus, training={"max_steps": end}), run, resume=False, profiled=True)
         found = list(run.profile.iterdir()) if run.profile.exists() else []
         assert [path.name.partition(".")[0] for path in found] == files
+        said = capsys.readouterr().out
+        assert ("profile: there is none, since this start ended before its step 10" in said) == (not files)
 
 
 @pytest.mark.parametrize(

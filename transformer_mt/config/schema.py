@@ -72,6 +72,8 @@ class SourceConfig(Section):
             raise ValueError("two aligned text files need both src and tgt")
         if text and self.columns is not None:
             raise ValueError("columns has no meaning for two aligned text files")
+        if self.builtin is not None and self.columns is not None:
+            raise ValueError("columns has no meaning for the built-in corpus")
         if self.config is not None and self.kind != "hub":
             raise ValueError("config belongs to a hub source")
         if self.kind in ("hub", "builtin") and self.split is None:

@@ -4,9 +4,11 @@ At each step every live hypothesis of a sentence is extended by every token, and
 2K, because at most K of them can be EOS, so that K remain to go on with. Of the K best, those that end are finished;
 the K best that do not end live on.
 
-Stopping rule, a sentence at a time: when K hypotheses are finished; or when `n_best` are finished and no live one can
-still reach their worst score, even if it gained no more cost up to its largest length. The second part never changes
-what the first would have returned.
+Stopping rule, a sentence at a time: when K hypotheses are finished and no live one has, as it stands, a better score
+than the worst of the `n_best` wanted; or when `n_best` are finished and no live one can still reach their worst score,
+even if it gained no more cost up to its largest length. The second part never changes what the first would have
+returned. K finished alone are no reason to stop: where one continuation is nearly certain, what else is among the K
+best may end, at whatever cost.
 """
 
 from collections.abc import Sequence
@@ -29,13 +31,17 @@ class _Sentence:
     max_length: int
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def is_done(self, best_live: float, beam_size: int, n_best: int, norm: LengthNorm) -> bool:
-        """The stopping rule. `best_live` is the highest log-probability of a live hypothesis, -inf if none lives."""
-        if len(self.finished) >= beam_size or best_live == -torch.inf:
+    def is_done(self, best_live: float, length: int, beam_size: int, n_best: int, norm: LengthNorm) -> bool:
+        """The stopping rule. `best_live` is the highest log-probability of a live hypothesis, all of `length` tokens;
+        -inf if none lives.
+        """
+        if best_live == -torch.inf:
             return True
         if len(self.finished) < n_best:
             return False
         worst_wanted = sorted((h.score for h in self.finished), reverse=True)[n_best - 1]
+        if len(self.finished) >= beam_size and best_live / norm(length) <= worst_wanted:
+            return True
         return best_live / norm(self.max_length) < worst_wanted
 
 
@@ -71,7 +77,8 @@ def beam_search(
         parents = _advance(beams, logits.float(), must_end, allow_unk, beam_size, sentences, norm, length)
         best_live = beams.log_probs[:, 0].tolist()
         done = [
-            sentence.is_done(best, beam_size, n_best, norm) for sentence, best in zip(sentences, best_live, strict=True)
+            sentence.is_done(best, length, beam_size, n_best, norm)
+            for sentence, best in zip(sentences, best_live, strict=True)
         ]
         for sentence in compress(sentences, done):
             results[sentence.index] = sorted(sentence.finished, key=lambda h: h.score, reverse=True)[:n_best]

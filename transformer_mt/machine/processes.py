@@ -13,8 +13,7 @@ from datetime import timedelta
 
 import torch
 from torch import distributed
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage], documented there
-from torch.distributed.distributed_c10d import _set_pg_timeout as set_group_timeout
+from torch.distributed import PrefixStore, Store, TCPStore, distributed_c10d  # pyright: ignore[reportPrivateImportUsage], documented there
 from torch.distributed.rendezvous import rendezvous
 
 from transformer_mt.errors import ToldElsewhereError, UserError
@@ -26,6 +25,8 @@ CONNECT_TRIES = 3
 CONNECT_SECONDS = 60
 MARGIN_SECONDS = 10
 STORE_TIMEOUT = timedelta(minutes=5)
+# torch has it under a public name from 2.15 on, and warns of the other.
+set_group_timeout = getattr(distributed, "set_timeout", None) or distributed_c10d._set_pg_timeout
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def table(seconds: dict[str, float], num_steps: int) -> str:
 class StepProfiler:
     """Profiles a few steps of a training, writes the trace to `folder` and says the table. Off until it is stepped.
 
-    A training that ends in the middle of them leaves what there is of them; one that ends before them leaves nothing.
+    A training that ends in the middle of them leaves what there is of them; one that ends before them says so.
     """
 
     def __init__(self, folder: Path, device: torch.device, say: Callable[[str], None]) -> None:
@@ -90,6 +90,7 @@ class StepProfiler:
         self.seconds: dict[str, float] = {}
         self._num_done, self._last = 0, 0
         self._profile: Any = None
+        self._closed = False
 
     def step_done(self, step: int) -> None:
         """Called after each update, with its number in the run."""
@@ -107,14 +108,17 @@ class StepProfiler:
                 self._profile.step()
 
     def close(self) -> None:
-        """Write what was profiled. Raises OSError where that cannot be."""
-        if self._profile is None:
+        """Write what was profiled, once. Raises OSError where that cannot be."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._profile is not None:
+            self._profile.stop()
+        num_steps = min(self._num_done - FIRST_STEP + 1, NUM_STEPS)
+        if self._profile is None or num_steps < 1:
+            self.say(f"profile: there is none, since this start ended before its step {FIRST_STEP}, the first profiled")
             return
         finished, self._profile = self._profile, None
-        finished.stop()
-        num_steps = min(self._num_done - FIRST_STEP + 1, NUM_STEPS)
-        if num_steps < 1:
-            return
         self.seconds = seconds_by_kind(finished.events(), self.on_gpu)
         first = self._last - num_steps + 1
         path = self.folder / f"steps_{first}_{self._last}.pt.trace.json.gz"
