@@ -33,7 +33,8 @@ from writers import (
 
 from transformer_mt.config.schema import ColumnsConfig, SourceConfig
 from transformer_mt.data.builtin import builtin_pairs
-from transformer_mt.data.sources import RawPair, describe, read_pairs, source_files
+from transformer_mt.data.hub import hub_stream
+from transformer_mt.data.sources import RawPair, describe, place, read_pairs, source_files
 from transformer_mt.errors import UserError
 
 COLUMNS = ColumnsConfig(src="one", tgt="two")
@@ -202,6 +203,36 @@ def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monke
     assert "download it" in message
 
 
+def test_parts_of_splits_are_streamed_by_name(tmp_path: Path, monkeypatch: Any) -> None:
+    """The library streams whole splits only. How many rows a split has is known where the card says so."""
+    folder = tmp_path / "corpus"
+    for split, numbers in (("train", range(4)), ("test", (10, 11))):
+        (folder / split).mkdir(parents=True)
+        rows = "".join(f"{number},x\n" for number in numbers)
+        (folder / split / "a.csv").write_text(f"src,tgt\n{rows}", encoding="utf-8")
+    for name in ("load_dataset", "load_dataset_builder"):
+        original = getattr(datasets, name)
+        monkeypatch.setattr(
+            datasets, name, lambda _, *rest, _of=original, **options: _of(str(folder), *rest, **options)
+        )
+
+    def streamed(split: str) -> list[int]:
+        source = SourceConfig(hub="somebody/opus", split=split)
+        return [int(pair.src) for pair in hub_stream(source, make_config(tmp_path))]
+
+    assert streamed("train") == [0, 1, 2, 3]
+    assert streamed("train[1:3]") == [1, 2]
+    assert streamed("test[1:]+train[:2]") == [11, 0, 1]
+    assert sorted(streamed("all")) == [0, 1, 2, 3, 10, 11]
+    for split in ("train[:50%]", "train[-1:]"):
+        with pytest.raises(UserError, match=r"how many rows there are is not known .* data.streaming: false"):
+            streamed(split)
+    card = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 4}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    assert streamed("train[:50%]") == [0, 1]
+    assert streamed("train[-1:]+test") == [3, 10, 11]
+
+
 def test_builtin(tmp_path: Path) -> None:
     source = SourceConfig(builtin="en-es", split="test")
     pairs = list(read_pairs(source, make_config(tmp_path)))
@@ -366,7 +397,11 @@ def test_paths_and_descriptions(tmp_path: Path, monkeypatch: Any) -> None:
     assert describe(source, config) == "a.en / a.es"
     assert describe(SourceConfig(jsonl="x/a.jsonl"), config) == "x/a.jsonl"
     assert describe(SourceConfig(hub="a/b", config="en-es", split="dev"), config) == "a/b (en-es, dev)"
-    assert describe(SourceConfig(builtin="en-es", split="test"), config) == "builtin:en-es (test)"
+    builtin = SourceConfig(builtin="en-es", split="test")
+    assert describe(builtin, config) == "builtin:en-es (test)"
+    assert place(source, config, 17) == "a.en / a.es, line 17"
+    assert place(builtin, config, 17) == "builtin:en-es (test), row 17"
+    assert place(SourceConfig(parquet="a.parquet"), config, 17) == "a.parquet, row 17"
 
 
 def test_import_stays_light() -> None:

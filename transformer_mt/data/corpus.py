@@ -12,7 +12,7 @@ from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.columns import RawPair, column_choices, column_numbers
 from transformer_mt.data.files import open_bytes, source_path
-from transformer_mt.data.sources import describe, read_pairs, source_files, without_pairs
+from transformer_mt.data.sources import describe, place, read_pairs, source_files, without_pairs
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CHUNK_CHARACTERS = 2**24
 class Corpus:
     """Sentence pairs, raw, in the order of their sources.
 
-    `dataset` has the columns src, tgt (text), line (1-based in its source) and source (index into `descriptions`).
+    `dataset` has the columns src, tgt (text), line (1-based in its source) and source (index into `sources`).
     `num_read` counts the pairs that were there, `num_blank` those of them that were dropped for a blank side.
     `fingerprint` is equal for two corpora exactly when content and settings are.
     """
@@ -39,7 +39,8 @@ class Corpus:
     num_read: int
     num_blank: int
     fingerprint: str
-    descriptions: list[str]
+    sources: list[SourceConfig]
+    data: DataConfig
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -72,13 +73,18 @@ class Corpus:
                 "let no other program write to the cache."
             )
 
+    @property
+    def descriptions(self) -> list[str]:
+        """The sources as the configuration names them."""
+        return [describe(source, self.data) for source in self.sources]
+
     def _names(self) -> str:
         return ", ".join(self.descriptions)
 
     def where(self, row: int) -> str:
         """Where the pair `row` stands: `file.en / file.de, line 17`."""
         pair = self.dataset[row]
-        return f"{self.descriptions[pair['source']]}, line {pair['line']}"
+        return place(self.sources[pair["source"]], self.data, pair["line"])
 
 
 def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
@@ -103,8 +109,7 @@ def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
         return Dataset.from_file(str(folder / TABLE))
 
     dataset, counts = cached(entry, write, read)
-    descriptions = [describe(source, data) for source in sources]
-    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, descriptions)
+    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, sources, data)
 
 
 def _corpus_key(sources: list[SourceConfig], data: DataConfig) -> str:

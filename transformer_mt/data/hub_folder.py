@@ -7,6 +7,7 @@ a cell more than the header moves to the side.
 import csv
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -34,6 +35,7 @@ INDIFFERENT = {"name", "version", "data_dir", "data_files", "description", "feat
                "date_format", "float_precision", "verbose"}  # fmt: skip
 
 Reader = Callable[[Path], Iterator[RawPair]]
+Span = tuple[str, int, int | None]  # of a split, from this row up to that, None: to its end
 
 
 def local_folder(source: SourceConfig, data: DataConfig) -> Path | None:
@@ -81,7 +83,9 @@ def folder_pairs(source: SourceConfig, data: DataConfig, folder: Path) -> Iterat
         splits = _files_of_splits(config)
         _refuse_two_kinds(splits, folder, column_choices(source, data))
         with hub_errors(source, local=True):
-            spans = _spans(str(source.split), splits, reader)
+            spans = split_spans(
+                str(source.split), list(splits), lambda name: sum(1 for path in splits[name] for _ in reader(path))
+            )
     return _rows(spans, splits, reader)
 
 
@@ -190,22 +194,33 @@ def _declares_files(folder: Path) -> bool:
     return isinstance(card, dict) and "configs" in card
 
 
-def _spans(split: str, splits: dict[str, list[Path]], reader: Reader) -> list[tuple[str, int, int | None]]:
-    """What a split asks for: names of splits, and which of their rows. `train`, `train[:10%]+test` and so on."""
-    if split in splits:
+def split_spans(split: str, names: list[str], size_of: Callable[[str], int | None]) -> list[Span]:
+    """What a split asks for: names of splits, and which of their rows. `train`, `train[:10%]+test` and so on.
+
+    `size_of` is asked for those that the split names, and says None where it does not know. Raises UserError where that
+    is needed.
+    """
+    if split in names:
         return [(split, 0, None)]
     if split == "all":
-        return [(name, 0, None) for name in splits]
+        return [(name, 0, None) for name in names]
     import datasets
 
-    named = {name: 0 for name in splits if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)}
-    sizes = {name: sum(1 for path in splits[name] for _ in reader(path)) for name in named}
-    unasked = {name: 0 for name in splits if name not in sizes}  # named where one is asked for that there is not
-    asked = datasets.ReadInstruction.from_spec(split).to_absolute({**sizes, **unasked})
-    return [(one.splitname, one.from_ or 0, sizes[one.splitname] if one.to is None else one.to) for one in asked]
+    sizes = {name: size_of(name) for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)}
+    unknown = [name for name, size in sizes.items() if size is None]
+    if any(re.search(rf"(?<!\w){re.escape(name)}\[[^\]]*(%|-\d)", split) for name in unknown):
+        raise UserError(
+            f"split: {split} is counted from the end or in percent, and how many rows there are is not known before "
+            "all are read. Count rows from the start (train[1000:]), or set data.streaming: false."
+        )
+    known = {name: sys.maxsize if size is None else size for name, size in sizes.items()}
+    unasked = {name: 0 for name in names if name not in sizes}  # named where one is asked for that there is not
+    asked = datasets.ReadInstruction.from_spec(split).to_absolute({**known, **unasked})
+    ends = ((one, known[one.splitname] if one.to is None else one.to) for one in asked)
+    return [(one.splitname, one.from_ or 0, None if end == sys.maxsize else end) for one, end in ends]
 
 
-def _rows(spans: list[tuple[str, int, int | None]], splits: dict[str, list[Path]], reader: Reader) -> Iterator[RawPair]:
+def _rows(spans: list[Span], splits: dict[str, list[Path]], reader: Reader) -> Iterator[RawPair]:
     numbers = count(1)
     for name, first, end in spans:
         pairs = (pair for path in splits[name] for pair in reader(path))

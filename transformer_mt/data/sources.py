@@ -14,7 +14,9 @@ from transformer_mt.data.files import decode, read_lines, read_raw_lines, source
 from transformer_mt.data.records import csv_pairs, jsonl_pairs
 from transformer_mt.errors import UserError
 
-__all__ = ["RawPair", "describe", "read_pairs", "source_files", "without_pairs"]
+__all__ = ["RawPair", "describe", "place", "read_pairs", "source_files", "without_pairs"]
+
+OF_LINES = ("text", "tsv", "csv", "jsonl")
 
 
 def read_pairs(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
@@ -34,6 +36,11 @@ def describe(source: SourceConfig, data: DataConfig) -> str:
     if source.kind == "hub":
         return f"{name} ({', '.join(filter(None, [source.config, source.split]))})"
     return f"builtin:{name} ({source.split})" if source.kind == "builtin" else name
+
+
+def place(source: SourceConfig, data: DataConfig, number: int) -> str:
+    """Where a pair stands: `train.en / train.de, line 17`; of what has no lines of its own, `pairs.parquet, row 17`."""
+    return f"{describe(source, data)}, {'line' if source.kind in OF_LINES else 'row'} {number}"
 
 
 def without_pairs(source: SourceConfig, data: DataConfig) -> UserError:

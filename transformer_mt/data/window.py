@@ -14,7 +14,7 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.batching import Batch, Rows, batch_of_ids
 from transformer_mt.data.columns import RawPair
 from transformer_mt.data.ids import IdColumn
-from transformer_mt.data.sources import describe, read_pairs, without_pairs
+from transformer_mt.data.sources import place, read_pairs, without_pairs
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 
@@ -165,7 +165,7 @@ class WindowReader:
 
     def where(self, source: int, line: int) -> str:
         """Where a pair stands: `file.en / file.de, line 17`."""
-        return f"{describe(self.data.train[source], self.data)}, line {line}"
+        return place(self.data.train[source], self.data, line)
 
     def _go_to(self, place: int) -> None:
         """Have the pair number `place` be the next one."""
