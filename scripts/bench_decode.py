@@ -18,7 +18,6 @@ are ratios.
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,8 +27,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from peak_memory import peak_memory
+
 BEAM = 5
-BATCH_SIZES = {"ours": [32, 64, 128, 192], "plain": [64], "ct2": [32, 64, 128], "hf": [64, 128], "joey": [64, 128]}
+BATCH_SIZES = [32, 64, 128, 192]
 SHORT = "a man rides a bike ."
 
 
@@ -56,39 +57,6 @@ def best_of(
         found.append((time.perf_counter() - start, size, num_tokens, texts))
     seconds, size, num_tokens, texts = min(found)
     return Measured(seconds, size, num_tokens, peak_memory(lambda: translate(lines, size)), texts)
-
-
-# Memory that processes share counts once, and only the system knows it. Reading it takes time, so not while one is
-# timed; the process that reads is another one, for a thread of this one would change what is measured.
-SAMPLER = """
-import os, sys, time
-from pathlib import Path
-largest, first = 0, os.getppid()
-os.set_blocking(0, False)
-while sys.stdin.buffer.raw.read(1) is None:
-    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
-    total = 0
-    for pid in {str(first), *children} - {str(os.getpid())}:
-        try:
-            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().split("\\n")
-        except OSError:
-            continue
-        total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    largest = max(largest, total)
-    time.sleep(0.02)
-print(largest)
-"""
-
-
-def peak_memory(work: Callable[[], object]) -> int:
-    """Bytes of this process and those that it begins, while it does this."""
-    if not Path("/proc/self/smaps_rollup").exists():
-        work()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sampler = subprocess.Popen([sys.executable, "-c", SAMPLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    work()
-    largest, _ = sampler.communicate()
-    return int(largest)
 
 
 def ours(run: Path, lines: list[str], beam_size: int, sizes: list[int], precision: str, cached: bool) -> Measured:
@@ -199,9 +167,12 @@ def main() -> None:
     parser.add_argument("--hf-python", help="the Python of an environment with transformers")
     parser.add_argument("--joey-python", help="the Python of an environment with joeynmt")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "int8", "bf16"], help="of ours")
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=BATCH_SIZES, help="each side takes its best")
     parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
     parser.add_argument("--smoke", action="store_true", help="few sentences, once: whether it runs")
     args = parser.parse_args()
+    if "fp32" not in args.precisions:
+        parser.error("--precisions needs fp32, whose text all are held against")
     lines, references = (
         (args.data / "tok" / f"test_2016_flickr.lc.norm.tok.{language}").read_text(encoding="utf-8").split("\n")[:-1]
         for language in ("en", "de")
@@ -224,7 +195,7 @@ def main() -> None:
                 for side, kind in sides:
                     job = {"side": side, "kind": kind, "run": str(run), "export": str(export), "lines": lines,
                            "beam_size": beam_size, "threads": args.threads, "python": pythons.get(side),
-                           "sizes": [8] if args.smoke else BATCH_SIZES[side]}  # fmt: skip
+                           "sizes": [8] if args.smoke else args.batch_sizes}  # fmt: skip
                     if side in pythons:
                         shape, job["rows"] = foreign_rows(run, lines, best["ours, fp32"])
                         job |= shape

@@ -6,9 +6,11 @@ DIR holds `tok/`, the lower-cased, tokenized Multi30k. The model: d_model 256, 3
 0.1, label smoothing 0.1, output tied to the target's embeddings, words seen twice or more; 4,096 padded tokens a batch.
 Each side is a process of its own and trains for real: reading, batching and logging are in the time. Printed are target
 tokens a second, padding not counted, as the median of windows of five steps after five steps of warm-up; the share of
-the largest speed that this machine's matrix products would allow; and the peak memory of the process. The sides take
-turns, `--rounds` times, and the best round of each counts, since other work on the machine can only slow one down.
-The last line is `N.NN x plain loop`: ours as `precision: auto` runs it over the plain loop in fp32.
+the largest speed that this machine's matrix products would allow; the peak memory of the process; and, of ours, the
+share of the time in which training waits for a batch. The sides take turns, `--rounds` times, and the best round of
+each counts, since other work on the machine can only slow one down. Below stands where the time of a few steps of ours
+goes (`tmt train --profile`, in a process of its own). The last line is `N.NN x plain loop`: ours as `precision: auto`
+runs it over the plain loop in fp32.
 
     python scripts/bench_train.py --data DIR --against CHECKOUT [--rounds 3]
 
@@ -56,10 +58,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Measured:
-    """Target tokens a second, and the peak memory of the process in bytes."""
+    """Target tokens a second; the peak memory of the process in bytes; of ours, the share of the time that it waits for
+    data, and what it said.
+    """
 
     speed: float
     memory: int
+    data_wait: float | None = None
+    said: str = ""
 
 
 def run_measured(command: list[str], folder: Path, package: Path | None = None) -> tuple[str, int]:
@@ -79,7 +85,15 @@ def run_measured(command: list[str], folder: Path, package: Path | None = None) 
         return out.read() + err.read(), usage.ru_maxrss * 1024
 
 
-def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path, checkout: Path | None = None) -> Measured:
+def ours(
+    data: Path,
+    shape: Shape,
+    precision: str,
+    steps: int,
+    folder: Path,
+    checkout: Path | None = None,
+    options: tuple[str, ...] = (),
+) -> Measured:
     """`tmt train`, by its own metrics; of the package as it is installed, or of a checkout."""
     name = f"ours_{precision}"
     overrides = [
@@ -92,14 +106,23 @@ def ours(data: Path, shape: Shape, precision: str, steps: int, folder: Path, che
         f"training.checkpoint_every_steps={steps + WARM_UP}",
         "validation.every_steps=100000",
     ]  # fmt: skip
-    _, memory = run_measured(
-        [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides],
+    said, memory = run_measured(
+        [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides, *options],
         folder,
         checkout,
     )
     lines = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().split("\n")[:-1]]
-    speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
-    return Measured(statistics.median(speeds), memory)
+    windows = [line for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
+    speed, wait = (statistics.median(line[key] for line in windows) for key in ("tokens_per_second", "data_wait"))
+    return Measured(speed, memory, wait, said)
+
+
+def where_time_goes(data: Path, shape: Shape) -> str:
+    """Ours at `precision: auto`: the table of its profile."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = ours(data, shape, "auto", 2 * WINDOW, Path(folder), options=("--profile",)).said
+    (table,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
+    return table
 
 
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
@@ -233,6 +256,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.preset:
         return measure_preset(args)
+    for name in ("device", "max_tokens", "precision", "warm_up", "profile", "set"):
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} has no meaning without --preset")
+    if "auto" not in args.precisions:
+        parser.error("--precisions needs auto, which is what is compared")
     if args.against:
         args.precisions = ["auto"]
         if not (args.against / "transformer_mt").is_dir():
@@ -252,7 +280,11 @@ def main() -> None:
                 speeds.setdefault(name, []).append(measured.speed)
                 if name not in best or measured.speed > best[name].speed:
                     best[name] = measured
-        print_table(best, Shape(args.d_model, 4 * args.d_model), data)
+        shape = Shape(args.d_model, 4 * args.d_model)
+        print_table(best, shape, data)
+        if not args.against:
+            print(where_time_goes(data, shape))
+            print_ratios(best)
         if args.against:
             here, there = speeds.values()
             print("rounds:", ", ".join(f"{a:,.0f} and {b:,.0f}: {a / b:.2f}" for a, b in zip(here, there, strict=True)))
@@ -269,18 +301,26 @@ def measure_preset(args: argparse.Namespace) -> None:
 
 
 def print_table(best: dict[str, Measured], shape: Shape, data: Path) -> None:
-    """Markdown, then the ratios, the one that counts last."""
+    """Markdown."""
     words = Counter((data / "tok" / "train.lc.norm.tok.de").read_text(encoding="utf-8").split())
     vocab_size = 4 + sum(number > 1 for number in words.values())
     ceilings = {name: ceiling(shape, vocab_size, dtype, ROWS) for name, dtype in DTYPES.items()}
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, d_model {shape.d_model}\n")
-    print("| side | target tokens/s | of the ceiling | peak memory |\n|---|---|---|---|")
+    print("| side | target tokens/s | of the ceiling | peak memory | data wait |\n|---|---|---|---|---|")
     for name, measured in best.items():
         limit = ceilings.get(name.rpartition(" ")[2], max(ceilings.values()))
-        print(f"| {name} | {measured.speed:,.0f} | {measured.speed / limit:.0%} | {measured.memory / 2**20:,.0f} MiB |")
+        wait = "" if measured.data_wait is None else f"{measured.data_wait:.2%}"
+        print(
+            f"| {name} | {measured.speed:,.0f} | {measured.speed / limit:.0%} | {measured.memory / 2**20:,.0f} MiB | "
+            f"{wait} |"
+        )
     for name, limit in ceilings.items():
-        print(f"| ceiling, {name} | {limit:,.0f} | | |")
+        print(f"| ceiling, {name} | {limit:,.0f} | | | |")
     print()
+
+
+def print_ratios(best: dict[str, Measured]) -> None:
+    """The one that counts last."""
     for opponent, what in (("Joey NMT, fp32", "Joey NMT"), ("plain loop, fp32", "plain loop")):
         if opponent in best:
             print(f"{best['ours, auto'].speed / best[opponent].speed:.2f} x {what}")

@@ -6,7 +6,6 @@ trained one's longest translation of it.
 """
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from peak_memory import peak_memory
 from torch import Tensor
 
 Decode = Callable[[Tensor, int], None]
@@ -87,14 +87,14 @@ def main() -> None:
             with torch.inference_mode():
                 decode(padded, max(written for _, written in rows[start : start + size]))
 
-    translate(job["rows"][:64], 64)
+    translate(job["rows"][:64], min(job["sizes"]))
     found = []
     for size in job["sizes"]:
         start = time.perf_counter()
         translate(job["rows"], size)
         found.append((time.perf_counter() - start, size))
     seconds, size = min(found)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory = peak_memory(lambda: translate(job["rows"], size))
     num_tokens = sum(written for _, written in job["rows"])
     print(json.dumps({"seconds": seconds, "batch_size": size, "num_tokens": num_tokens, "memory": memory, "texts": []}))
 

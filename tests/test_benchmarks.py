@@ -44,7 +44,7 @@ def text(tmp_path_factory) -> Path:
 
 
 def row(table: str, side: str) -> float:
-    (speed,) = re.findall(rf"^\| {side} \| ([\d,]+) \| \d+% \| [\d,]+ MiB \|$", table, re.MULTILINE)
+    (speed,) = re.findall(rf"^\| {side} \| ([\d,]+) \| \d+% \| [\d,]+ MiB \| (?:[\d.]+%)? \|$", table, re.MULTILINE)
     return float(speed.replace(",", ""))
 
 
@@ -60,6 +60,10 @@ def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], te
     table = run("bench_train.py", "--data", str(text), *opponent, *shape, "--smoke")
     assert f"d_model {32 if shape else 256}\n" in table
     ours, plain = row(table, "ours, auto"), row(table, "plain loop, fp32")
+    wait = re.findall(r"^\| ours, auto \|.* MiB \| ([\d.]+)% \|$", table, re.MULTILINE)
+    assert 0 <= float(wait[0]) < 100
+    shares = re.findall(r"^  \w.* ([\d.]+) % +[\d.]+ ms$", table, re.MULTILINE)
+    assert sum(map(float, shares)) == pytest.approx(100, abs=1)
     last = re.fullmatch(r"(\d+\.\d\d) x plain loop", table.rstrip("\n").split("\n")[-1])
     assert last is not None
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
@@ -80,6 +84,29 @@ def test_bench_train_refuses_a_folder_that_is_no_checkout(tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} is no checkout of this project: it has no folder transformer_mt.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--profile"], "--profile has no meaning without --preset"),
+        (["--max-tokens", "77"], "--max-tokens has no meaning without --preset"),
+        (["--precisions", "fp32"], "--precisions needs auto, which is what is compared"),
+    ],
+)
+def test_bench_train_refuses_what_it_would_not_do(arguments: list[str], told: str, tmp_path: Path) -> None:
+    assert refused("bench_train.py", "--data", str(tmp_path), *arguments).endswith(f"error: {told}\n")
+
+
+def test_bench_decode_refuses_what_it_could_not_compare(tmp_path: Path) -> None:
+    said = refused("bench_decode.py", "--run", str(tmp_path), "--data", str(tmp_path), "--precisions", "int8")
+    assert said.endswith("error: --precisions needs fp32, whose text all are held against\n")
+
+
+def refused(script: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, str(SCRIPTS / script), *arguments], capture_output=True, text=True)
+    assert done.returncode == 2
+    return done.stderr
 
 
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:

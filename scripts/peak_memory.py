@@ -1,0 +1,39 @@
+"""The peak memory of a piece of work, for the sides of bench_decode.py: the standard library alone, any Python."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# Memory that processes share counts once, and only the system knows it. Reading it takes time, so not while one is
+# timed; the process that reads is another one, for a thread of this one would change what is measured.
+SAMPLER = """
+import os, sys, time
+from pathlib import Path
+largest, first = 0, os.getppid()
+os.set_blocking(0, False)
+while sys.stdin.buffer.raw.read(1) is None:
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    total = 0
+    for pid in {str(first), *children} - {str(os.getpid())}:
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().split("\\n")
+        except OSError:
+            continue
+        total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    largest = max(largest, total)
+    time.sleep(0.02)
+print(largest)
+"""
+
+
+def peak_memory(work: Callable[[], object]) -> int:
+    """Bytes of this process and those that it begins, while it does this."""
+    if not Path("/proc/self/smaps_rollup").exists():
+        work()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    sampler = subprocess.Popen([sys.executable, "-c", SAMPLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    work()
+    largest, _ = sampler.communicate()
+    return int(largest)
