@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -15,6 +16,10 @@ SHARED = REPOSITORY.parent / "shared"
 # Set here and not in a fixture: `datasets` reads it when it is imported. Deleted when the process ends.
 _CACHE = tempfile.TemporaryDirectory(prefix="transformer_mt_tests_")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+# A case may take as long as it needs: on a busy machine any does. All else is as hypothesis has it, for CI too.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def names_one_of(message: str, edits: list[tuple]) -> bool:
     return "a key must be text" in message or "a character that is no text" in message
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(EDITS)
 def test_any_edit_of_a_valid_mapping_is_in_the_config_or_named(edits: list[tuple]):
     mapping = edited(edits)
@@ -131,7 +131,7 @@ def test_any_edit_of_a_valid_mapping_is_in_the_config_or_named(edits: list[tuple
         assert says(plain(config.model_dump()), plain(mapping))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(sorted(places(FULL), key=str)), ODD_KEYS)
 def test_a_key_that_is_renamed_is_unknown_or_another_one(path: tuple[str | int, ...], key: object):
     mapping = edited([(path, "rename", None, key)])
@@ -180,7 +180,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(CHANGES)
 def test_any_change_of_the_text_is_read_as_it_stands_or_named(changes: list[tuple[int, int, str]]):
     text = BASE
@@ -225,7 +225,7 @@ def test_what_does_not_change_the_meaning_changes_nothing(first: str, second: st
     assert load_config(str(tmp_path / "c.yaml")).config.model_dump() == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(["data.root", "data.cache_dir", "data.src_lang"]),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
@@ -246,7 +246,7 @@ OVERRIDES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(OVERRIDES, max_size=3))
 def test_any_override_is_in_the_config_or_named(overrides: list[str]):
     with tempfile.TemporaryDirectory() as folder:

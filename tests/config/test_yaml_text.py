@@ -140,7 +140,7 @@ def test_bombs_are_refused_before_they_go_off(text: str, message: str):
     assert message in refusal(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.one_of(
         st.text(max_size=60),
@@ -165,7 +165,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(TEXTS, VALUES, max_size=5))
 def test_what_is_written_reads_back_equal(data: dict):
     assert parse_yaml(write_yaml(data), "written") == data

@@ -65,7 +65,7 @@ def whole_text_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(batches=st.lists(TEXTS, min_size=1, max_size=4), lowercase=st.booleans(), limit=st.sampled_from([0, 300, 2**26]))
 def test_ids_are_those_of_the_whole_text_whatever_was_encoded_before(
     kind: str, batches: list[list[str]], lowercase: bool, limit: int
@@ -122,7 +122,7 @@ def test_a_copy_gives_the_same_ids(kind: str) -> None:
         assert twin.encode_batch([*SENTENCES, "New words"]) == [*expected, tokenizer.encode("New words")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts=TEXTS, min_frequency=st.integers(1, 3), vocab_size=st.integers(8, 30))
 def test_the_vocabulary_of_words_is_that_of_the_library(texts: list[str], min_frequency: int, vocab_size: int) -> None:
     texts = [normalize(text) for text in texts * 2]
@@ -137,7 +137,7 @@ def test_the_vocabulary_of_words_is_that_of_the_library(texts: list[str], min_fr
     assert tokenizers._forget_special_matching(learned).to_str() == tokenizers._forget_special_matching(oracle).to_str()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(texts=TEXTS, limit=st.sampled_from([0, 2, 1000]))
 def test_words_are_counted_as_they_come(texts: list[str], limit: int) -> None:
     expected: dict[str, int] = {}

@@ -66,14 +66,14 @@ def check_damage(cached: Cached, damage: Damage) -> None:
         restore(cached.files)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(DAMAGES)
 def test_any_damage_to_the_cache_is_seen_and_made_good(cached: Cached, damage: Damage) -> None:
     check_damage(cached, damage)
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=3000)
 @given(DAMAGES)
 def test_any_damage_to_the_cache_many_times(cached: Cached, damage: Damage) -> None:
     check_damage(cached, damage)
@@ -109,7 +109,7 @@ def test_an_entry_of_an_earlier_version_is_made_again_without_a_warning(
     assert meta.read_bytes() == cached.files[meta]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(content=st.binary(max_size=400), shard=st.integers(1, 90), block=st.integers(1, 90))
 def test_there_is_a_hash_of_each_shard(
     content: bytes, shard: int, block: int, tmp_path_factory: pytest.TempPathFactory

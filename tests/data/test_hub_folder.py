@@ -210,7 +210,8 @@ def test_settings_that_change_nothing_and_files_without_a_header(tmp_path: Path)
     assert read(tmp_path, CORPUS) == [("a", "b")]
     (tmp_path / "corpus" / "README.md").write_text(card % ("json", "field: other"), encoding="utf-8")
     assert "b.json has no array 'other' of objects" in fails(tmp_path, CORPUS)
-    for option in ("sep: null", "sep: '||'", "sep: ''", "encoding: 8", "encoding: latin-1", "header: null"):
+    refused = ["sep: null", "sep: '||'", "sep: ''", "encoding: 8", "encoding: latin-1", "header: null"]
+    for option in [*refused, "header: 0, column_names: [src, tgt]"]:  # which would put other names over a header
         (tmp_path / "corpus" / "README.md").write_text(card % ("csv", option), encoding="utf-8")
         assert f"{option.split(':')[0]}: " in fails(tmp_path, CORPUS)
 

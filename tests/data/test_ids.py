@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from transformer_mt.data import ids as columns
 from transformer_mt.data.ids import IdColumn, IdWriter
 
 SMALL = 2**16  # the last vocabulary whose ids have two bytes
@@ -44,6 +45,11 @@ def test_what_was_written_in_pieces_is_read_by_row(
         assert lengths.tolist() == [len(rows[row]) for row in wanted]
         some = sorted({token for row in rows[:2] for token in row})
         assert column.count(some) == sum(token in some for row in rows for token in row)
+
+
+def test_ids_are_all_counted_however_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "COUNTED_AT_ONCE", 3)
+    assert [IdColumn(*flat([[7] * number])).count([7]) for number in range(9)] == list(range(9))
 
 
 @pytest.mark.parametrize(("vocab_size", "num_bytes"), [(SMALL, 2), (SMALL + 1, 4)])

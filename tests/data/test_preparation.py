@@ -9,7 +9,9 @@ from toy import toy_config, write_toy_corpus
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data import encoding
+from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import prepare_data, report_lines
+from transformer_mt.data.tokenizers import WordTokenizer, train_tokenizer
 from transformer_mt.errors import UserError
 
 
@@ -110,6 +112,28 @@ def test_another_setting_or_text_is_another_entry(corpus: Path) -> None:
     lines = (corpus / "train.en").read_text().split("\n")
     (corpus / "train.en").write_text("\n".join(["eleven.", *lines[1:]]))
     assert prepare_data(make_config(corpus)).src_tokenizer.vocab_size == 16
+
+
+def test_another_target_vocabulary_is_another_entry(corpus: Path) -> None:
+    """Also where the source has the same."""
+    (corpus / "train.en").write_text("one.\n" * 120)
+    small = prepare_data(make_config(corpus, tokenizer={"vocab_size": 12}))
+    large = prepare_data(make_config(corpus))
+    assert small.src_tokenizer.backend.to_str() == large.src_tokenizer.backend.to_str()
+    targets = [line for line in (corpus / "train.es").read_text().split("\n") if line.strip()]
+    assert [large.tgt_tokenizer.decode(ids.tolist()) for ids in large.train.ids.tgt] == targets
+
+
+def test_another_case_is_another_entry(corpus: Path) -> None:
+    """Also where the vocabulary is the same."""
+    (corpus / "train.en").write_text("ONE\n" * 120)
+    config = make_config(corpus)
+    text = load_corpus(config.data.train, config.data)
+    backend = train_tokenizer(["one ONE"], config.tokenizer).backend
+    for lowercase, word in ((False, "ONE"), (True, "one")):
+        tokenizer = WordTokenizer(backend, lowercase)
+        ids = encoding.encode_corpus(text, tokenizer, tokenizer, config.data)
+        assert tokenizer.decode(ids.src[0].tolist()) == word
 
 
 def test_a_damaged_tokenizer_in_the_cache_is_trained_again(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:

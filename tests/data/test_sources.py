@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,7 +42,7 @@ COLUMNS = ColumnsConfig(src="one", tgt="two")
 
 
 @pytest.mark.parametrize("write", WRITERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_is_written_is_read(write: Any, data: st.DataObject) -> None:
     side = LINE if write in (write_text, write_tsv) else ANY
@@ -291,11 +292,19 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> N
         first = {"tsv": "a\tb", "csv": "src,tgt", "jsonl": '{"src": "a", "tgt": "b"}'}[kind]
         (tmp_path / kind).write_bytes(first.encode() + b"\n\xff\n")
         assert f"{kind}, line 2: the bytes are not UTF-8" in fails(tmp_path, make_source(kind, kind))
-    broken = pa.Array.from_buffers(
-        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
-    )
-    pq.write_table(pa.table({"src": ["a", "b"], "tgt": broken}), tmp_path / "a.parquet")
-    assert "a.parquet, row 2: the bytes are not UTF-8" in fails(tmp_path, SourceConfig(parquet="a.parquet"))
+
+
+@pytest.mark.parametrize("row", [2, 1500])
+def test_rows_of_parquet_are_counted_from_the_beginning_of_the_file(row: int, tmp_path: Path) -> None:
+    """Not of the 1,000 that are read at once."""
+    source = SourceConfig(parquet="a.parquet")
+    texts = pa.py_buffer(b"a" * (row - 1) + b"\xff")
+    broken = pa.Array.from_buffers(pa.binary(), row, [None, pa.py_buffer(np.arange(row + 1, dtype=np.int32)), texts])
+    pq.write_table(pa.table({"src": ["a"] * row, "tgt": broken.view(pa.string())}), tmp_path / "a.parquet")
+    assert f"a.parquet, row {row}: the bytes are not UTF-8" in fails(tmp_path, source)
+    pq.write_table(pa.table({"src": ["a"] * row, "tgt": [None] * (row - 1) + [7]}), tmp_path / "a.parquet")
+    message = fails(tmp_path, source)
+    assert f"a.parquet, row {row}: column tgt holds a value of type int, not text" in message
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
@@ -349,10 +358,14 @@ def test_tsv_has_no_names(tmp_path: Path) -> None:
     assert "a TSV file has no header" in fails(tmp_path, write_tsv(tmp_path, PAIRS), columns=COLUMNS)
 
 
-def test_value_in_parquet_that_is_not_text(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"src": ["a", "b"], "tgt": [None, 7]}), tmp_path / "a.parquet")
-    message = fails(tmp_path, SourceConfig(parquet="a.parquet"))
-    assert "a.parquet, row 2: column tgt holds a value of type int, not text" in message
+def test_text_of_parquet_that_changed_since_its_checksum(tmp_path: Path) -> None:
+    path, table = tmp_path / "a.parquet", pa.table({"src": ["The cat"], "tgt": ["El gato"]})
+    pq.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False,
+                   write_page_checksum=True)  # fmt: skip
+    source = SourceConfig(parquet="a.parquet")
+    assert read(tmp_path, source) == [("The cat", "El gato")]
+    path.write_bytes(path.read_bytes().replace(b"gato", b"pato"))
+    assert f"{path} is not a whole Parquet file" in fails(tmp_path, source)
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.9])
@@ -373,7 +386,7 @@ def test_cut_off_files(cut: float, tmp_path: Path) -> None:
     assert f"{tmp_path}/a.parquet is not a whole Parquet file" in fails(tmp_path, source)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(kind=st.sampled_from(["text", "tsv", "csv", "jsonl", "parquet"]), content=st.binary(max_size=60))
 def test_any_bytes_give_pairs_or_a_user_error(kind: str, content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,8 @@
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import tokenizers as hf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +74,7 @@ def test_trained_twice_a_tokenizer_is_the_same_to_the_last_byte(kind: str) -> No
     assert first == second
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_subwords_know_every_text(kind: str, text: str) -> None:
@@ -82,7 +84,7 @@ def test_subwords_know_every_text(kind: str, text: str) -> None:
     assert tokenizer.decode(ids) == normalize(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     words=st.lists(
         st.sampled_from(
@@ -139,6 +141,12 @@ def test_min_frequency_and_vocab_size_limit_words() -> None:
     assert train_tokenizer([" ".join(f"w{i}" for i in range(100))], config("word", vocab_size=20)).vocab_size == 20
 
 
+def test_min_frequency_limits_merges() -> None:
+    """Of neighbours that are seen twice there are none in `ab`, and so its bytes are all there is."""
+    assert train_tokenizer(["ab"], config("bpe", min_frequency=2)).vocab_size == 4 + 256
+    assert train_tokenizer(["ab"], config("bpe", min_frequency=1)).vocab_size == 4 + 256 + 2
+
+
 def test_joint_vocabulary_is_one_and_separate_ones_are_two() -> None:
     pairs = [("the cat", "el gato")] * 2
     src, tgt = train_tokenizers(pairs, config("word", joint=True))
@@ -156,6 +164,14 @@ def test_a_damaged_file_is_a_user_error(damage: str, tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "src.json", config("word"))
     with pytest.raises(UserError, match="No such file"):
         load_tokenizer(tmp_path / "none.json", config("word"))
+
+
+@pytest.mark.parametrize("entries", [["one", "two"], SPECIAL_TOKENS[::-1]])
+def test_a_vocabulary_without_the_special_ids_is_refused(entries: Sequence[str], tmp_path: Path) -> None:
+    vocab = {entry: i for i, entry in enumerate(entries)}
+    hf.Tokenizer(hf.models.WordLevel(vocab, unk_token=entries[0])).save(str(tmp_path / "src.json"))
+    with pytest.raises(UserError, match=r"src\.json lacks the special tokens"):
+        load_tokenizer(tmp_path / "src.json", config("word"))
 
 
 _TRAINED: dict[str, Tokenizer] = {}

@@ -107,7 +107,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache of all")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), kind=st.sampled_from(list(KINDS)), folder=st.sampled_from(FOLDERS + PATTERNS))
 def test_pairs_come_out_of_the_batches_as_they_went_in(
     cache: Path, data: st.DataObject, kind: str, folder: str
@@ -116,14 +116,14 @@ def test_pairs_come_out_of_the_batches_as_they_went_in(
 
 
 @pytest.mark.parametrize("kind", HUB)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(data=st.data(), folder=st.sampled_from(FOLDERS))
 def test_pairs_of_a_folder_in_the_hubs_layout(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
     check_whole_path(kind, draw_pairs(data, kind, 12), folder, cache)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(data=st.data(), kind=st.sampled_from(list(KINDS)), folder=st.sampled_from(FOLDERS + PATTERNS))
 def test_pairs_come_out_many_times(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
     check_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
@@ -131,7 +131,7 @@ def test_pairs_come_out_many_times(cache: Path, data: st.DataObject, kind: str, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HUB)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), folder=st.sampled_from(FOLDERS))
 def test_pairs_of_a_hub_folder_many_times(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
     check_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
@@ -143,7 +143,7 @@ CR_FREE = LINE.map(lambda text: text.replace("\r", ""))
 
 
 @pytest.mark.parametrize("write", [write_text, write_tsv, write_csv, write_jsonl])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     pairs=st.lists(st.tuples(CR_FREE, CR_FREE), max_size=6),
     edits=st.sets(st.sampled_from(["mark", "crlf", "cut the last end", "gzip"])),
@@ -209,7 +209,7 @@ def rightly_read(kind: str, content: bytes) -> Pairs:
     return [(src + "", tgt + "") for src, tgt in pairs]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     kind=st.sampled_from(["text", "tsv", "jsonl"]),
     content=st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join) | st.binary(max_size=40),
@@ -227,7 +227,7 @@ def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes) -
         assert refusal is None or str(Path(folder) / "a") in refusal
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), num=st.integers(1, 12))
 def test_a_line_lost_or_won_on_one_side_is_never_aligned(data: st.DataObject, num: int) -> None:
     """Whatever the lines hold, and wherever one is missing: both counts, never pairs that are none."""

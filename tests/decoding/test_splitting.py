@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,9 +45,20 @@ def test_a_cut_is_made_after_the_last_punctuation_of_the_second_half() -> None:
     ]
 
 
-def test_a_sentence_without_spaces_is_cut_near_its_middle_and_joined_without_one() -> None:
-    pieces = split_text("甲乙丙，丁戊己庚。", characters, 6)
-    assert pieces == [Piece("甲乙丙，", True), Piece("丁戊己庚。", False)]
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("甲乙丙丁戊", "己庚辛壬癸"),
+        ("甲乙丙，", "丁戊己庚。"),
+        ("甲乙丙，", "丁戊己庚辛壬"),
+        ("甲乙丙，", "丁戊，己庚辛"),
+        ("甲乙丙，丁，", "戊己，庚辛壬"),
+    ],
+)
+def test_a_sentence_without_spaces_is_cut_at_the_pause_nearest_its_middle(first: str, second: str) -> None:
+    """And its translations are joined without one."""
+    pieces = split_text(first + second, characters, 6)
+    assert pieces == [Piece(first, True), Piece(second, False)]
     assert join_texts(["a", "b"], pieces) == "ab"
 
 

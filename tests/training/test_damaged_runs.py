@@ -131,14 +131,14 @@ def check_damage(trained: Trained, damage: Damage) -> None:
         restore(trained.files)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(DAMAGES)
 def test_any_damage_to_a_run_is_named_or_changes_nothing(trained: Trained, damage: Damage) -> None:
     check_damage(trained, damage)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(DAMAGES)
 def test_any_damage_to_a_run_many_times(trained: Trained, damage: Damage) -> None:
     check_damage(trained, damage)
