@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,21 @@ BELOW = {
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-def imported_packages(path: Path) -> set[str]:
-    """The parts of this project that a file names in an import, those inside functions included."""
+def imported_names(path: Path) -> set[str]:
+    """What a file names in an import, those inside functions included: `transformer_mt.data.files.decode`."""
     found = set()
     for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("transformer_mt.")}
-    return found - {"errors", "__version__"}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("transformer_mt.")}
+
+
+def imported_packages(path: Path) -> set[str]:
+    """The parts of this project that a file imports."""
+    return {name.split(".")[1] for name in imported_names(path)} - {"errors", "__version__"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
@@ -43,6 +47,16 @@ def test_imports_go_one_way(path: Path) -> None:
         return  # the package's own door
     part = path.parts[0]
     assert imported_packages(path) - {part} <= BELOW[part]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    modules = {".".join(("transformer_mt", *path.with_suffix("").parts)): path for path in MODULES}
+    imports: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names = imported_names(path)
+        imports[module] = (names | {name.rpartition(".")[0] for name in names}) & set(modules) - {module}
+    assert imports["transformer_mt.machine.joining"] >= {"transformer_mt.machine.processes"}  # inside functions too
+    list(TopologicalSorter(imports).static_order())  # raises CycleError, which names the circle
 
 
 def test_search_knows_no_model() -> None:

@@ -12,7 +12,8 @@ from toy import toy_config
 from transformer_mt.data.batching import plan_batches
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
-from transformer_mt.machine.world import ALONE, World, joined_world
+from transformer_mt.machine.joining import joined_world
+from transformer_mt.machine.world import ALONE, World
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")

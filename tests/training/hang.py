@@ -5,7 +5,8 @@ import time
 
 import torch
 
-from transformer_mt.machine.world import World, joined_world
+from transformer_mt.machine.joining import joined_world
+from transformer_mt.machine.world import World
 
 
 def hang(world: World) -> None:

@@ -14,7 +14,8 @@ from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
-from transformer_mt.machine.world import World, joined_world
+from transformer_mt.machine.joining import joined_world
+from transformer_mt.machine.world import World
 from transformer_mt.model.loss import LossSums
 from transformer_mt.training import updates
 from transformer_mt.training.micro_batch import dropout_seed

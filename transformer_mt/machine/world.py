@@ -1,13 +1,13 @@
 """The processes that train together, as each of them sees them: who it is, and what they tell each other.
 
 What they tell are small numbers and objects, by gloo where they lie in the memory of the CPU; gradients are the
-business of `training/sharing.py`. How they come together and who watches over them stands in `processes.py`.
+business of `training/sharing.py`. How they come together stands in `joining.py`, who watches over
+them in `processes.py`.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, distributed
 
 from transformer_mt.errors import ToldElsewhereError, UserError
-from transformer_mt.machine import launch
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05
@@ -152,34 +151,3 @@ def merge(parts: list[list[T]]) -> list[T]:
     for rank, part in enumerate(parts):
         merged[rank :: len(parts)] = part
     return merged
-
-
-@contextmanager
-def joined_world(device: torch.device, timeout_minutes: float) -> Iterator[World]:
-    """The world of the processes that `torchrun` started, this one among them, as `processes.joined` has it; `ALONE`
-    where there is one process.
-    """
-    if launch.num_processes() == 1:
-        yield ALONE
-        return
-    from transformer_mt.machine.processes import joined  # only here: torch may be built without it
-
-    with joined(device, timeout_minutes) as world:
-        yield world
-
-
-def is_restart(of: str) -> bool:
-    """Whether this `torchrun` has begun before, by `mark_beginning`, what `of` names. It outlives its processes."""
-    if not launch.is_under_torchrun():
-        return False
-    from transformer_mt.machine.processes import shared_store
-
-    return shared_store().check([f"tmt/begun/{of}"])
-
-
-def mark_beginning(of: str) -> None:
-    """Remember it as long as this `torchrun` lives."""
-    if launch.is_under_torchrun():
-        from transformer_mt.machine.processes import shared_store
-
-        shared_store().set(f"tmt/begun/{of}", "")

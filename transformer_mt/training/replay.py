@@ -11,7 +11,7 @@ from transformer_mt.data.batching import Batch
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.unpadded import Unpadded
 from transformer_mt.training.micro_batch import add_gradient
-from transformer_mt.training.sharing import WithLoss
+from transformer_mt.training.unshared import WithLoss
 
 # Modules whose tokens are the source's.
 SOURCE_STACK = "encoder"

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.machine.world import World
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.training.sharing import Unshared
+from transformer_mt.training.unshared import Unshared
 
 # What the argument is called, from torch 2.13 on and before. Buffers are the same in all, by construction.
 BUFFERS = "forward_sync_buffers"

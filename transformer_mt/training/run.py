@@ -22,8 +22,9 @@ from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import launch
 from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_precision, machine_name, set_up
+from transformer_mt.machine.joining import is_restart, joined_world, mark_beginning
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
-from transformer_mt.machine.world import World, is_restart, joined_world, mark_beginning
+from transformer_mt.machine.world import World
 from transformer_mt.model.cpu_attention import prepare_attention
 from transformer_mt.model.dropout import draws_with_numba
 from transformer_mt.training.changes import (

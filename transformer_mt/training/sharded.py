@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformer_mt.machine.world import World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.stack import Stack
-from transformer_mt.training.sharing import Unshared
+from transformer_mt.training.unshared import Unshared
 
 
 class Sharded(Unshared):

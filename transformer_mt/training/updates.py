@@ -23,7 +23,8 @@ from transformer_mt.training.micro_batch import add_gradient, dropout_seed, goes
 from transformer_mt.training.parts import MemoryLimit, Part
 from transformer_mt.training.running_update import RunningUpdate, ToHost
 from transformer_mt.training.schedule import make_schedule
-from transformer_mt.training.sharing import WithLoss, share_model
+from transformer_mt.training.sharing import share_model
+from transformer_mt.training.unshared import WithLoss
 
 SMALLEST_LOSS_SCALE = 1.0  # fp16: gradients that overflow even below it do so for another reason
 
