@@ -1,7 +1,9 @@
 """Batches made ahead of the step are those that would be made on the spot, whatever goes wrong and whoever asks."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +78,21 @@ def test_no_more_than_a_few_are_ahead_and_none_after_the_last_epoch(data: Prepar
             feed.batch(0, 0, Part(number, rows))
             assert len(made) <= number + 1 + DEPTH
     assert len(made) == len(plan)
+
+
+def test_a_plan_is_made_once_and_forgotten_in_the_epochs_after_it(data: PreparedData) -> None:
+    made: list[weakref.ref[WholePlan]] = []
+
+    def plan(epoch: int) -> WholePlan:
+        found = planner(data.train)(epoch)
+        made.append(weakref.ref(found))
+        return found
+
+    with Feed(plan, data.train.batch) as feed:
+        for epoch in (0, 0, 1, 2, 2):
+            feed.plan(epoch)
+        gc.collect()
+        assert [reference() is not None for reference in made] == [False, False, True]
 
 
 def test_an_error_of_the_thread_is_raised_where_its_batch_is_asked_for(data: PreparedData) -> None:

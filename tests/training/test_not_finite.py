@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from toy import toy_config
+from trainings import assert_same_run
 
 from transformer_mt.config.files import make_folder
 from transformer_mt.config.manifest import write_manifest
@@ -30,6 +31,7 @@ from transformer_mt.training.parts import Part
 from transformer_mt.training.replay_file import replay_file
 from transformer_mt.training.replay_text import replay_lines
 from transformer_mt.training.run import _write_beginnings, start_or_resume
+from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -282,34 +284,45 @@ def change(path: Path, name: str, how) -> None:
 # fp16
 
 
+def overflow_in(steps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of these updates is not finite."""
+    step, update = 0, Updater.update
+
+    def build(*arguments):
+        model = build_model(*arguments)
+        model.output.weight.register_hook(lambda g: g * torch.inf if step in steps else g)
+        return model
+
+    def noted(self: Updater, *arguments):
+        nonlocal step
+        step = arguments[2]
+        return update(self, *arguments)
+
+    monkeypatch.setattr(run_module, "build_model", build)
+    monkeypatch.setattr(Updater, "update", noted)
+
+
 def test_fp16_skips_counts_and_lowers_the_scale(
     config: RunConfig, data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three steps of eight have a gradient that is not finite: each is skipped, and halves the scale."""
     training = {"precision": "fp16", "max_steps": 8, "log_every_steps": 4, "grad_accum": 1}
     config = config.model_copy(update={"training": config.training.model_copy(update=training)})
-    step, trainers = 0, []
+    overflow_in((2, 3, 7), monkeypatch)
+    trainers = []
     update, train = Updater.update, Trainer.train
 
-    def build(*arguments):
-        model = build_model(*arguments)
-        model.output.weight.register_hook(lambda g: g * torch.inf if step in (2, 3, 7) else g)
-        return model
-
     def counting(self: Updater, *arguments):
-        nonlocal step
-        step = arguments[2]
         before = [p.clone() for p in self.model.parameters()]
         running = update(self, *arguments)
         same = all(torch.equal(a, b) for a, b in zip(before, self.model.parameters(), strict=True))
-        assert running.result().skipped == same == (step in (2, 3, 7))
+        assert running.result().skipped == same == (arguments[2] in (2, 3, 7))
         return running
 
     def kept(self: Trainer):
         trainers.append(self)
         return train(self)
 
-    monkeypatch.setattr(run_module, "build_model", build)
     monkeypatch.setattr(Updater, "update", counting)
     monkeypatch.setattr(Trainer, "train", kept)
     start_or_resume(config, RunFolder(tmp_path / "run"), resume=False)
@@ -317,3 +330,14 @@ def test_fp16_skips_counts_and_lowers_the_scale(
     assert [line["skipped_steps"] for line in lines if line["kind"] == "train"] == [2, 1]
     assert trainers[0].updater.scaler.get_scale() == 65536 / 2**3
     assert not (tmp_path / "run/debug").exists()
+
+
+def test_fp16_goes_on_at_the_scale_it_had(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overflow_in((2, 3, 7), monkeypatch)
+    straight, parts = RunFolder(tmp_path / "straight"), RunFolder(tmp_path / "parts")
+    for run, max_steps in ((straight, 8), (parts, 4), (parts, 8)):
+        training = {"precision": "fp16", "max_steps": max_steps, "checkpoint_every_steps": 4}
+        start_or_resume(toy_config(corpus, training=training, validation={"every_steps": 4}), run, resume=True)
+    assert_same_run(straight.path, parts.path, 8)
+    scales = [TrainingState.read(parts.step(step) / "state.json").loss_scale for step in (4, 8)]
+    assert [scale and scale["scale"] for scale in scales] == [65536 / 2**2, 65536 / 2**3]

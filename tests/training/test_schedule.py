@@ -24,6 +24,8 @@ def test_inverse_sqrt_is_noam_with_a_stated_peak() -> None:
     for step in (1, 50, 100, 400, 1000):
         ours = rate(step, schedule="inverse_sqrt", lr=peak, warmup_steps=100)
         assert ours == pytest.approx(rate(step, warmup_steps=100))
+    without = [rate(step, schedule="inverse_sqrt", lr=1e-3, warmup_steps=0) for step in (1, 4, 100)]
+    assert without == pytest.approx([1e-3, 5e-4, 1e-4])
 
 
 def test_cosine_by_hand() -> None:

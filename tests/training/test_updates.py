@@ -55,6 +55,25 @@ def test_clipping_and_rate_are_those_of_the_config(corpus: Path) -> None:
     assert updater.optimizer.param_groups[0]["lr"] == result.lr
 
 
+def test_steps_are_those_of_adam_as_the_config_has_it(corpus: Path) -> None:
+    """Kingma and Ba 2015, algorithm 1, in float64 on the clipped gradients."""
+    training = {"clip_norm": 0.5, "adam_betas": [0.5, 0.7], "adam_eps": 1e-3}
+    config = toy_config(corpus, model={"dropout": 0.0}, training=training)
+    data = prepare_data(config)
+    updater = make_updater(config, data)
+    weights = [p.detach().double() for p in updater.model.parameters()]
+    m, v = [[torch.zeros_like(w) for w in weights] for _ in range(2)]
+    for step in (1, 2, 3):
+        assert updater.update(data.train, [np.arange(8 * step, 8 * step + 8)], step, "").result().grad_norm > 0.5
+        lr = 16**-0.5 * step * 10**-1.5
+        for i, gradient in enumerate(gradients(updater)):
+            m[i] = 0.5 * m[i] + 0.5 * gradient.double()
+            v[i] = 0.7 * v[i] + 0.3 * gradient.double() ** 2
+            weights[i] -= lr * (m[i] / (1 - 0.5**step)) / ((v[i] / (1 - 0.7**step)).sqrt() + 1e-3)
+        for ours, expected in zip(updater.model.parameters(), weights, strict=True):
+            torch.testing.assert_close(ours.detach().double(), expected, atol=1e-6, rtol=0)
+
+
 def test_dropout_is_a_function_of_seed_and_step(corpus: Path) -> None:
     config = toy_config(corpus, model={"dropout": 0.3})
     data = prepare_data(config)
@@ -87,6 +106,20 @@ def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) ->
     with pytest.raises(UserError, match="The gradient norm is nan at step"):
         forty_updates()
     assert torch.equal(before, model.output.weight), "every step was skipped"
+
+
+def test_a_scale_of_the_loss_that_grows_skips_nothing(corpus: Path) -> None:
+    config = toy_config(corpus)
+    data = prepare_data(config)
+    torch.manual_seed(0)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
+    updater = Updater(model, config.training, config.seed, "fp16", CPU)
+    updater.scaler = torch.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    found = []
+    for step in range(1, 5):
+        skipped = updater.update(data.train, [np.arange(8)], step, "").result().skipped
+        found.append((skipped, updater.scaler.get_scale()))
+    assert found == [(False, 1024), (False, 2048), (False, 2048), (False, 4096)]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
