@@ -333,6 +333,28 @@ def test_kill_in_the_middle_leaves_nothing_that_counts_as_whole(data: DataConfig
     assert len(entries(data)) == 2
 
 
+def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, monkeypatch: Any) -> None:
+    """Else a power cut could leave one that seems whole."""
+    synced: dict[int, int] = {}
+    named: list[str] = []
+    rename = os.rename
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = found.st_size
+
+    def checked(folder: Path, entry: Path) -> None:
+        for path in folder.iterdir():
+            assert synced.get(path.stat().st_ino) == path.stat().st_size
+            named.append(path.name)
+        rename(folder, entry)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", checked)
+    load_corpus(data.train, data)
+    assert sorted(named) == ["data.arrow", "meta.json"]
+
+
 def test_interrupt_leaves_nothing(data: DataConfig, monkeypatch: Any) -> None:
     def interrupt(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
         yield RawPair("a", "b", 1)

@@ -46,6 +46,14 @@ def test_an_accent_is_a_letter_however_it_is_spelled() -> None:
         assert scores.chrf == pytest.approx(100)
 
 
+def test_case_is_told_apart_unless_told_otherwise() -> None:
+    for lowercase, case in ((True, "case:lc"), (False, "case:mixed")):
+        scores = score_texts(["ONE TWO THREE FOUR"], ["one two three four"], lowercase=lowercase)
+        assert [scores.bleu, scores.chrf] == pytest.approx([100, 100] if lowercase else [0, 0])
+        assert case in scores.bleu_signature
+        assert case in scores.chrf_signature
+
+
 def test_an_unknown_tokenizer_is_a_user_error() -> None:
     with pytest.raises(UserError, match="not a BLEU tokenizer"):
         score_texts(["a"], ["a"], "moses")

@@ -22,7 +22,7 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 
 from exports import export, make_translator, our_log_probs, their_log_probs
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
+from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, write_model
 
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative_bias", "none")
@@ -174,6 +174,36 @@ def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_pa
         found = exported.translate(texts, beam_size=beam_size)
         assert [len(translator.tgt_tokenizer.encode(text)) for text in found] == [3, 8, 5], "x, EOS and 1, less EOS"
     assert exported.translate(texts, beam_size=1) == translator.translate(texts, beam_size=1)
+
+
+def test_a_limit_that_bites_gives_the_same_text_in_a_batch_as_alone(tmp_path: Path) -> None:
+    decoding = {"length_norm": "average", "max_length_ratio": 0.5, "max_length_extra": 1}
+    translator = make_translator({"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none"}, decoding=decoding)
+    with torch.no_grad():
+        translator.model.output.bias[EOS_ID] = -40
+    exported = export(translator, tmp_path / "model")
+    texts = [src for src, _ in toy_pairs(60, seed=4)]
+    alone = [exported.translate([text], beam_size=3)[0] for text in texts]
+    for size, kind in ((60, "examples"), (7, "examples"), (40, "tokens")):
+        assert exported.translate(texts, beam_size=3, max_batch_size=size, batch_type=kind) == alone
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "same", "expected"),
+    [
+        (2, "examples", None, [[1, 2], [0, 3]]),
+        (3, "examples", None, [[1, 2, 0], [3]]),
+        (10, "tokens", None, [[1, 2], [0, 3]]),
+        (15, "tokens", None, [[1, 2, 0], [3]]),
+        (9, "tokens", None, [[1], [2], [0, 3]]),
+        (1, "tokens", None, [[1], [2], [0], [3]]),
+        (4, "examples", {0: 7, 1: 7, 2: 8, 3: 7}, [[2], [1, 0, 3]]),
+        (4, "examples", {0: 3, 1: 5, 2: 5, 3: 2}, [[1, 2], [0], [3]]),
+    ],
+)
+def test_batches_by_hand(size: int, kind: str, same: dict[int, int] | None, expected: list[list[int]]) -> None:
+    """Sentences of 3, 5, 5 and 2 tokens: together as many as the longest of them, times their number, allows."""
+    assert _batches({0: 3, 1: 5, 2: 5, 3: 2}, size, kind, same) == expected
 
 
 def _parts(translator: Translator) -> tuple[TranslationModel, Tokenizer, Tokenizer, RunConfig]:

@@ -20,14 +20,14 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.decoding.weights import unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.training.averaging import average_checkpoints
-from transformer_mt.training.checkpoints import read_checkpoint, set_damaged_aside
+from transformer_mt.training.checkpoints import read_checkpoint, set_damaged_aside, settings_so_far
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import Updater
 
 LINES = ["one two three.", "ten nine.", "¿zzz?"]
 TOKENIZERS = ["tokenizers/src.json", "tokenizers/tgt.json"]
-SAVED = ["model.safetensors", "optimizer.safetensors", "state.json"]
+SAVED = ["model.safetensors", "optimizer.safetensors", "state.json", "settings.yaml"]
 Answer = dict[str, object]
 
 
@@ -84,13 +84,14 @@ class Trained:
         copy = self.copy()
         if said := set_damaged_aside(copy):  # a resume goes on from an older one then; here that is a refusal
             raise UserError(" ".join(said))
+        settings = settings_so_far(copy).model_dump()
         model = build_model(self.config, *load_tokenizers(copy.tokenizers, self.config.tokenizer))
         updater = Updater(model, self.config.training, 0, "fp32", torch.device("cpu"))
         updater.restore(*read_checkpoint(copy, model))
         state = TrainingState.read(copy.step(copy.steps()[-1]) / "state.json")
         weights = {name: tensor.tolist() for name, tensor in unique_weights(model).items()}
         moments = [{key: value.tolist() for key, value in entry.items()} for entry in updater.optimizer.state.values()]
-        return {**weights, "moments": moments, "state": asdict(state)}
+        return {**weights, "moments": moments, "state": asdict(state), "settings": settings}
 
     def average(self) -> Answer:
         copy = self.copy()
@@ -150,6 +151,17 @@ def test_a_missing_file_is_named(trained: Trained, name: str) -> None:
     path.unlink()
     try:
         with pytest.raises(UserError, match=f"{path.name} is missing"):
+            trained.resume()
+    finally:
+        restore(trained.files)
+
+
+def test_a_seed_that_became_another_is_named(trained: Trained) -> None:
+    path = trained.run.step(3) / "settings.yaml"
+    path.write_bytes(trained.files[path].replace(b"seed: 3", b"seed: 2"))
+    assert path.read_bytes() != trained.files[path]
+    try:
+        with pytest.raises(UserError, match=r"settings\.yaml is damaged"):
             trained.resume()
     finally:
         restore(trained.files)

@@ -153,6 +153,41 @@ def test_room_is_looked_at_before_the_first_step(data: Path, tmp_path: Path, mon
     assert train(data, run, keep_checkpoints=1).exit_status == 0
 
 
+def test_a_resumed_run_needs_room_for_what_it_does_not_hold_yet(data: Path, run: RunFolder, monkeypatch) -> None:
+    from transformer_mt.decoding.checkpoint import load_run
+
+    size = checkpoints.checkpoint_bytes(load_run(run, "last")[1].parameters())
+    missing = TRAINING["keep_checkpoints"] + 2 - len(run.steps())
+    assert missing in (1, 2)
+    monkeypatch.setattr(checkpoints, "free_bytes", lambda path: missing * size - 1)
+    with pytest.raises(UserError, match="hold up to 5 checkpoints"):
+        train(data, run, resume=True, max_steps=13)
+    monkeypatch.setattr(checkpoints, "free_bytes", lambda path: missing * size)
+    assert train(data, run, resume=True, max_steps=13).exit_status == 0
+
+
+def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(data: Path, tmp_path: Path, monkeypatch) -> None:
+    """After a power cut too, a resumed run finds the lines up to its checkpoint."""
+    run = RunFolder(tmp_path / "run")
+    synced: dict[int, int] = {}
+    sizes: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = found.st_size
+
+    def save(run, weights, moments, state, config) -> Path:
+        found = run.metrics.stat()
+        assert synced.get(found.st_ino) == found.st_size
+        sizes.append(found.st_size)
+        return checkpoints.save_checkpoint(run, weights, moments, state, config)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    assert train(data, run, max_steps=6).exit_status == 0
+    assert 0 < sizes[0] < sizes[1]
+
+
 def test_what_a_checkpoint_weighs_is_known(data: Path, straight: RunFolder) -> None:
     from transformer_mt.decoding.checkpoint import load_run
 
@@ -180,6 +215,9 @@ def test_what_a_kill_left_of_an_average_is_swept(straight: RunFolder, tmp_path: 
     sweep_half_written(run.average)
     assert (run.average / WEIGHTS).read_bytes() == weights
     assert [path.name for path in run.checkpoints.glob(".*")] == [".tmp-average-new"]
+    os.utime(run.checkpoints / ".tmp-average-new", (time.time() - 7200, time.time() - 7200))
+    average_checkpoints(run, 1)
+    assert not list(run.checkpoints.glob(".*"))
 
 
 def test_without_room_a_save_is_not_begun(data: Path, straight: RunFolder, tmp_path: Path, monkeypatch) -> None:
@@ -323,6 +361,8 @@ def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: 
         {"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}},
     ]
     assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"
+    recorded.append({"step": 15, "changes": {"training.max_steps": [15, 16]}})
+    assert [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]] == recorded
     rates = {line["step"]: line["lr"] for line in metrics(run) if line["kind"] == "train"}
     assert rates[15] == pytest.approx(0.5 * 16**-0.5 * 15**-0.5)
     with pytest.raises(UserError, match=r"model\.d_ff: was 32, is 64"):

@@ -1,6 +1,42 @@
-import pytest
+"""When a validation comes, what it scores and how, and what is better."""
 
-from transformer_mt.training.validation import is_better
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+from toy import SPANISH, toy_config, write_toy_corpus
+from trainings import metrics
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.training.run import start_or_resume
+from transformer_mt.training.validation import Sample, ValidationResult, Validator, is_better
+
+CHINESE = dict(zip([*SPANISH, "."], "一二三四五六七八九十。", strict=True))
+
+
+def random_model(config: RunConfig, data: PreparedData) -> TranslationModel:
+    """That has learned nothing, with weights far enough apart that not all sentences have one translation."""
+    torch.manual_seed(1)
+    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    return model
+
+
+def validated(config: RunConfig, data: PreparedData) -> ValidationResult:
+    return Validator(config, data, "fp32").validate(random_model(config, data), lambda: None)
+
+
+def sides(samples: list[Sample]) -> tuple[list[str], list[str], list[str]]:
+    """Sources, references and hypotheses."""
+    return [s.src for s in samples], [s.reference for s in samples], [s.hypothesis for s in samples]
 
 
 @pytest.mark.parametrize(
@@ -19,3 +55,76 @@ from transformer_mt.training.validation import is_better
 )
 def test_better_by_the_metric_then_by_nll(metric: str, now: dict, best: dict | None, expected: bool) -> None:
     assert is_better(metric, now, best) is expected
+
+
+def test_epochs_between_validations_are_counted_and_the_end_has_its_own(corpus: Path, tmp_path: Path) -> None:
+    training = {"max_tokens": 256, "max_steps": None, "max_epochs": 5}
+    config = toy_config(corpus, training=training, validation={"every_steps": None, "every_epochs": 2})
+    run = RunFolder(tmp_path / "run")
+    assert start_or_resume(config, run, resume=False).exit_status == 0
+    assert [line["epoch"] for line in metrics(run.path) if line["kind"] == "validation"] == [2, 4, 5]
+
+
+def test_patience_begins_anew_with_every_best(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nlls = iter([3.0, 4.0, 2.0, 4.0, 1.0, 5.0, 6.0, 7.0])
+    monkeypatch.setattr(
+        Validator, "validate", lambda *_: ValidationResult({"nll": next(nlls)}, [Sample("one.", "uno.", "uno.")])
+    )
+    config = toy_config(corpus, validation={"every_steps": 1, "patience": 2})
+    outcome = start_or_resume(config, RunFolder(tmp_path / "run"), resume=False)
+    assert (outcome.step, outcome.reason) == (7, "nll has not improved in 2 validations")
+
+
+def test_the_sample_is_drawn_from_the_seed_and_translated_greedily(corpus: Path, data: PreparedData) -> None:
+    config = toy_config(corpus)
+    sources, _, hypotheses = sides(validated(config, data).samples)
+    translator = Translator(random_model(config, data), data.src_tokenizer, data.tgt_tokenizer, config)
+    assert hypotheses == translator.translate(sources, beam_size=1)
+    assert hypotheses != translator.translate(sources)
+    assert len({*hypotheses}) > 1
+    drawn = [Validator(config.model_copy(update={"seed": seed}), data, "fp32").sources for seed in (3, 4, 3)]
+    assert drawn[0] == drawn[2] != drawn[1]
+    assert drawn[0][:5] == sources
+
+
+def test_as_many_as_asked_for_are_scored_though_more_are_shown(corpus: Path, data: PreparedData) -> None:
+    result = validated(toy_config(corpus, validation={"num_translated": 2}), data)
+    _, references, hypotheses = sides(result.samples)
+    assert len(references) == 5
+    for metric, score in (("bleu", sacrebleu.corpus_bleu), ("chrf", sacrebleu.corpus_chrf)):
+        assert result.metrics[metric] == pytest.approx(score(hypotheses[:2], [references[:2]]).score)
+        assert result.metrics[metric] != pytest.approx(score(hypotheses, [references]).score)
+
+
+def test_case_is_ignored_where_the_tokenizer_ignores_it(corpus: Path, tmp_path: Path) -> None:
+    write_toy_corpus(tmp_path)
+    upper = tmp_path / "valid.es"
+    upper.write_text(upper.read_text().upper())
+    config = toy_config(tmp_path, tokenizer={"lowercase": True}, validation={"num_translated": 5})
+    result = validated(config, prepare_data(config))
+    _, references, hypotheses = sides(result.samples)
+    assert references[0].isupper()
+    lower = [reference.lower() for reference in references]
+    assert result.metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [lower]).score)
+    assert result.metrics["bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [lower]).score)
+
+
+def test_bleu_is_that_of_the_target_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chinese has no spaces: to 13a a sentence is a word."""
+    hypotheses = ["三七九五四一。", "八五二。", "一", "九八七六五。", "六四八。"]
+    write_toy_corpus(tmp_path)
+    for path in tmp_path.glob("*.es"):
+        text = path.read_text().replace(" ", "")
+        for word, character in CHINESE.items():
+            text = text.replace(word, character)
+        path.write_text(text, encoding="utf-8")
+    tokenizer = {"kind": "bpe", "vocab_size": 300}
+    config = toy_config(tmp_path, data={"tgt_lang": "zh-CN"}, tokenizer=tokenizer, validation={"num_translated": 5})
+    monkeypatch.setattr(Validator, "_translate", lambda *_: hypotheses)
+    result = validated(config, prepare_data(config))
+    _, references, _ = sides(result.samples)
+    by_character, by_word = (
+        sacrebleu.corpus_bleu(hypotheses, [references], tokenize=name).score for name in ("zh", "13a")
+    )
+    assert result.metrics["bleu"] == pytest.approx(by_character)
+    assert by_character != pytest.approx(by_word)

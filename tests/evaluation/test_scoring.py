@@ -1,0 +1,67 @@
+"""How an evaluation scores follows the run's config, and its name has every choice that changes a score."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import toy_pairs
+from translators import SMALL, make_translator
+
+from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import SourceConfig
+from transformer_mt.decoding.options import search_options
+from transformer_mt.evaluation.evaluate import Evaluation, evaluate, evaluation_name
+
+PAIRS = toy_pairs(6)
+
+
+def scores(
+    folder: Path, references: list[str], data: dict[str, Any] | None = None, lowercase: bool = False
+) -> Evaluation:
+    """Of a model that has learned nothing."""
+    for name, lines in (("few.en", [src for src, _ in PAIRS]), ("few.es", references)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    model = {"num_encoder_layers": 1, **SMALL}
+    translator = make_translator(model, data=data or {}, tokenizer={"lowercase": lowercase})
+    options = search_options(translator.config.decoding, beam_size=1)
+    source = SourceConfig(src=str(folder / "few.en"), tgt=str(folder / "few.es"))
+    return evaluate(translator, RunFolder(folder / "run"), "step_1", [source], options)[0]
+
+
+@pytest.mark.parametrize(("language", "tokenizer"), [("zh", "zh"), ("es", "13a")])
+def test_the_tokenizer_is_that_of_the_target_language(language: str, tokenizer: str, tmp_path: Path) -> None:
+    data = {"src_lang": "ja", "tgt_lang": language}
+    assert f"tok:{tokenizer}|" in scores(tmp_path, [tgt for _, tgt in PAIRS], data=data).bleu_signature
+
+
+def test_a_model_taught_in_lower_case_is_scored_in_it(tmp_path: Path) -> None:
+    lower, upper = (
+        scores(tmp_path, references, lowercase=True)
+        for references in ([tgt for _, tgt in PAIRS], [tgt.upper() for _, tgt in PAIRS])
+    )
+    assert (lower.bleu, lower.chrf) == (upper.bleu, upper.chrf)
+    assert lower.chrf > 0
+
+
+def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> None:
+    plain = scores(tmp_path, [tgt for _, tgt in PAIRS])
+    run = RunFolder(tmp_path / "run")
+    other = [Path("a/test.en"), Path("a/test.es")], [Path("b/test.en"), Path("b/test.es")], [Path("a")]
+    names = [
+        evaluation_name(run, "test", [], plain, None, False),
+        evaluation_name(run, "validation", [], plain, None, False),
+        *(evaluation_name(run, "test", places, plain, None, False) for places in other),
+        evaluation_name(run, "test", [], plain, "char", False),
+        evaluation_name(run, "test", [], plain, None, True),
+        *(
+            evaluation_name(run, "test", [], replace(plain, **change), None, False)
+            for change in (
+                {"checkpoint": "step_2"},
+                {"beam_size": 4},
+                {"beam_size": 4, "length_penalty": 0.0},
+                {"precision": "int8"},
+            )
+        ),
+    ]
+    assert len({*names}) == len(names)
