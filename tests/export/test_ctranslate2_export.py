@@ -14,6 +14,9 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.beam import _Sentence
+from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.search import LengthNorm
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
@@ -125,8 +128,8 @@ def test_every_token_is_the_same_token(kind: str, tmp_path: Path) -> None:
 
 
 def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
-    """Ours and theirs, where the rules that differ do not matter: what is never generated has no probability, and
-    after eight tokens every hypothesis soon ends, long before its largest length.
+    """Ours and theirs, where but one of the rules that differ matters, that of stopping: what is never generated has no
+    probability, and after eight tokens every hypothesis soon ends, long before its largest length.
     """
     decoding = {"length_norm": "average", "length_penalty": 1.0, "max_length_ratio": 5.0}
     model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none", "positions": "learned", "max_len": 60}
@@ -142,6 +145,17 @@ def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
     return translator, export(translator, tmp_path / "model")
 
 
+@pytest.fixture
+def as_ctranslate2_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one rule of a beam that is CTranslate2's own and shows in these models."""
+
+    def is_done(self: Any, best_live: float, length: int, beam_size: int, n_best: int, norm: LengthNorm) -> bool:
+        return len(self.finished) >= beam_size or best_live == -torch.inf
+
+    monkeypatch.setattr(_Sentence, "is_done", is_done)
+
+
+@pytest.mark.usefixtures("as_ctranslate2_stops")
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_finds_the_same_text(alpha: float, tmp_path: Path) -> None:
     translator, exported = ending_model(tmp_path)
@@ -152,6 +166,21 @@ def test_a_beam_finds_the_same_text(alpha: float, tmp_path: Path) -> None:
     assert len({len(text.split()) for text in ours}) > 4
 
 
+@torch.inference_mode()
+def test_where_a_beam_finds_another_text_ours_scores_better(tmp_path: Path) -> None:
+    translator, exported = ending_model(tmp_path)
+    texts = [src for src, _ in toy_pairs(60, seed=2)]
+    options = search_options(translator.config.decoding, 4, length_penalty=1.0)
+    found = translator.translate_lines(texts, options)
+    others = exported.translate(texts, beam_size=4, length_penalty=1.0)
+    differing = [(one, text) for one, text in zip(found, others, strict=True) if one.text != text]
+    assert 0 < len(differing) < 20
+    for one, text in differing:
+        src, tgt = translator.src_tokenizer.encode(one.source), translator.tgt_tokenizer.encode(text)
+        assert one.hypotheses[0].score > our_log_probs(translator, src, tgt).mean()
+
+
+@pytest.mark.usefixtures("as_ctranslate2_stops")
 def test_the_order_and_size_of_batches_change_no_text(tmp_path: Path) -> None:
     translator, exported = ending_model(tmp_path)
     texts = ["", "one " * 100, *(src for src, _ in toy_pairs(30, seed=3)), " "]

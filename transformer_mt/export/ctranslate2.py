@@ -118,9 +118,9 @@ class ExportedTranslator:
     """What `tmt export --to ctranslate2` wrote, with our tokenizers and, as far as CTranslate2 has them, our rules.
 
     PAD, BOS and, unless the run allows it, UNK are never generated, a hypothesis' length counts EOS, and lengths are
-    limited as in our search. Two things are CTranslate2's own. Of the tokens not generated it shares out the
-    probability among the others. And a hypothesis at its largest length is scored without an EOS, not with a forced
-    one.
+    limited as in our search. Three things are CTranslate2's own. Of the tokens not generated it shares out the
+    probability among the others. A sentence is done when as many hypotheses as the beam is wide are finished, however
+    good the live ones are. And a hypothesis at its largest length is scored without an EOS, not with a forced one.
     """
 
     def __init__(
