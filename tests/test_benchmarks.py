@@ -69,6 +69,7 @@ def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], te
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
 
 
+@pytest.mark.slow
 def test_bench_train_measures_another_checkout(text: Path) -> None:
     table = run("bench_train.py", "--data", str(text), "--against", str(REPOSITORY), "--d-model", "32", "--smoke")
     here, there = row(table, "ours, auto"), row(table, f"{REPOSITORY}, auto")

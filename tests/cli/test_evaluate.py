@@ -90,6 +90,7 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path)
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path, tmp_path: Path) -> None:
     names = set()
     for arguments in ("", "--lowercase --bleu-tokenize none", "--beam-size 1"):

@@ -23,7 +23,10 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
 
-@pytest.mark.parametrize("num_heads", [2, 1], ids=["heads of 8", "of 16, which numba would take"])
+@pytest.mark.parametrize(
+    "num_heads",
+    [pytest.param(2, id="heads of 8", marks=pytest.mark.slow), pytest.param(1, id="of 16, which numba would take")],
+)
 def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     num_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

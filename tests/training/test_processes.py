@@ -30,9 +30,9 @@ TMT = ("-m", "transformer_mt")
 SHARDINGS = ("none", "full")
 
 
-def slow(value: object) -> object:
+def slow(*values: object) -> object:
     """A parameter whose test runs when asked: its sister covers most of it."""
-    return pytest.param(value, marks=pytest.mark.slow)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 class Runs(NamedTuple):
@@ -210,6 +210,7 @@ def test_a_process_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
     assert steps(tmp_path / "runs" / "toy") == list(range(1, 121))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_alive_and_does_not_come_is_named(tmp_path: Path) -> None:
     status, said = run_together(2, tmp_path, hang.__file__, hang.hang.__name__)
     assert status != 0
@@ -263,23 +264,27 @@ def test_a_signal_ends_all_after_the_same_step(tmp_path: Path, number: signal.Si
     assert f"going on from step {line}" in said
 
 
-def test_what_one_process_cannot_do_is_said_once(runs: Runs) -> None:
-    for wrong, message in (
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
         (("training.grad_acum=2",), "did you mean grad_accum?"),
         (("name=none",), "runs/none exists already."),
-        (("data.root=nowhere", "name=new"), "nowhere"),
-        (("--resume", "runs/nowhere"), "runs/nowhere"),
-        (("training.device=cuda:1", "name=new"), "cuda:1"),
+        slow(("data.root=nowhere", "name=new"), "nowhere"),
+        slow(("--resume", "runs/nowhere"), "runs/nowhere"),
+        slow(("training.device=cuda:1", "name=new"), "cuda:1"),
         (("training.precision=fp16", "training.sharding=full", "name=new"), "fp16"),
-    ):
-        status, said = run_together(2, runs.folder, *TMT, "train", "--config", "toy.yaml", *wrong)
-        assert status != 0
-        assert said.count("tmt: ") == 1
-        assert message in said
-        assert "transformer_mt/" not in said, "no traceback of ours"
+    ],
+)
+def test_what_one_process_cannot_do_is_said_once(runs: Runs, wrong: tuple[str, ...], message: str) -> None:
+    status, said = run_together(2, runs.folder, *TMT, "train", "--config", "toy.yaml", *wrong)
+    assert status != 0
+    assert said.count("tmt: ") == 1
+    assert message in said
+    assert "transformer_mt/" not in said, "no traceback of ours"
     assert not (runs.folder / "runs" / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_for_a_restart_alone(runs: Runs) -> None:
     """A start that was refused, and is tried again by torchrun, is refused again."""
     before = metrics(runs.folder / "runs" / "full")
@@ -306,6 +311,7 @@ def test_half_an_environment_is_refused(runs: Runs, monkeypatch: pytest.MonkeyPa
     assert "WORLD_SIZE is 2, and RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not set" in said.stdout
 
 
+@pytest.mark.slow
 def test_one_process_under_torchrun_comes_back_too(tmp_path: Path) -> None:
     process, ids = begin(tmp_path, "training.max_steps=60", restarts=1, number=1)
     os.kill(ids[0], signal.SIGKILL)

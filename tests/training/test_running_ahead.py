@@ -87,7 +87,7 @@ def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
         assert (runs[0].path / file).read_bytes() == (runs[1].path / file).read_bytes()
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.slow), "full"])
 def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tmp_path: Path, sharding: str) -> None:
     """The weights and moments after three updates are those after the first, of one process that made no other."""
     status, said = run_together(2, tmp_path, planted.__file__, str(corpus), sharding, str(tmp_path))
