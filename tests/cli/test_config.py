@@ -1,6 +1,7 @@
 """`tmt config show` and `tmt config schema`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,13 @@ def test_the_command_line_starts_light_and_never_loads_torch():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
     assert result.stderr == ""
     assert "größe.tsv" in result.stdout
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_what_is_shown_can_be_read_whatever_the_encoding_of_the_terminal(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for override in ("data.root=dön", "data.root=świat"):
+        command = [sys.executable, "-m", "transformer_mt", "config", "show", "a.yaml", override]
+        shown = subprocess.run(command, capture_output=True, env=environment, check=True).stdout
+        Path("shown.yaml").write_bytes(shown)
+        assert load_config("shown.yaml").config.data.root == override.partition("=")[2]

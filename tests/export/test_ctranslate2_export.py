@@ -274,12 +274,19 @@ def test_what_a_user_can_get_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("precious")
     with pytest.raises(UserError, match="file exists and is not an empty folder"):
         write_model(*parts, tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in (tmp_path / "link", Path()):
+        with pytest.raises(UserError, match="is not the name of a new folder"):
+            write_model(*parts, name)
+    (tmp_path / "link").unlink()
     with pytest.raises(UserError, match="cannot be written: Not a directory"):
         write_model(*parts, tmp_path / "file" / "model")
     with pytest.raises(UserError, match=r"transformer_mt.json cannot be used: No such file"):
         ExportedTranslator(tmp_path)
     (tmp_path / "empty").mkdir()
     exported = export(translator, tmp_path / "empty")
+    with pytest.raises(UserError, match=r"translate takes a list of texts. Write translate\(\['one two'\]\)"):
+        exported.translate("one two", beam_size=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"], "nothing half-written is left"
     with pytest.raises(UserError, match=r"decoding.length_norm is gnmt, .* Pass length_penalty"):
         exported.translate(["one."])

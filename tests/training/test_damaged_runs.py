@@ -11,8 +11,10 @@ import torch
 from attempts import attempt
 from damage import DAMAGES, Damage, restore, snapshot
 from hypothesis import given, settings
+from safetensors.torch import load_file, save_file
 from toy import toy_config, write_toy_corpus
 
+from transformer_mt.config.manifest import write_manifest
 from transformer_mt.config.run_folder import MANIFEST, RunFolder
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.decoding.checkpoint import build_model
@@ -51,11 +53,17 @@ class Trained:
         self.uses: dict[str, tuple[Callable[[], Answer], set[Path]]] = {
             "best": (
                 lambda: self.translate(None),
-                self.paths(*TOKENIZERS, "checkpoints/step_3/state.json", f"checkpoints/step_{best}/model.safetensors"),
+                self.paths(
+                    *TOKENIZERS,
+                    "checkpoints/step_3/state.json",
+                    *(f"checkpoints/step_{best}/{name}" for name in ("model.safetensors", "settings.yaml")),
+                ),
             ),
             "step_1": (
                 lambda: self.translate("step_1"),
-                self.paths(*TOKENIZERS, "checkpoints/step_1/model.safetensors"),
+                self.paths(
+                    *TOKENIZERS, *(f"checkpoints/step_1/{name}" for name in ("model.safetensors", "settings.yaml"))
+                ),
             ),
             "average": (
                 lambda: self.translate("average"),
@@ -165,6 +173,44 @@ def test_a_seed_that_became_another_is_named(trained: Trained) -> None:
             trained.resume()
     finally:
         restore(trained.files)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ("num_heads: 2", "num_heads: 4", "model.num_heads is 4, and the weights were trained with 2"),
+        ("lowercase: false", "lowercase: true", "tokenizer.lowercase is True, and the weights were trained with False"),
+    ],
+)
+def test_a_config_that_no_longer_describes_the_weights_is_refused(
+    trained: Trained, was: str, now: str, told: str
+) -> None:
+    """Their shapes fit, so it would translate, and wrongly."""
+    before = trained.run.config.read_text(encoding="utf-8")
+    assert before.count(was) == 1
+    trained.run.config.write_text(before.replace(was, now), encoding="utf-8")
+    try:
+        for checkpoint in (None, "step_1"):
+            with pytest.raises(UserError, match=told):
+                trained.translate(checkpoint)
+    finally:
+        trained.run.config.write_text(before, encoding="utf-8")
+
+
+def test_an_average_is_of_whole_checkpoints_of_one_model_each_once(trained: Trained) -> None:
+    copy = trained.copy()
+    shutil.copytree(copy.step(3), copy.checkpoints / "step_03")  # somebody's own
+    assert average_checkpoints(copy, 3) == [1, 2, 3]
+    path = copy.step(2) / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(UserError, match=r"Move .*step_2.? away, and average those that are whole"):
+        average_checkpoints(copy, 2)
+    tensors = load_file(trained.run.step(2) / "model.safetensors")
+    save_file({name: tensor[:1].clone() for name, tensor in tensors.items()}, path)
+    write_manifest(copy.step(2), [path.name])
+    with pytest.raises(UserError, match=f"step_2/{path.name} holds other weights than"):
+        average_checkpoints(copy, 3)
 
 
 def test_tokenizers_of_a_run_without_a_manifest_load_as_before(trained: Trained) -> None:

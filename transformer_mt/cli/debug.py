@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.terminal import output_is_coloured, output_width, utf8_output
+from transformer_mt.errors import UserError
 
 app = typer.Typer(help="Look into what went wrong.", no_args_is_help=True)
 
@@ -29,6 +30,8 @@ def batch(
     """Replay an update whose loss or gradient was not finite: where, module by module, and with what gradients."""
     from transformer_mt.config.run_folder import open_run
 
+    if run is None and not file.exists():
+        raise UserError(f"There is no file {file}. Training writes one to runs/NAME/debug when a loss is not finite.")
     folder = open_run(run if run is not None else file.absolute().parent.parent, to_train=True)
     from transformer_mt.training.replay_file import replay_file
     from transformer_mt.training.replay_text import replay_lines

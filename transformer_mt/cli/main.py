@@ -21,6 +21,7 @@ from transformer_mt.cli import (
     translate,
     verify,
 )
+from transformer_mt.cli.terminal import utf8_output
 from transformer_mt.errors import ToldElsewhereError, UserError
 
 app = typer.Typer(
@@ -82,6 +83,7 @@ def _open_closed() -> None:
 def main() -> None:
     """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
     _open_closed()
+    utf8_output()
     try:
         try:
             app(prog_name="tmt")

@@ -11,10 +11,10 @@ def typed(text: str) -> str:
 
 
 def utf8_output() -> None:
-    """Standard output writes the same bytes whatever the terminal's locale and platform."""
+    """Standard output writes the same bytes whatever the terminal's locale and platform; names of files as they are."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(encoding="utf-8", newline="\n")
+        reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def output_width(least: int = 80, most: int = 120) -> int:

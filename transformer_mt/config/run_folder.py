@@ -74,7 +74,7 @@ class RunFolder:
         found = []
         for path in self.checkpoints.glob(f"{STEP_PREFIX}*"):
             number = path.name.removeprefix(STEP_PREFIX)
-            if number.isdecimal() and (path / MANIFEST).is_file():
+            if number.isdecimal() and str(int(number)) == number and (path / MANIFEST).is_file():
                 found.append(int(number))
         return sorted(found)
 

@@ -18,6 +18,7 @@ from transformer_mt.model.interface import TranslationModel
 
 WEIGHTS = "model.safetensors"
 STATE = "state.json"
+SETTINGS = "settings.yaml"  # with which the steps up to here were made, whatever becomes of that of the run
 AVERAGED_STEPS = "steps.json"
 
 
@@ -89,13 +90,34 @@ def best_step(run: RunFolder) -> int | None:
 def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, TranslationModel, Tokenizer, Tokenizer, Path]:
     """Config, model in evaluation mode on the CPU, source and target tokenizer, and the checkpoint taken.
 
-    Raises UserError where tokenizers or weights are not those that were written.
+    Raises UserError where tokenizers or weights are not those that were written, or the config no longer describes
+    them.
     """
     config = load_config(str(run.config.resolve())).config
-    src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     checkpoint = find_checkpoint(run, choice)
+    _refuse_edited(config, run, checkpoint)
+    src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     check_manifest(checkpoint, [WEIGHTS])
     model = build_model(config, src, tgt)
     with torch.no_grad():
         load_weights(model, checkpoint / WEIGHTS)
     return config, model.eval(), src, tgt, checkpoint
+
+
+def _refuse_edited(config: RunConfig, run: RunFolder, checkpoint: Path) -> None:
+    """UserError where model or tokenizer are described otherwise than when the weights were trained: what fits the
+    weights by its shapes alone would translate, and wrongly.
+    """
+    path = checkpoint / SETTINGS
+    if not path.exists():  # an average, or a checkpoint of an earlier version
+        return
+    check_manifest(checkpoint, [SETTINGS])
+    trained = load_config(str(path.resolve())).config
+    for section in ("model", "tokenizer"):
+        was, now = (getattr(one, section).model_dump() for one in (trained, config))
+        for key, value in was.items():
+            if now[key] != value:
+                raise UserError(
+                    f"{run.config}: {section}.{key} is {now[key]!r}, and the weights were trained with {value!r}. Put "
+                    "that back."
+                )

@@ -63,9 +63,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of several weight files, summed in float64 (Vaswani et al. 2017, section 6.1)."""
+    """The mean of several weight files, summed in float64 (Vaswani et al. 2017, section 6.1). UserError where they are
+    not of one model.
+    """
     totals: dict[str, Tensor] = {}
     for path in paths:
-        for name, tensor in read_tensors(path).items():
+        tensors = read_tensors(path)
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if totals and shapes != {name: total.shape for name, total in totals.items()}:
+            raise UserError(f"{path} holds other weights than {paths[0]}: they are of two models. Move one away.")
+        for name, tensor in tensors.items():
             totals[name] = totals.get(name, torch.zeros_like(tensor, dtype=torch.float64)) + tensor
     return {name: (total / len(paths)).float() for name, total in totals.items()}

@@ -20,6 +20,7 @@ from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.options import SearchOptions, search_options
+from transformer_mt.decoding.translator import list_of_texts
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 
@@ -108,6 +109,8 @@ def write_model(
 
 def refuse_occupied(folder: Path) -> None:
     """UserError where something stands that an export would replace."""
+    if folder.is_symlink() or not folder.name:
+        raise UserError(f"{folder} is not the name of a new folder. Give one, for example {folder / 'exported'}.")
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists() or folder.is_symlink():
@@ -182,7 +185,7 @@ class ExportedTranslator:
             )
         if batch_type not in ("examples", "tokens"):
             raise UserError(f"batch_type is {batch_type!r}. Use examples or tokens.")
-        rows = self.src_tokenizer.encode_batch(list(texts))
+        rows = self.src_tokenizer.encode_batch(list_of_texts(texts))
         lengths = {i: len(row) + 1 for i, row in enumerate(rows) if 0 < len(row) < self.max_len}
         limits = {i: options.max_length(length, self.max_len) for i, length in lengths.items()}
         batches = _batches(lengths, options.batch_size, batch_type, same=lengths if self.decoder_only else None)

@@ -1,6 +1,7 @@
 """The mean of a run's newest checkpoints (Vaswani et al. 2017, section 6.1): often a little better than each."""
 
 import json
+import shlex
 from pathlib import Path
 
 from transformer_mt.config.manifest import check_manifest
@@ -24,9 +25,9 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         )
     chosen = steps[-last:]
     for step in chosen:
-        check_manifest(
-            run.step(step), (WEIGHTS,), f"`tmt train --resume {run.quoted}` sets it aside and makes it again."
-        )
+        again = f"`tmt train --resume {run.quoted}` sets it aside and makes it again."
+        newer = f"Move {shlex.quote(str(run.step(step)))} away, and average those that are whole."
+        check_manifest(run.step(step), (WEIGHTS,), again if step == steps[-1] else newer)
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:

@@ -22,13 +22,12 @@ from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.manifest import check_manifest, write_manifest
 from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.decoding.checkpoint import STATE, WEIGHTS
+from transformer_mt.decoding.checkpoint import SETTINGS, STATE, WEIGHTS
 from transformer_mt.decoding.weights import read_tensors, read_weights, save_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"
-SETTINGS = "settings.yaml"  # with which the steps up to here were made, whatever becomes of that of the run
 _ASIDE = ".aside-"
 _GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
 _DAMAGED = "damaged_"
