@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import typed, utf8_output
+from transformer_mt.cli.terminal import typed
 
 
 def attention(
@@ -42,7 +42,6 @@ def attention(
     attentions = pair_attention(translator.model, src, tgt, translator.src_tokenizer, translator.tgt_tokenizer)
     files = write_pictures(output, attentions, f"{folder.path}, checkpoint {taken}")
     page, first, *_ = list(tqdm(files, desc="Drawing", total=num_files(attentions), unit=" files", disable=None))
-    utf8_output()
     print(f"target: {printable(translator.tgt_tokenizer.decode(tgt))}")
     print(f"{page}: open it in a browser, choose layer and head, point at a word")
     print(f"{first} and so on: {num_files(attentions) - 1} pictures, one for each attention and layer")

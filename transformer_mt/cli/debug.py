@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import output_is_coloured, output_width, utf8_output
+from transformer_mt.cli.terminal import output_is_coloured, output_width
 from transformer_mt.errors import UserError
 
 app = typer.Typer(help="Look into what went wrong.", no_args_is_help=True)
@@ -39,6 +39,5 @@ def batch(
     replayed = replay_file(file, folder, device, precision, checkpoint)
     for note in replayed.notes:
         print(note, file=sys.stderr)
-    utf8_output()
     for line in replay_lines(replayed, output_width(), output_is_coloured()):
         print(line)

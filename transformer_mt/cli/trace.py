@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import output_is_coloured, output_width, typed, utf8_output
+from transformer_mt.cli.terminal import output_is_coloured, output_width, typed
 
 
 class Format(StrEnum):
@@ -49,6 +49,5 @@ def trace(
     traced = trace_sentence(translator, typed(sentence))
     view = View(token, layer, head, output_width(), output_is_coloured())
     check_view(traced, view)
-    utf8_output()
     for line in [trace_json(traced)] if format is Format.json else trace_lines(traced, view):
         print(line)

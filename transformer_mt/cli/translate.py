@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from transformer_mt.cli.terminal import typed, utf8_output
+from transformer_mt.cli.terminal import typed
 from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
 
@@ -165,7 +165,6 @@ def _open_output(path: Path | None, lines: "list[str] | ByteStream") -> Iterator
     if path is None or path == STANDARD:
         if sys.__stdout__ is None:
             raise UserError("Standard output is closed. Name a file with --output.")
-        utf8_output()
         yield sys.stdout
         return
     # Opening it would empty what has yet to be read.
