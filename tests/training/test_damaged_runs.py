@@ -67,12 +67,17 @@ class Trained:
             ),
             "average": (
                 lambda: self.translate("average"),
-                self.paths(*TOKENIZERS, "checkpoints/average/model.safetensors", "checkpoints/average/steps.json"),
+                self.paths(
+                    *TOKENIZERS,
+                    *(f"checkpoints/average/{name}" for name in ("model.safetensors", "settings.yaml", "steps.json")),
+                ),
             ),
             "resume": (self.resume, self.paths(*TOKENIZERS, *(f"checkpoints/step_3/{name}" for name in SAVED))),
             "averaging": (
                 self.average,
-                self.paths(*(f"checkpoints/step_{step}/model.safetensors" for step in (2, 3))),
+                self.paths(
+                    *(f"checkpoints/step_{s}/{name}" for s in (2, 3) for name in ("model.safetensors", "settings.yaml"))
+                ),
             ),
         }
         self.answers = {name: use() for name, (use, _) in self.uses.items()}
@@ -190,7 +195,7 @@ def test_a_config_that_no_longer_describes_the_weights_is_refused(
     assert before.count(was) == 1
     trained.run.config.write_text(before.replace(was, now), encoding="utf-8")
     try:
-        for checkpoint in (None, "step_1"):
+        for checkpoint in (None, "step_1", "average"):
             with pytest.raises(UserError, match=told):
                 trained.translate(checkpoint)
     finally:
@@ -208,7 +213,7 @@ def test_an_average_is_of_whole_checkpoints_of_one_model_each_once(trained: Trai
         average_checkpoints(copy, 2)
     tensors = load_file(trained.run.step(2) / "model.safetensors")
     save_file({name: tensor[:1].clone() for name, tensor in tensors.items()}, path)
-    write_manifest(copy.step(2), [path.name])
+    write_manifest(copy.step(2), [path.name, "settings.yaml"])
     with pytest.raises(UserError, match=f"step_2/{path.name} holds other weights than"):
         average_checkpoints(copy, 3)
 

@@ -2,11 +2,12 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 from transformer_mt.config.manifest import check_manifest
 from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, WEIGHTS
+from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, SETTINGS, WEIGHTS
 from transformer_mt.decoding.weights import average_weights, save_tensors
 from transformer_mt.errors import UserError
 from transformer_mt.training.checkpoints import sweep_half_written, write_folder
@@ -27,11 +28,15 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
     for step in chosen:
         again = f"`tmt train --resume {run.quoted}` sets it aside and makes it again."
         newer = f"Move {shlex.quote(str(run.step(step)))} away, and average those that are whole."
-        check_manifest(run.step(step), (WEIGHTS,), again if step == steps[-1] else newer)
+        names = [name for name in (WEIGHTS, SETTINGS) if name == WEIGHTS or (run.step(step) / name).exists()]
+        check_manifest(run.step(step), names, again if step == steps[-1] else newer)
+    settings = run.step(chosen[-1]) / SETTINGS
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:
         save_tensors(weights, folder / WEIGHTS)
+        if settings.exists():  # not in a checkpoint of an earlier version
+            shutil.copyfile(settings, folder / SETTINGS)
         (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
     sweep_half_written(run.average)
