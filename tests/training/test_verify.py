@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +112,38 @@ def test_what_the_user_can_put_right_exits_2(folder: Path, verify: Verify) -> No
         assert status == 2
         assert said in errors
     assert "The device cuda:99 was asked for" in errors, "the training's own message"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow), (signal.SIGINT, 130)],
+)
+def test_a_signal_leaves_no_training_and_no_folder(number: signal.Signals, status: int, folder: Path) -> None:
+    """Given as early as there is something to leave; and twice, since the second must not cut short the tidying."""
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "verify-resume", "--config", "toy.yaml", "--steps", "1000000"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a background job of a shell ignores
+    )  # fmt: skip
+    (training,) = _first_child(process)
+    assert list(temporary.glob("tmt_verify_*"))
+    process.send_signal(number)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, list(temporary.glob("tmt_verify_*"))) == (status, [])
+    assert not Path("/proc", training).exists()
+    assert "Traceback" not in errors
+
+
+def _first_child(process: subprocess.Popen[str]) -> list[str]:
+    while process.poll() is None:
+        if children := Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            return children
+        time.sleep(0.01)
+    return []
 
 
 @pytest.mark.parametrize("steps", [2, 4, 6, 12, 20, 24, 120])

@@ -1,10 +1,10 @@
-"""Ctrl-C, SIGTERM and the loss of the terminal as a request, looked at between steps."""
+"""Ctrl-C, SIGTERM and the loss of the terminal: a request, looked at between steps, or an exception."""
 
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -56,12 +56,45 @@ class StopRequest:
 def stop_on_signals(patience_seconds: float = 0.0) -> Iterator[StopRequest]:
     """While inside, SIGINT, SIGTERM and SIGHUP set the request instead of ending the process."""
     request = StopRequest(patience_seconds)
+    with _handled(request._handle):
+        yield request
+
+
+@contextmanager
+def unwind_on_signals() -> Iterator[None]:
+    """While inside, SIGINT, SIGTERM and SIGHUP end the process by an exception, so that what is begun is ended and
+    deleted on the way out. Another signal meanwhile is left unheard.
+    """
+    asked = False
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    with _handled(handle):
+        yield
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """While inside, such a signal waits; it is handled on leaving. For what must not be cut in two."""
+    came: list[int] = []
+    with _handled(lambda number, _frame: came.append(number)):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
+
+
+@contextmanager
+def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else nohup had it ignored
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, request._handle) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -18,6 +18,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.checkpoint import STATE
 from transformer_mt.errors import UserError
 from transformer_mt.training.comparison import Comparison, compare_runs
+from transformer_mt.training.interrupt import signals_held, unwind_on_signals
 
 MAX_TRANSLATED = 8  # pairs a validation; the promise does not depend on how many
 TRIES = 3
@@ -49,7 +50,8 @@ def verify_resume(
     """Train `steps` straight; train until half of them are saved, SIGKILL, resume; compare.
 
     Each training is a process of its own. The runs land in `keep`, else in a temporary folder. `say` is given what is
-    going on; `between` is called with the killed run before it is resumed. Raises UserError where a training fails.
+    going on; `between` is called with the killed run before it is resumed. Raises UserError where a training fails. A
+    signal ends the training at hand and deletes the temporary folder.
     """
     if steps < 2 or steps % 2:
         raise UserError(
@@ -60,7 +62,7 @@ def verify_resume(
     load_config(config, [*overrides, *short])  # refuses now what the trainings would refuse
     say(loaded.note or f"config: {loaded.path}")
     say(f"changed for this: {' '.join(short)}")
-    with _place(keep) as folder:
+    with unwind_on_signals(), _place(keep) as folder:
         task = Verification(config, (*overrides, *short), steps, folder)
         say(f"1 of 3: {steps:,} steps straight")
         straight = _train_straight(task)
@@ -129,13 +131,15 @@ def _training(task: Verification, name: str, log: str) -> Iterator[subprocess.Po
     command = [sys.executable, "-m", "transformer_mt", "train", "--config", task.config, "--resume", "auto"]
     command += ["--runs", str(task.folder), *task.changes, f"name={name}"]
     with (task.folder / f"{log}.txt").open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output)
+        process = None
         try:
+            with signals_held():  # a process that has begun and nobody knows of would be left running
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output)
             yield process
         finally:
-            if process.poll() is None:
+            if process is not None:
                 process.kill()
-            process.wait()
+                process.wait()
 
 
 def _printed(task: Verification, log: str) -> str:
