@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,23 @@ def test_the_files_hold_the_pairs_line_by_line(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"'builtin:en-fr' is not a built-in corpus. There is builtin:en-es"):
         export_builtin("builtin:en-fr", tmp_path)
-    (tmp_path / "train.en").write_text("mine\n")
-    with pytest.raises(UserError, match=r"train\.en exists with other content"):
+    (tmp_path / "test.es").write_text("mine\n")
+    with pytest.raises(UserError, match=r"test\.es exists with other content"):
         export_builtin("builtin:en-es", tmp_path)
-    assert (tmp_path / "train.en").read_text() == "mine\n"
+    assert (tmp_path / "test.es").read_text() == "mine\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["test.es"], "it is refused before anything is written"
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk: five fit, the largest does not."""
+    whole = dict(export_builtin("builtin:en-es", tmp_path / "whole"))
+    largest = max(path.stat().st_size for path in whole)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, hard))
+    try:
+        with pytest.raises(UserError, match=r"full cannot be written: File too large\. Choose another folder\."):
+            export_builtin("builtin:en-es", tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for path in (tmp_path / "full").iterdir():
+        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
