@@ -37,6 +37,20 @@ def shared_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture
+def folder_without_rights() -> Iterator[Path]:
+    """A new folder, and meanwhile none of the rights that root has."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
 @pytest.fixture(autouse=True)
 def torch_threads() -> Iterator[None]:
     """A test leaves torch as many threads as it found: with others, sums of later tests differ in the last bit."""

@@ -1,8 +1,5 @@
 """Which file is taken, what it inherits, what overrides do to it, and that what is dumped loads back."""
 
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -144,25 +141,11 @@ def test_a_byte_order_mark_and_windows_line_ends_are_accepted():
     assert load_config("a.yaml").config.seed == 5
 
 
-@pytest.fixture
-def _without_rights() -> Iterator[None]:
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.mark.usefixtures("_without_rights")
-def test_a_file_that_may_not_be_read():
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.yaml"
-        path.write_text(BASE, encoding="utf-8")
-        path.chmod(0)
-        assert refusal(str(path)) == f"{path} cannot be read: Permission denied."
+def test_a_file_that_may_not_be_read(folder_without_rights: Path):
+    path = folder_without_rights / "a.yaml"
+    path.write_text(BASE, encoding="utf-8")
+    path.chmod(0)
+    assert refusal(str(path)) == f"{path} cannot be read: Permission denied."
 
 
 def test_problems_name_the_file_its_bases_and_the_overrides():

@@ -1,12 +1,16 @@
-"""Writing a file or a folder whole or not at all."""
+"""Writing a file or a folder whole or not at all, and what to say where the system forbids it or reading."""
 
+import errno
 import os
 import secrets
+import shlex
 import shutil
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from transformer_mt.errors import UserError
 
 TEMPORARY = ".tmp-"  # how the name of what is being written begins
 
@@ -44,6 +48,25 @@ def make_folder(final: Path, write: Callable[[Path], None], make_way: Callable[[
         _sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def permission_to_read(folder: Path) -> Iterator[None]:
+    """UserError where what is read inside, in `folder` or below it, may not be read."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UserError(
+            f"{error.filename or folder} may not be read: permission denied. Have its owner allow it: "
+            f"chmod -R a+rX {shlex.quote(str(folder))}"
+        ) from error
+
+
+def way_to_write(error: BaseException, folder: Path) -> str:
+    """What to do about an error of writing into a folder, as the middle of a sentence."""
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"have {folder} made writable for you"
+    return "free some space"
 
 
 def _sync(path: Path) -> None:

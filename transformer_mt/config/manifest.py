@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_mt.config.files import replace_file
+from transformer_mt.config.files import permission_to_read, replace_file
 from transformer_mt.config.run_folder import MANIFEST
 from transformer_mt.errors import UserError
 
@@ -30,15 +30,14 @@ def check_manifest(folder: Path, names: Sequence[str], way_out: str = _WAY_OUT) 
     Raises UserError, with `way_out` (by default a checkpoint's), naming the first that differs.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        for name in names:
-            path, entry = folder / name, manifest[name]
-            if path.stat().st_size != entry["num_bytes"] or digest(path) != entry["blake2b"]:
-                raise UserError(f"{path} is damaged: it was changed or cut short since it was written. {way_out}")
+        with permission_to_read(folder):
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            for name in names:
+                path, entry = folder / name, manifest[name]
+                if path.stat().st_size != entry["num_bytes"] or digest(path) != entry["blake2b"]:
+                    raise UserError(f"{path} is damaged: it was changed or cut short since it was written. {way_out}")
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is missing. {way_out}") from None
-    except PermissionError as error:
-        raise UserError(f"{error.filename} may not be read. Have its owner allow it: chmod -R a+rX {folder}") from None
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}. {way_out}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformer_mt.config.files import permission_to_read
 from transformer_mt.errors import UserError
 
 RUNS = "runs"
@@ -70,12 +71,15 @@ class RunFolder:
         return self.checkpoints / "average"
 
     def steps(self) -> list[int]:
-        """The steps of which there is a whole checkpoint, ascending."""
+        """The steps of which there is a whole checkpoint, ascending. UserError where that may not be read."""
         found = []
-        for path in self.checkpoints.glob(f"{STEP_PREFIX}*"):
-            number = path.name.removeprefix(STEP_PREFIX)
-            if number.isdecimal() and str(int(number)) == number and (path / MANIFEST).is_file():
-                found.append(int(number))
+        with permission_to_read(self.path):
+            for path in _inside(self.checkpoints):
+                number = path.name.removeprefix(STEP_PREFIX)
+                if number == path.name or not number.isdecimal() or str(int(number)) != number:
+                    continue
+                if (path / MANIFEST).is_file():
+                    found.append(int(number))
         return sorted(found)
 
     @property
@@ -88,13 +92,30 @@ class RunFolder:
         return self.config.exists() or self.checkpoints.exists()
 
 
+def _inside(folder: Path) -> list[Path]:
+    """What lies in a folder, nothing where there is none. Unlike `glob`, it does not hide that it may not be read."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def newest_run(runs: Path) -> RunFolder:
-    """The run below `runs` with the most recent checkpoint. Raises UserError where there is none."""
-    times = {}
-    for config in runs.glob("*/config.yaml"):
-        run = RunFolder(config.parent)
-        if steps := run.steps():
-            times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
+    """The run below `runs` with the most recent checkpoint, of those that may be read. Raises UserError where there is
+    none.
+    """
+    times, refused = {}, None
+    with permission_to_read(runs):
+        folders = _inside(runs)
+    for run in map(RunFolder, folders):
+        try:
+            with permission_to_read(run.path):
+                if run.config.exists() and (steps := run.steps()):
+                    times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
+        except UserError as error:
+            refused = error
+    if refused is not None and not times:
+        raise refused
     if not times:
         raise UserError(
             f"There is no trained run in {runs.resolve()}. Train one with `tmt train --config quickstart.yaml`, "
@@ -108,7 +129,9 @@ def open_run(path: Path, to_train: bool = False) -> RunFolder:
     checkpoint yet.
     """
     run = RunFolder(path)
-    if not run.config.is_file():
+    with permission_to_read(path):
+        is_run = run.config.is_file()
+    if not is_run:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
         hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tokenizers as hf
 
+from transformer_mt.config.files import permission_to_read
 from transformer_mt.config.manifest import check_manifest, write_manifest
 from transformer_mt.config.run_folder import MANIFEST
 from transformer_mt.config.schema import DataConfig, TokenizerConfig
@@ -64,7 +65,9 @@ def load_tokenizers(folder: Path, config: TokenizerConfig) -> tuple[Tokenizer, T
     Raises UserError where a file is missing or is not what was written. Runs of earlier versions have no manifest;
     of theirs only what cannot be read is seen.
     """
-    if (folder / MANIFEST).exists():
+    with permission_to_read(folder):
+        has_manifest = (folder / MANIFEST).exists()
+    if has_manifest:
         check_manifest(folder, [SRC, TGT], "Put back a copy of it, or train again.")
     src = load_tokenizer(folder / SRC, config)
     return src, src if config.joint else load_tokenizer(folder / TGT, config)

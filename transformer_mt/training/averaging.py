@@ -40,5 +40,5 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
     sweep_half_written(run.average)
-    write_folder(run.average, write, "The checkpoints are as they were; free some space and average again.")
+    write_folder(run.average, write, "The checkpoints are as they were", "average again")
     return chosen

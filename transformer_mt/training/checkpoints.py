@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from transformer_mt.config.files import TEMPORARY, make_folder
+from transformer_mt.config.files import TEMPORARY, make_folder, way_to_write
 from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.manifest import check_manifest, write_manifest
 from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
@@ -29,7 +29,8 @@ from transformer_mt.training.state import TrainingState
 
 OPTIMIZER = "optimizer.safetensors"
 _ASIDE = ".aside-"
-_GO_ON = "The checkpoints before it are whole; free some space and go on with --resume."
+_WHOLE = "The checkpoints before it are whole"
+_GO_ON = "go on with --resume"
 _DAMAGED = "damaged_"
 
 
@@ -57,7 +58,7 @@ def save_checkpoint(
     if free < needed:
         raise SaveError(
             f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
-            f"free. {_GO_ON}"
+            f"free. {_WHOLE}; free some space and {_GO_ON}."
         )
     write_folder(final, write)
     remove_superfluous(run, state.best_step, config.training.keep_checkpoints)
@@ -113,10 +114,10 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
 
 
-def write_folder(final: Path, write: Callable[[Path], None], way_out: str = _GO_ON) -> None:
+def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE, then: str = _GO_ON) -> None:
     """Make the folder of a checkpoint whole or not at all, with its manifest, in place of one of the same name.
 
-    SaveError, with `way_out`, where it cannot be written.
+    Where it cannot be written, SaveError with what is `left` and what to do `then`.
     """
     aside = final.with_name(_ASIDE + final.name)
 
@@ -133,7 +134,8 @@ def write_folder(final: Path, write: Callable[[Path], None], way_out: str = _GO_
         shutil.rmtree(aside, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {way_out}") from error
+        way = way_to_write(error, final.parent)
+        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {left}; {way} and {then}.") from error
 
 
 def sweep_half_written(final: Path) -> None:

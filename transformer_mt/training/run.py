@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_mt.config.files import replace_file
+from transformer_mt.config.files import replace_file, way_to_write
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
@@ -212,8 +212,8 @@ def _told(updater: Updater, state: TrainingState, run: RunFolder, world: World) 
         raise error if world.is_first else ToldElsewhereError(str(error)) from error
     except OSError as error:  # what is opened in there is in the folder of the run, the mapped data apart
         raise UserError(
-            f"{error.filename or run.path} could not be written: {error.strerror or error}. "
-            f"The checkpoints so far are whole; free some space and go on with `tmt train --resume {run.quoted}`."
+            f"{error.filename or run.path} could not be written: {error.strerror or error}. The checkpoints so far are "
+            f"whole; {way_to_write(error, run.path)} and go on with `tmt train --resume {run.quoted}`."
         ) from error
     except Exception as error:
         if not is_out_of_memory(error):
