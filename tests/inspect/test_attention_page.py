@@ -223,3 +223,15 @@ def test_every_attention_layer_and_head_can_be_chosen(tmp_path: Path) -> None:
         heads = attentions[number].weights[int(layer)]
         expected = heads[int(head)] if int(head) < len(heads) else heads.mean(0)
         torch.testing.assert_close(torch.tensor(shown, dtype=torch.float32), expected[0], atol=0.6e-3, rtol=0)
+
+
+@pytest.mark.parametrize("preset", ["transformer-base", "gpt2-small"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_model_whose_weights_are_not_finite_is_refused(preset: str, value: float) -> None:
+    """With a given target no search refuses it first."""
+    tokenizer = train_tokenizer(["a b c"], TokenizerConfig(kind="word", vocab_size=20, min_frequency=1))
+    model, ids = make_model(tokenizer, preset), tokenizer.encode("a b c")
+    with torch.no_grad():
+        model.get_parameter("decoder.layers.0.feed_forward.out_proj.bias").fill_(value)
+    with pytest.raises(UserError, match=r"attention is not a number\. Use an earlier checkpoint"):
+        pair_attention(model, ids, ids, tokenizer, tokenizer)

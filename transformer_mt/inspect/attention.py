@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.errors import UserError
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.interface import TranslationModel
 
@@ -105,11 +106,16 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 def pair_attention(
     model: TranslationModel, src: list[int], tgt: list[int], src_tokenizer: Tokenizer, tgt_tokenizer: Tokenizer
 ) -> list[Attention]:
-    """Every attention of a model as it reads one source and predicts one target, both ids without BOS and EOS."""
+    """Every attention of a model as it reads one source and predicts one target, both ids without BOS and EOS.
+
+    Raises UserError where a weight is not a number.
+    """
     src, tgt_in, tgt_out = [*src, EOS_ID], [BOS_ID, *tgt], [*tgt, EOS_ID]
     device = next(model.parameters()).device
     with recorded_attention(model) as recorded:
         model.hidden_states(torch.tensor([src], device=device), torch.tensor([tgt_in], device=device))
+    if any(weights.isnan().any() for weights in recorded.values()):
+        raise UserError("The model's attention is not a number. Use an earlier checkpoint (--checkpoint step_N).")
     words = {
         "src": src_tokenizer.tokens(src),
         "tgt_in": tgt_tokenizer.tokens(tgt_in),
