@@ -87,7 +87,7 @@ class Tokenizer(ABC):
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """`encode` for many at once."""
+        """`encode` for many at once. UserError where a text is none, such as half a surrogate pair."""
         return [np.frombuffer(row, np.int32).tolist() for row in self._packed_rows(texts)]
 
     def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -143,6 +143,7 @@ class Tokenizer(ABC):
             try:
                 rows.append(memo.ids_of(chunks))
             except KeyError:
+                _refuse_surrogates(texts, i)
                 rows.append(b"")
                 unknown[i] = chunks
         new = [chunk for chunk in set(chain.from_iterable(unknown.values())) if chunk not in memo]
@@ -288,6 +289,16 @@ def load_tokenizer(path: Path, config: TokenizerConfig) -> Tokenizer:
     if any(backend.token_to_id(token) != i for i, token in enumerate(SPECIAL_TOKENS)):
         raise UserError(f"{path} lacks the special tokens. It was not written by this project; train again.")
     return TOKENIZERS[config.kind](backend, config.lowercase)
+
+
+def _refuse_surrogates(texts: list[str], index: int) -> None:
+    try:
+        texts[index].encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"Text {index + 1} of {len(texts)} holds {texts[index][error.start]!a}, half of a surrogate pair, which is "
+            "no character. Read it again as UTF-8, or replace it."
+        ) from None
 
 
 def _side(pairs: Iterable[tuple[str, str]], side: int) -> Iterator[str]:
