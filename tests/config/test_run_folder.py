@@ -62,6 +62,20 @@ def test_runs_that_may_not_be_read(folder_without_rights: Path) -> None:
         newer.path.chmod(0o755)
 
 
+def test_a_path_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights in it are not damaged: the libraries that read and write there take no such path."""
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("r\udcff/toy"), Path("runs/toy\udcff")):
+        path.mkdir(parents=True)
+        Path(path, "config.yaml").touch()
+        for find in (lambda path=path: open_run(path), lambda path=path: newest_run(path.parent)):
+            with pytest.raises(
+                UserError, match=r"^The path of the run, '.*\\udcff.*', is not UTF-8\. Rename the folder"
+            ):
+                find()
+    assert newest_run(make_run(Path("runs/a")).path.parent).path == Path("runs/a")
+
+
 def test_tokenizers_that_may_not_be_read(folder_without_rights: Path) -> None:
     run = make_run(folder_without_rights)
     said = said_without(0o000, run.tokenizers, lambda: load_tokenizers(run.tokenizers, TokenizerConfig()))

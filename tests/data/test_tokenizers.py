@@ -133,7 +133,9 @@ def test_cat_is_one_entry_everywhere() -> None:
 def test_half_a_surrogate_pair_is_named_with_its_sentence(tokenizer: Tokenizer) -> None:
     """Python text can hold what no file can."""
     for _ in range(2):
-        with pytest.raises(UserError, match=r"^Text 2 of 3 holds '\\ud800', half of a surrogate pair, which is no char"):
+        with pytest.raises(
+            UserError, match=r"^Text 2 of 3 holds '\\ud800', half of a surrogate pair, which is no char"
+        ):
             tokenizer.encode_batch(["a \U0001f600", "word \ud800", "\udfff"])
 
 

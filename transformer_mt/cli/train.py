@@ -52,9 +52,9 @@ def train(
         if change_lr and resume is None:
             raise UserError("--change-lr is for a run that goes on. Add --resume, or leave it out.")
         loaded = load_config(config, overrides or [])
+        run = folder or RunFolder(runs / loaded.config.name)
     except UserError as error:
         raise launch.told_once(error) from error
-    run = folder or RunFolder(runs / loaded.config.name)
     print(loaded.note or f"config: {loaded.path}")
     print(f"run: {run.path}")
 

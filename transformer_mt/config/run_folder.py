@@ -14,9 +14,17 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """`runs/NAME`: self-contained, translating needs nothing else."""
+    """`runs/NAME`: self-contained, translating needs nothing else. UserError for a path that is not UTF-8."""
 
     path: Path
+
+    def __post_init__(self) -> None:
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:  # neither safetensors nor TensorBoard can use it
+            raise UserError(
+                f"The path of the run, {str(self.path)!a}, is not UTF-8. Rename the folder, or choose another."
+            ) from None
 
     @property
     def config(self) -> Path:
@@ -107,8 +115,9 @@ def newest_run(runs: Path) -> RunFolder:
     times, refused = {}, None
     with permission_to_read(runs):
         folders = _inside(runs)
-    for run in map(RunFolder, folders):
+    for folder in folders:
         try:
+            run = RunFolder(folder)
             with permission_to_read(run.path):
                 if run.config.exists() and (steps := run.steps()):
                     times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
