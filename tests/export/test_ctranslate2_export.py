@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +299,18 @@ def test_what_a_user_can_get_wrong(tmp_path: Path) -> None:
         (tmp_path / "empty/transformer_mt.json").write_text(damaged)
         with pytest.raises(UserError, match=r"cannot be used: it is damaged"):
             ExportedTranslator(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("harm", ["one is missing", "one is damaged", "all are missing"])
+def test_tokenizers_that_an_export_lost_are_exported_again(harm: str, tmp_path: Path) -> None:
+    """There is nothing to train again: the run that it was made of has them."""
+    export(make_translator({"num_encoder_layers": 1, **SMALL}), tmp_path / "model")
+    tokenizers = tmp_path / "model/tokenizers"
+    if harm == "all are missing":
+        shutil.rmtree(tokenizers)
+    elif harm == "one is missing":
+        (tokenizers / "tgt.json").unlink()
+    else:
+        (tokenizers / "tgt.json").write_text("{}")
+    with pytest.raises(UserError, match=r"\. Export the run again with `tmt export --to ctranslate2`\.$"):
+        ExportedTranslator(tmp_path / "model")

@@ -59,18 +59,20 @@ def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:
     write_manifest(folder, [SRC, TGT])
 
 
-def load_tokenizers(folder: Path, config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
+def load_tokenizers(
+    folder: Path, config: TokenizerConfig, way_out: str = "Put back a copy of it, or train again."
+) -> tuple[Tokenizer, Tokenizer]:
     """What `save_tokenizers` wrote; one and the same object where the vocabulary is joint.
 
-    Raises UserError where a file is missing or is not what was written. Runs of earlier versions have no manifest;
-    of theirs only what cannot be read is seen.
+    Raises UserError, with `way_out`, where a file is missing or is not what was written. Runs of earlier versions have
+    no manifest; of theirs only what cannot be read is seen.
     """
     with permission_to_read(folder):
         has_manifest = (folder / MANIFEST).exists()
     if has_manifest:
-        check_manifest(folder, [SRC, TGT], "Put back a copy of it, or train again.")
-    src = load_tokenizer(folder / SRC, config)
-    return src, src if config.joint else load_tokenizer(folder / TGT, config)
+        check_manifest(folder, [SRC, TGT], way_out)
+    src = load_tokenizer(folder / SRC, config, way_out)
+    return src, src if config.joint else load_tokenizer(folder / TGT, config, way_out)
 
 
 def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConfig) -> EncodedCorpus:

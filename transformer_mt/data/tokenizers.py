@@ -278,16 +278,16 @@ def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) 
     return train_tokenizer(_side(pairs, 0), config), train_tokenizer(_side(pairs, 1), config)
 
 
-def load_tokenizer(path: Path, config: TokenizerConfig) -> Tokenizer:
-    """Read what `Tokenizer.save` wrote; UserError where the file is missing or damaged."""
+def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train again.") -> Tokenizer:
+    """Read what `Tokenizer.save` wrote; UserError, with `way_out`, where the file is missing or damaged."""
     try:
         backend = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}. The run folder is incomplete; train again.") from error
+        raise UserError(f"{path}: {error.strerror or error}. {way_out}") from error
     except Exception as error:  # the library raises bare Exception on a file it cannot parse
-        raise UserError(f"{path} is not a tokenizer file ({error}). The run folder is damaged; train again.") from error
+        raise UserError(f"{path} is not a tokenizer file ({error}). {way_out}") from error
     if any(backend.token_to_id(token) != i for i, token in enumerate(SPECIAL_TOKENS)):
-        raise UserError(f"{path} lacks the special tokens. It was not written by this project; train again.")
+        raise UserError(f"{path} lacks the special tokens. It was not written by this project. {way_out}")
     return TOKENIZERS[config.kind](backend, config.lowercase)
 
 

@@ -34,6 +34,7 @@ from transformer_mt.export.ctranslate2_spec import make_spec
 
 DESCRIPTION = "transformer_mt.json"
 TOKENIZERS = "tokenizers"
+_AGAIN = "Export the run again with `tmt export --to ctranslate2`."
 _PAD, _, _BOS, _EOS = SPECIAL_TOKENS
 _HOW_TO = {
     "encoder_decoder": (
@@ -141,7 +142,7 @@ class ExportedTranslator:
         """
         folder = Path(folder)
         config, self.decoding, self.max_len, self.decoder_only = _read_description(folder)
-        self.src_tokenizer, self.tgt_tokenizer = load_tokenizers(folder / TOKENIZERS, config)
+        self.src_tokenizer, self.tgt_tokenizer = load_tokenizers(folder / TOKENIZERS, config, _AGAIN)
         self._src_vocabulary = _vocabulary(self.src_tokenizer)
         self._tgt_ids = {token: i for i, token in enumerate(_vocabulary(self.tgt_tokenizer))}
         engine: Any = ctranslate2.Generator if self.decoder_only else ctranslate2.Translator
