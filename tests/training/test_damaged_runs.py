@@ -19,7 +19,7 @@ from transformer_mt.config.run_folder import MANIFEST, RunFolder
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.decoding.weights import unique_weights
+from transformer_mt.decoding.weights import load_weights, unique_weights
 from transformer_mt.errors import UserError
 from transformer_mt.training.averaging import average_checkpoints
 from transformer_mt.training.checkpoints import read_checkpoint, set_damaged_aside, settings_so_far
@@ -216,6 +216,18 @@ def test_an_average_is_of_whole_checkpoints_of_one_model_each_once(trained: Trai
     write_manifest(copy.step(2), [path.name, "settings.yaml"])
     with pytest.raises(UserError, match=f"step_2/{path.name} holds other weights than"):
         average_checkpoints(copy, 3)
+
+
+def test_weights_of_another_model_are_refused_with_a_way_out(trained: Trained) -> None:
+    path = trained.run.step(3) / "model.safetensors"
+    for changes, said in (
+        ({"num_decoder_layers": 2}, r"other weights than .* \(decoder\.layers\.1\.\S+, for one, is not in both\)"),
+        ({"d_ff": 48}, r"has the shape \(32, 16\), the config asks for \(48, 16\)"),
+    ):
+        config = trained.config.model_copy(update={"model": trained.config.model.model_copy(update=changes)})
+        model = build_model(config, *load_tokenizers(trained.run.tokenizers, config.tokenizer))
+        with pytest.raises(UserError, match=said + r"\. The config was changed .*: put back what was there\.$"):
+            load_weights(model, path)
 
 
 def test_tokenizers_of_a_run_without_a_manifest_load_as_before(trained: Trained) -> None:

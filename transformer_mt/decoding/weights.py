@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from transformer_mt.errors import UserError
 
+_PUT_BACK = "The config was changed after training, or the file is another run's: put back what was there."
+
 
 def unique_weights(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter by its first name; a tied one stands once. Detached, not copied."""
@@ -40,12 +42,14 @@ def read_weights(model: nn.Module, path: Path) -> dict[str, Tensor]:
     expected = unique_weights(model)
     if tensors.keys() != expected.keys():
         names = sorted(tensors.keys() ^ expected.keys())
-        raise UserError(f"{path} holds other weights than the model of this config ({names[0]} and others differ).")
+        raise UserError(
+            f"{path} holds other weights than the model of this config ({names[0]}, for one, is not in both). {_PUT_BACK}"
+        )
     for name, parameter in expected.items():
         if parameter.shape != tensors[name].shape:
             raise UserError(
                 f"{path}: {name} has the shape {tuple(tensors[name].shape)}, the config asks for "
-                f"{tuple(parameter.shape)}. The config was changed after training; restore it."
+                f"{tuple(parameter.shape)}. {_PUT_BACK}"
             )
     return tensors
 
