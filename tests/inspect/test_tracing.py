@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -175,6 +176,13 @@ def test_json_has_every_number(traced) -> None:
                 for name, value in vars(sublayer).items():
                     if isinstance(value, Tensor):
                         assert torch.equal(torch.tensor(sublayer_read[name]), value), name
+
+
+def test_each_number_of_the_json_is_the_shortest_of_its_32_bits(traced) -> None:
+    texts: list[str] = []
+    json.loads(trace_json(traced[1]), parse_float=texts.append)
+    assert len(texts) > 1000
+    assert [float(text) for text in texts] == [float(str(np.float32(text))) for text in texts]
 
 
 def test_parameters_sum_to_the_model(traced) -> None:

@@ -43,7 +43,8 @@ def read_weights(model: nn.Module, path: Path) -> dict[str, Tensor]:
     if tensors.keys() != expected.keys():
         names = sorted(tensors.keys() ^ expected.keys())
         raise UserError(
-            f"{path} holds other weights than the model of this config ({names[0]}, for one, is not in both). {_PUT_BACK}"
+            f"{path} holds other weights than the model of this config ({names[0]}, for one, is not in both). "
+            f"{_PUT_BACK}"
         )
     for name, parameter in expected.items():
         if parameter.shape != tensors[name].shape:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from transformer_mt.inspect.trace import Trace
@@ -16,7 +17,11 @@ def trace_json(trace: Trace) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return vars(value)  # a dataclass
-    array = value.numpy()
-    return array.astype(str).astype(float).tolist() if value.is_floating_point() else array.tolist()
+    if isinstance(value, Tensor):
+        return _shortest(value.numpy())
+    fields = vars(value).items()  # of a dataclass
+    return {name: _shortest(np.float32(part)) if isinstance(part, float) else part for name, part in fields}
+
+
+def _shortest(array: np.ndarray | np.float32) -> Any:
+    return array.astype(str).astype(float).tolist() if array.dtype == np.float32 else array.tolist()
