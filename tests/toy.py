@@ -33,6 +33,11 @@ def write_toy_corpus(folder: Path, num: int = 120) -> Path:
     return folder
 
 
+def all_entries(kind: str) -> dict:
+    """The setting under which nothing is too rare for an entry; unigram has none, and takes it at its default alone."""
+    return {"min_frequency": 2 if kind == "unigram" else 1}
+
+
 def toy_mapping(folder: Path, **sections: dict) -> dict:
     """A config as YAML would give it; `sections` are merged into it."""
     mapping = {

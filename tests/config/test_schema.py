@@ -76,6 +76,19 @@ def test_defaults_are_those_of_the_paper():
             {"tokenizer": {"kind": "bpe", "vocab_size": 299}},
             "tokenizer: vocab_size is 299; bpe starts from 256 bytes and 4 special tokens: use 300 or more",
         ),
+        (
+            {"tokenizer": {"kind": "unigram", "min_frequency": 1}},
+            "tokenizer: min_frequency is 1 and has no meaning under kind: unigram; leave it out, or at 2",
+        ),
+        (
+            {"data": {**data_with({"tsv": "a"}), "shuffle_window": 7}},
+            "data: shuffle_window is 7 and has no meaning without streaming: true; leave it out, or at 100000",
+        ),
+        (
+            {"data": {**data_with({"tsv": "a"}), "streaming_tokenizer_pairs": 7}},
+            "data: streaming_tokenizer_pairs is 7 and has no meaning without streaming: true; leave it out, or at "
+            "1000000",
+        ),
         ({"training": {}}, "training: nothing ends the training: set max_steps, max_epochs or max_minutes"),
         (
             {"training": {"max_steps": 1, "lr": 0.1}},
@@ -127,6 +140,15 @@ def test_rules_between_keys(sections: dict, message: str):
     with pytest.raises(UserError) as caught:
         parse(**sections)
     assert str(caught.value) == f"c.yaml: {message}"
+
+
+def test_what_has_no_effect_may_stand_at_its_default():
+    """As in the config that a run folder keeps."""
+    unused = {"shuffle_window": 100_000, "streaming_tokenizer_pairs": 1_000_000}
+    config = parse(data={**data_with({"tsv": "a"}), **unused}, tokenizer={"kind": "unigram", "min_frequency": 2})
+    assert config.data.shuffle_window == 100_000
+    used = parse(data={**data_with({"tsv": "a"}), "streaming": True, "shuffle_window": 7})
+    assert used.data.shuffle_window == 7
 
 
 @pytest.mark.parametrize("source", [{}, {"tsv": "a", "csv": "b"}, {"src": "a", "tgt": "b", "tsv": "c"}])

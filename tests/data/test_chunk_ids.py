@@ -11,6 +11,7 @@ import tokenizers as hf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
+from toy import all_entries
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
@@ -40,7 +41,7 @@ TEXTS = st.lists(TEXT, max_size=6)
 
 
 def config(kind: str, **changes) -> TokenizerConfig:
-    return TokenizerConfig.model_validate({"kind": kind, "vocab_size": 500, "min_frequency": 1, **changes})
+    return TokenizerConfig.model_validate({"kind": kind, "vocab_size": 500, **all_entries(kind), **changes})
 
 
 TRAINED = {

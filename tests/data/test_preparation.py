@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy import toy_config, write_toy_corpus
+from toy import all_entries, toy_config, write_toy_corpus
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import EOS_ID
@@ -91,7 +91,7 @@ def test_tokenizers_see_the_training_split_alone(corpus: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
 def test_a_second_start_reads_the_cache_and_gets_the_same(corpus: Path, kind: str, monkeypatch) -> None:
-    config = make_config(corpus, tokenizer={"kind": kind, "vocab_size": 320, "min_frequency": 1})
+    config = make_config(corpus, tokenizer={"kind": kind, "vocab_size": 320, **all_entries(kind)})
     first = prepare_data(config)
 
     def refuse(*_: object) -> None:

@@ -5,6 +5,7 @@ import pytest
 import tokenizers as hf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy import all_entries
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
@@ -20,7 +21,7 @@ TEXTS = [
 
 
 def config(kind: str, **changes) -> TokenizerConfig:
-    return TokenizerConfig.model_validate({"kind": kind, "vocab_size": 600, "min_frequency": 1, **changes})
+    return TokenizerConfig.model_validate({"kind": kind, "vocab_size": 600, **all_entries(kind), **changes})
 
 
 @pytest.fixture(scope="module", params=KINDS)

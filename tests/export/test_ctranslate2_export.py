@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import toy_pairs
+from toy import all_entries, toy_pairs
 from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
@@ -116,7 +116,7 @@ def test_every_token_is_the_same_token(kind: str, tmp_path: Path) -> None:
         "🙂 e\u0301 ß \\ \"' \\u0041",
         "▁ Ġ Ċ ċ",
     ]
-    tokenizer = {"kind": kind, "vocab_size": 320, "min_frequency": 1, "joint": False}
+    tokenizer = {"kind": kind, "vocab_size": 320, **all_entries(kind), "joint": False}
     pairs = [(a, b) for a in lines for b in reversed(lines)]
     translator = make_translator({"num_encoder_layers": 1, **SMALL}, pairs, tokenizer=tokenizer)
     exported = export(translator, tmp_path / "model")

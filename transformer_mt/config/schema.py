@@ -29,6 +29,14 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+def _refuse_unless_default(section: Section, keys: tuple[str, ...], when: str) -> None:
+    """What has no effect is not set; at its default it may be written, as in the folder of a run, or inherited."""
+    for key in keys:
+        value, default = getattr(section, key), type(section).model_fields[key].default
+        if value != default:
+            raise ValueError(f"{key} is {value} and has no meaning {when}; leave it out, or at {default}")
+
+
 class ColumnsConfig(Section):
     """Which columns hold the two sides: names, or 1-based numbers for TSV, which has no header."""
 
@@ -109,6 +117,12 @@ class DataConfig(Section):
         default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
     )
 
+    @model_validator(mode="after")
+    def _check_streaming(self) -> Self:
+        if not self.streaming:
+            _refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
+        return self
+
 
 class TokenizerConfig(Section):
     """How text becomes tokens."""
@@ -120,12 +134,14 @@ class TokenizerConfig(Section):
     lowercase: bool = False
 
     @model_validator(mode="after")
-    def _check_subwords_have_room(self) -> Self:
+    def _check_subwords(self) -> Self:
         if self.kind != "word" and self.vocab_size < 300:
             raise ValueError(
                 f"vocab_size is {self.vocab_size}; {self.kind} starts from 256 bytes and 4 special tokens: "
                 "use 300 or more"
             )
+        if self.kind == "unigram":
+            _refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
         return self
 
 
