@@ -28,22 +28,27 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
+        """The whole config, as `dump_config` writes it."""
         return self.path / "config.yaml"
 
     @property
     def tokenizers(self) -> Path:
+        """The folder of both tokenizers."""
         return self.path / "tokenizers"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the checkpoints, a folder each."""
         return self.path / "checkpoints"
 
     @property
     def metrics(self) -> Path:
+        """A line of JSON for each line of the log and each validation."""
         return self.path / "metrics.jsonl"
 
     @property
     def lock(self) -> Path:
+        """The file that whoever trains here holds locked."""
         return self.path / "train.lock"
 
     @property
@@ -53,10 +58,12 @@ class RunFolder:
 
     @property
     def changes(self) -> Path:
+        """What later starts changed of the config, a line of JSON each."""
         return self.path / "changes.jsonl"
 
     @property
     def evaluations(self) -> Path:
+        """The folder of what `tmt evaluate` found."""
         return self.path / "evaluations"
 
     @property

@@ -36,6 +36,7 @@ class Split:
 
     @property
     def num_too_long(self) -> int:
+        """Pairs that the model has no positions for."""
         return len(self.ids) - len(self.rows)
 
     @cached_property

@@ -16,12 +16,15 @@ class Paint:
     on: bool
 
     def heading(self, text: str) -> str:
+        """Of a part."""
         return self._code("1;36", text)
 
     def strong(self, text: str) -> str:
+        """What counts most."""
         return self._code("1;32", text)
 
     def dim(self, text: str) -> str:
+        """What may be passed over."""
         return self._code("2", text)
 
     def _code(self, code: str, text: str) -> str:

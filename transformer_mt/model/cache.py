@@ -81,6 +81,7 @@ class DecoderCache:
 
     @property
     def num_sentences(self) -> int:
+        """How many are decoded now; a search leaves out those that are done."""
         return self.visible.size(0)
 
     def open_slots(self, at: Tensor, visible: Tensor) -> int:

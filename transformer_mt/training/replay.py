@@ -56,6 +56,7 @@ class Replay:
 
     @property
     def grad_norm(self) -> float:
+        """Of all gradients as one vector."""
         return float(torch.tensor([gradient.norm for gradient in self.gradients]).norm())
 
 

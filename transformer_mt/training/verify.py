@@ -36,6 +36,7 @@ class Verification:
 
     @property
     def half(self) -> int:
+        """The step after whose checkpoint the second run is killed."""
         return self.steps // 2
 
 
