@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import run_tmt
+from commands import call_tmt, run_tmt
 from toy import toy_mapping, write_toy_corpus
 
 Tmt = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,9 +36,19 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def tmt(trained: Path) -> Tmt:
-    """`tmt(...)` in the folder of the trained run."""
+    """`tmt(...)` as a process in the folder of the trained run."""
 
     def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
         return run_tmt(trained, *arguments, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def call(trained: Path) -> Tmt:
+    """`call(...)` is the same in this process, for what is not about processes or their terminal."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+        return call_tmt(trained, *arguments, stdin=stdin)
 
     return run

@@ -24,11 +24,11 @@ def page_data(folder: Path) -> dict:
     return json.loads(found[1])
 
 
-def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, trained: Path, tmp_path: Path) -> None:
+def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, call, trained: Path, tmp_path: Path) -> None:
     result = tmt("attention", SENTENCE, "--output", str(tmp_path / "new" / "out"))
     assert result.returncode == 0
     assert result.stderr.startswith("run: runs/toy\n")
-    assert result.stdout.startswith(tmt("translate", "--beam-size", "1", SENTENCE).stdout.join(["target: ", ""]))
+    assert result.stdout.startswith(call("translate", "--beam-size", "1", SENTENCE).stdout.join(["target: ", ""]))
     pictures = {f"{name}_layer_0.png" for name in ("encoder", "decoder", "cross")}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == {"attention.html", *pictures}
     assert "attention.html: open it in a browser" in result.stdout
@@ -39,9 +39,9 @@ def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, trained: Path, t
     assert len(cross["weights"][0]) == 4
 
 
-def test_a_given_target_run_and_checkpoint(tmt, tmp_path: Path) -> None:
+def test_a_given_target_run_and_checkpoint(call, tmp_path: Path) -> None:
     options = ("--run", "runs/toy", "--checkpoint", "step_1200", "--device", "cpu", "--output", str(tmp_path))
-    result = tmt("attention", SENTENCE, "--target", "diez nueve", *options)
+    result = call("attention", SENTENCE, "--target", "diez nueve", *options)
     assert result.returncode == 0
     assert result.stderr == ""
     assert result.stdout.startswith("target: diez nueve\n")
@@ -58,12 +58,12 @@ def test_bytes_and_markup_on_the_command_line(trained: Path, tmp_path: Path) -> 
     assert page_data(tmp_path)["attentions"][0]["keys"][0] == "one"
 
 
-def test_no_control_character_reaches_the_terminal(tmt, tmp_path: Path) -> None:
+def test_no_control_character_reaches_the_terminal(call, tmp_path: Path) -> None:
     """The subword kind hands back the very bytes of a target; `tmt attention` shows them to a person."""
     options = ("name=bytes", "tokenizer.kind=bpe", "tokenizer.vocab_size=400", "training.max_steps=101")
-    assert tmt("train", "--config", "toy.yaml", *options, "--runs", str(tmp_path)).returncode == 0
+    assert call("train", "--config", "toy.yaml", *options, "--runs", str(tmp_path)).returncode == 0
     arguments = ("one \x1b[31m", "--target", "uno \x1b[31m\x07\x9b dos", "--run", str(tmp_path / "bytes"))
-    result = tmt("attention", *arguments, "--output", str(tmp_path / "out"))
+    result = call("attention", *arguments, "--output", str(tmp_path / "out"))
     assert result.returncode == 0
     assert result.stdout.startswith("target: uno \ufffd[31m\ufffd\ufffd dos\n")
     assert not set("\x1b\x07\x9b") & set(result.stdout + result.stderr)
@@ -87,8 +87,8 @@ def test_no_control_character_reaches_the_terminal(tmt, tmp_path: Path) -> None:
         (["one"], "--output"),
     ],
 )
-def test_mistakes_get_one_clear_sentence(tmt, trained: Path, arguments: list[str], message: str) -> None:
-    result = tmt("attention", *arguments)
+def test_mistakes_get_one_clear_sentence(call, trained: Path, arguments: list[str], message: str) -> None:
+    result = call("attention", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stdout == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import run_tmt
+from commands import call_tmt, run_tmt
 from toy import toy_mapping, write_toy_corpus
 
 
@@ -42,7 +42,7 @@ def test_the_error_leads_to_the_replay(folder: Path, stopped: subprocess.Complet
     assert marked.split()[1] == module
     assert "gradient of the update, before clipping: norm nan" in result.stdout
     assert max(map(len, result.stdout.split("\n"))) <= 120
-    assert run_tmt(folder, *command[:3]).stdout == result.stdout, "the run is the one that the file is in"
+    assert call_tmt(folder, *command[:3]).stdout == result.stdout, "the run is the one that the file is in"
 
 
 def test_files_are_on_the_page_of_the_run(folder: Path, stopped: subprocess.CompletedProcess[str]) -> None:
@@ -52,7 +52,7 @@ def test_files_are_on_the_page_of_the_run(folder: Path, stopped: subprocess.Comp
 
 
 def test_another_precision_is_tried_and_said(folder: Path, stopped: subprocess.CompletedProcess[str]) -> None:
-    result = run_tmt(folder, "debug", "batch", "runs/toy/debug/step_2.safetensors", "--precision", "bf16")
+    result = call_tmt(folder, "debug", "batch", "runs/toy/debug/step_2.safetensors", "--precision", "bf16")
     assert result.returncode == 0
     assert result.stderr == "note: precision was fp32 and is bf16\n"
 
@@ -73,7 +73,7 @@ def test_another_precision_is_tried_and_said(folder: Path, stopped: subprocess.C
 def test_mistakes_get_one_clear_sentence(
     folder: Path, stopped: subprocess.CompletedProcess[str], arguments: list[str], message: str
 ) -> None:
-    result = run_tmt(folder, "debug", "batch", *arguments)
+    result = call_tmt(folder, "debug", "batch", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stdout == ""

@@ -46,11 +46,11 @@ def test_scores_of_a_split(tmt, trained: Path) -> None:
     assert saved["ppl"] == pytest.approx(math.exp(total / num_tokens), rel=1e-4)
 
 
-def test_two_files_tokenizer_and_case(tmt, trained: Path) -> None:
+def test_two_files_tokenizer_and_case(call, trained: Path) -> None:
     (trained / "upper.es").write_text((trained / "data/valid.es").read_text().upper())
     arguments = ["--src", "data/valid.en", "--ref", "upper.es", "--beam-size", "1"]
-    cased = tmt("evaluate", *arguments)
-    ignoring = tmt("evaluate", *arguments, "--lowercase", "--bleu-tokenize", "char")
+    cased = call("evaluate", *arguments)
+    ignoring = call("evaluate", *arguments, "--lowercase", "--bleu-tokenize", "char")
     assert cased.stdout.startswith("BLEU 0.")
     assert "tok:char" in ignoring.stdout
     assert "case:lc" in ignoring.stdout
@@ -68,16 +68,16 @@ def test_two_files_tokenizer_and_case(tmt, trained: Path) -> None:
         (["--checkpoint", "step_1"], "has no checkpoint 'step_1'"),
     ],
 )
-def test_mistakes(tmt, arguments: list[str], message: str) -> None:
-    result = tmt("evaluate", *arguments)
+def test_mistakes(call, arguments: list[str], message: str) -> None:
+    result = call("evaluate", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
 
 
-def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path) -> None:
+def test_blank_and_long_lines_are_counted_and_nothing_shifts(call, trained: Path) -> None:
     (trained / "few.en").write_text(f"seven eight.\n\n{'one ' * 40}\nseven eight.\n")
     (trained / "few.es").write_text(f"ocho siete.\nuno.\nuno.\nocho {'siete ' * 40}\n")
-    result = tmt("evaluate", "--src", "few.en", "--ref", "few.es")
+    result = call("evaluate", "--src", "few.en", "--ref", "few.es")
     assert result.returncode == 0
     assert "1 pairs with a blank side were left out" in result.stdout
     assert "1 sources are longer than the model's 24 positions: translated as nothing" in result.stdout
@@ -91,40 +91,40 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(tmt, trained: Path)
 
 
 @pytest.mark.slow
-def test_evaluations_with_other_settings_do_not_take_each_others_place(tmt, trained: Path, tmp_path: Path) -> None:
+def test_evaluations_with_other_settings_do_not_take_each_others_place(call, trained: Path, tmp_path: Path) -> None:
     names = set()
     for arguments in ("", "--lowercase --bleu-tokenize none", "--beam-size 1"):
-        result = tmt("evaluate", *arguments.split())
+        result = call("evaluate", *arguments.split())
         names.add(result.stdout.split("saved: ")[1].strip())
-    result = tmt("evaluate", "--data-root", "data")
+    result = call("evaluate", "--data-root", "data")
     names.add(result.stdout.split("saved: ")[1].strip())
     assert len(names) == 4
     run = tmp_path / "a run"
     shutil.copytree(trained / "runs" / "toy", run)
-    told = tmt("average", str(run), "--last", "1").stdout
+    told = call("average", str(run), "--last", "1").stdout
     assert f"tmt translate --run '{run}' --checkpoint average" in told
-    result = tmt("evaluate", "--run", str(run), "--checkpoint", "average")
+    result = call("evaluate", "--run", str(run), "--checkpoint", "average")
     assert "evaluations/test_average1_to_1200_beam2_lp0.6.json" in result.stdout
 
 
-def test_scores_are_told_where_they_cannot_be_saved(tmt, trained: Path, tmp_path: Path) -> None:
+def test_scores_are_told_where_they_cannot_be_saved(call, trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "runs" / "toy", tmp_path / "toy")
     shutil.rmtree(tmp_path / "toy" / "evaluations", ignore_errors=True)
     (tmp_path / "toy" / "evaluations").write_text("in the way")
-    result = tmt("evaluate", "--run", str(tmp_path / "toy"))
+    result = call("evaluate", "--run", str(tmp_path / "toy"))
     assert result.returncode == 2
     assert result.stdout.startswith("BLEU ")
     assert "cannot be written: File exists. The scores above are whole" in result.stderr
 
 
-def test_what_cannot_be_scored_is_not_translated_first(tmt, trained: Path) -> None:
+def test_what_cannot_be_scored_is_not_translated_first(call, trained: Path) -> None:
     (trained / "long.en").write_text("one " * 40 + "\n")
     (trained / "long.es").write_text("uno\n")
     for arguments, message in (
         (["--src", "long.en", "--ref", "long.es"], "are longer than model.max_len 24. Evaluate on shorter ones."),
         (["--bleu-tokenize", "bogus"], "'bogus' is not a BLEU tokenizer"),
     ):
-        result = tmt("evaluate", *arguments)
+        result = call("evaluate", *arguments)
         assert result.returncode == 2
         assert message in result.stderr
         assert "sentences" not in result.stderr  # of the bar

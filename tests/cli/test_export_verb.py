@@ -21,7 +21,7 @@ def exported(tmt, trained: Path) -> Path:
     return trained / "exported" / "toy"
 
 
-def test_the_folder_alone_translates_as_the_run_does(tmt, trained: Path, exported: Path, tmp_path: Path) -> None:
+def test_the_folder_alone_translates_as_the_run_does(trained: Path, exported: Path, tmp_path: Path) -> None:
     from transformer_mt import Translator
     from transformer_mt.decoding.options import search_options
     from transformer_mt.decoding.search import LengthNorm
@@ -37,10 +37,10 @@ def test_the_folder_alone_translates_as_the_run_does(tmt, trained: Path, exporte
     assert theirs.translate(SENTENCES, beam_size=4, length_penalty=1.0) == beam
 
 
-def test_eight_bits_still_translate(tmt, trained: Path, exported: Path) -> None:
+def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None:
     from transformer_mt.export.ctranslate2 import ExportedTranslator
 
-    result = tmt("export", "--to", "ctranslate2", "--run", "runs/toy", "--quantization", "int8", "exported/int8")
+    result = call("export", "--to", "ctranslate2", "--run", "runs/toy", "--quantization", "int8", "exported/int8")
     assert result.returncode == 0, result.stderr
     small, whole = trained / "exported/int8/model.bin", exported / "model.bin"
     assert small.stat().st_size < 0.5 * whole.stat().st_size
@@ -61,9 +61,9 @@ def test_eight_bits_still_translate(tmt, trained: Path, exported: Path) -> None:
     ],
 )
 def test_mistakes_get_one_clear_sentence(
-    exported: Path, tmt, trained: Path, arguments: list[str], message: str
+    exported: Path, call, trained: Path, arguments: list[str], message: str
 ) -> None:
-    result = tmt("export", *arguments)
+    result = call("export", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stdout == ""

@@ -11,7 +11,7 @@ import pytest
 SENTENCE = "one two three."
 
 
-def test_a_sentence_from_its_words_to_its_translation(tmt) -> None:
+def test_a_sentence_from_its_words_to_its_translation(tmt, call) -> None:
     result = tmt("trace", SENTENCE)
     assert result.returncode == 0, result.stderr
     assert result.stderr == "run: runs/toy\n"
@@ -19,11 +19,11 @@ def test_a_sentence_from_its_words_to_its_translation(tmt) -> None:
     assert "encoder: 1 layers x 2 = 2, decoder: 1 layers x 3 = 3; together 5" in result.stdout
     assert "\x1b" not in result.stdout, "standard output is no terminal"
     assert max(map(len, result.stdout.split("\n"))) <= 120
-    assert tmt("trace", SENTENCE, "--run", "runs/toy", "--checkpoint", "last", "--device", "cpu").stderr == ""
+    assert call("trace", SENTENCE, "--run", "runs/toy", "--checkpoint", "last", "--device", "cpu").stderr == ""
 
 
-def test_json_is_one_object(tmt) -> None:
-    result = tmt("trace", SENTENCE, "--format", "json")
+def test_json_is_one_object(call) -> None:
+    result = call("trace", SENTENCE, "--format", "json")
     assert result.stdout.count("\n") == 1
     found = json.loads(result.stdout)
     assert found["translation"] == "uno tres dos."
@@ -35,8 +35,8 @@ def test_json_is_one_object(tmt) -> None:
     assert len(decoder["layers"][0][1]["weights"]) == 4
 
 
-def test_token_layer_and_head(tmt) -> None:
-    result = tmt("trace", SENTENCE, "--token", "0", "--layer", "0", "--head", "3")
+def test_token_layer_and_head(call) -> None:
+    result = call("trace", SENTENCE, "--token", "0", "--layer", "0", "--head", "3")
     assert result.returncode == 0
     assert "token 0 one" in result.stdout
     assert "  head 3 " in result.stdout
@@ -63,8 +63,8 @@ def test_token_layer_and_head(tmt) -> None:
         ([], "Missing argument"),
     ],
 )
-def test_mistakes_get_one_clear_sentence(tmt, arguments: list[str], message: str) -> None:
-    result = tmt("trace", *arguments)
+def test_mistakes_get_one_clear_sentence(call, arguments: list[str], message: str) -> None:
+    result = call("trace", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stdout == ""

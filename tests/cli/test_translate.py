@@ -29,9 +29,9 @@ def test_sentences_as_arguments(tmt) -> None:
     assert result.stderr == "run: runs/toy\n"
 
 
-def test_greedy_and_beam_and_module_start(tmt) -> None:
-    for size in ("1", "3"):
-        assert tmt("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
+def test_greedy_and_beam_and_module_start(tmt, call) -> None:
+    for start, size in ((tmt, "1"), (call, "3")):
+        assert start("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
 
 
 def test_standard_input_comes_out_line_by_line(tmt) -> None:
@@ -50,27 +50,27 @@ def test_standard_input_comes_out_line_by_line(tmt) -> None:
     assert out[3] == out[9] == "ocho siete."
 
 
-def test_files_in_and_out(tmt, trained: Path) -> None:
+def test_files_in_and_out(call, trained: Path) -> None:
     (trained / "in.txt").write_text("seven eight.\n\none two three.\n")
-    result = tmt("translate", "--input", "in.txt", "--output", "out.txt")
+    result = call("translate", "--input", "in.txt", "--output", "out.txt")
     assert result.returncode == 0
     assert result.stdout == ""
     assert (trained / "out.txt").read_bytes() == b"ocho siete.\n\nuno tres dos.\n"
 
 
-def test_a_file_may_be_packed(tmt, trained: Path) -> None:
+def test_a_file_may_be_packed(call, trained: Path) -> None:
     (trained / "in.gz").write_bytes(gzip.compress(b"seven eight.\n\none two three.\n"))
-    result = tmt("translate", "--input", "in.gz")
+    result = call("translate", "--input", "in.gz")
     assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")
     (trained / "cut.gz").write_bytes((trained / "in.gz").read_bytes()[:-12])
-    result = tmt("translate", "--input", "cut.gz")
+    result = call("translate", "--input", "cut.gz")
     assert result.returncode == 2
     assert "cut.gz cannot be read: Compressed file ended" in result.stderr
     (trained / "in.utf16").write_text("seven eight.\n", encoding="utf-16")
-    result = tmt("translate", "--input", "in.utf16")
+    result = call("translate", "--input", "in.utf16")
     assert (result.returncode, result.stdout) == (2, "")
     assert "The input is UTF-16. Convert it: iconv" in result.stderr
-    packed = tmt("translate", stdin=(trained / "in.gz").read_bytes())  # by a pipe
+    packed = call("translate", stdin=(trained / "in.gz").read_bytes())  # by a pipe
     assert (packed.returncode, packed.stdout) == (2, "")
     assert "The input is gzip. Unpack it" in packed.stderr
     command = f"{sys.executable} -m transformer_mt translate < in.gz"
@@ -78,15 +78,15 @@ def test_a_file_may_be_packed(tmt, trained: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")
 
 
-def test_a_dash_is_standard_input_or_output(tmt) -> None:
-    for arguments in (["-"], ["--input", "-"], ["--output", "-"]):
-        result = tmt("translate", *arguments, stdin=b"seven eight.\n")
+def test_a_dash_is_standard_input_or_output(tmt, call) -> None:
+    for start, arguments in ((tmt, ["-"]), (call, ["--input", "-"]), (call, ["--output", "-"])):
+        result = start("translate", *arguments, stdin=b"seven eight.\n")
         assert (result.returncode, result.stdout) == (0, "ocho siete.\n")
-    assert tmt("translate", "--", "-", "--input").stdout.count("\n") == 2
+    assert call("translate", "--", "-", "--input").stdout.count("\n") == 2
 
 
-def test_bytes_that_are_no_text_are_told_once(tmt) -> None:
-    result = tmt("translate", stdin=b"seven eight.\n\xff one.\n\xff two.\n")
+def test_bytes_that_are_no_text_are_told_once(call) -> None:
+    result = call("translate", stdin=b"seven eight.\n\xff one.\n\xff two.\n")
     assert result.stdout.count("\n") == 3
     assert result.stderr.count("not UTF-8") == 1
     assert "line 2: not UTF-8" in result.stderr
@@ -156,19 +156,19 @@ def test_nothing_in_nothing_out(tmt) -> None:
 
 
 @pytest.mark.parametrize("batch_size", ["1", "2", "50"])
-def test_order_and_text_do_not_depend_on_the_batch(tmt, trained: Path, batch_size: str) -> None:
+def test_order_and_text_do_not_depend_on_the_batch(call, trained: Path, batch_size: str) -> None:
     lines = (trained / "data" / "train.en").read_text().split("\n")[:40]
-    expected = tmt("translate", stdin="\n".join(lines).encode()).stdout
-    result = tmt("translate", "--batch-size", batch_size, stdin="\n".join(lines).encode())
+    expected = call("translate", stdin="\n".join(lines).encode()).stdout
+    result = call("translate", "--batch-size", batch_size, stdin="\n".join(lines).encode())
     assert result.stdout == expected
     assert len(expected.split("\n")) == 41
 
 
 @pytest.mark.parametrize("beam_size", ["1", "4"])
-def test_order_and_text_do_not_depend_on_the_cores(tmt, trained: Path, beam_size: str) -> None:
+def test_order_and_text_do_not_depend_on_the_cores(call, trained: Path, beam_size: str) -> None:
     lines = (trained / "data" / "train.en").read_text().split("\n")[:60]
     command = ("translate", "--batch-size", "4", "--beam-size", beam_size)
-    expected = tmt(*command, stdin="\n".join(lines).encode())
+    expected = call(*command, stdin="\n".join(lines).encode())
     result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=2)
     assert (result.returncode, result.stdout) == (0, expected.stdout)
     assert len(expected.stdout.split("\n")) == 61
@@ -193,13 +193,13 @@ def test_ctrl_c_ends_all_processes_of_a_search(trained: Path, tmp_path: Path) ->
         os.killpg(process.pid, 0)
 
 
-def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
+def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(call) -> None:
     long = " ".join(["one"] * 40)
-    result = tmt("translate", stdin=f"seven eight.\n{long}\nseven eight.\n".encode())
+    result = call("translate", stdin=f"seven eight.\n{long}\nseven eight.\n".encode())
     assert result.returncode == 0
     assert result.stdout == "ocho siete.\n\nocho siete.\n"
     assert "line 2: longer than the model's 24 positions, left blank" in result.stderr
-    truncated = tmt("translate", "--too-long", "truncate", "--format", "jsonl", long, "seven eight.")
+    truncated = call("translate", "--too-long", "truncate", "--format", "jsonl", long, "seven eight.")
     assert truncated.returncode == 0
     first, second = [json.loads(line) for line in truncated.stdout.split("\n")[:-1]]
     assert first["hypotheses"][0]["text"].startswith("uno")
@@ -208,12 +208,12 @@ def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(tmt) -> None:
     assert "line 1: longer than the model's 24 positions, the beginning was translated" in truncated.stderr
 
 
-def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> None:
+def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(call) -> None:
     """24 positions, EOS among them: tokens 5 x 4 + 3 fit, so the cut is after the sixth sentence."""
     sentences = ["one two three."] * 5 + ["seven eight."] * 4
-    expected = [tmt("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:6], sentences[6:])]
+    expected = [call("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:6], sentences[6:])]
     arguments = ("translate", "--too-long", "split", "--format", "jsonl", "--n-best", "2")
-    result = tmt(*arguments, " ".join(sentences), "seven eight.")
+    result = call(*arguments, " ".join(sentences), "seven eight.")
     assert result.returncode == 0
     long, short = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
     assert long["hypotheses"][0]["text"] == " ".join(expected)
@@ -225,15 +225,15 @@ def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(tmt) -> 
     assert "line 1: longer than the model's 24 positions, translated in pieces" in result.stderr
 
 
-def test_a_precision_that_was_found_is_told_with_the_reason(tmt) -> None:
-    assert "precision: " not in tmt("translate", "--precision", "fp32", "seven eight.").stderr
+def test_a_precision_that_was_found_is_told_with_the_reason(call) -> None:
+    assert "precision: " not in call("translate", "--precision", "fp32", "seven eight.").stderr
     assert re.search(
-        r"^precision: (fp32|bf16|int8), .+ on this CPU", tmt("translate", "--precision", "auto", "a").stderr, re.M
+        r"^precision: (fp32|bf16|int8), .+ on this CPU", call("translate", "--precision", "auto", "a").stderr, re.M
     )
 
 
-def test_jsonl(tmt) -> None:
-    result = tmt("translate", "--format", "jsonl", "--n-best", "2", "one two three.", "", "seven eight.")
+def test_jsonl(call) -> None:
+    result = call("translate", "--format", "jsonl", "--n-best", "2", "one two three.", "", "seven eight.")
     rows = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
     assert [row["source"] for row in rows] == ["one two three.", "", "seven eight."]
     assert rows[1]["hypotheses"] == []
@@ -244,8 +244,8 @@ def test_jsonl(tmt) -> None:
     assert first["score"] == pytest.approx(first["log_prob"] / ((5 + 5) / 6) ** 0.6, abs=1e-5)
 
 
-def test_n_best_as_text(tmt) -> None:
-    lines = tmt("translate", "--n-best", "2", "--beam-size", "4", "seven eight.", "").stdout.split("\n")
+def test_n_best_as_text(call) -> None:
+    lines = call("translate", "--n-best", "2", "--beam-size", "4", "seven eight.", "").stdout.split("\n")
     assert lines[0].startswith("1 ||| ocho siete. ||| -")
     assert lines[1].startswith("1 ||| ")
     assert lines[2].startswith("2 ||| ")
@@ -287,14 +287,14 @@ def test_from_python(trained: Path) -> None:
         (["--runs", "data", "a"], "There is no trained run in"),
     ],
 )
-def test_mistakes_get_one_clear_sentence(tmt, arguments: list[str], message: str) -> None:
-    result = tmt("translate", *arguments)
+def test_mistakes_get_one_clear_sentence(call, arguments: list[str], message: str) -> None:
+    result = call("translate", *arguments)
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stdout == ""
 
 
-def test_a_damaged_run_is_a_user_error(tmt, trained: Path, tmp_path: Path) -> None:
+def test_a_damaged_run_is_a_user_error(call, trained: Path, tmp_path: Path) -> None:
     import shutil
 
     for file in ("model.safetensors", "state.json"):
@@ -302,11 +302,11 @@ def test_a_damaged_run_is_a_user_error(tmt, trained: Path, tmp_path: Path) -> No
         shutil.copytree(trained / "runs" / "toy", copy)
         damaged = copy / "checkpoints" / "step_1200" / file
         damaged.write_bytes(damaged.read_bytes()[:-20])
-        result = tmt("translate", "--run", str(copy), "one.")
+        result = call("translate", "--run", str(copy), "one.")
         assert result.returncode == 2
         assert f"{file}" in result.stderr
         assert "damaged" in result.stderr
-    named = tmt("translate", "--run", str(tmp_path / "state.json"), "--checkpoint", "step_1200", "seven eight.")
+    named = call("translate", "--run", str(tmp_path / "state.json"), "--checkpoint", "step_1200", "seven eight.")
     assert named.stdout == "ocho siete.\n", "a damaged state stops nobody from naming a step"
 
 
@@ -360,16 +360,16 @@ def test_ctrl_c_at_an_open_pipe_ends_quietly(trained: Path) -> None:
     assert b"Fatal" not in errors
 
 
-def test_a_command_that_fails_leaves_the_output_as_it_was(tmt, trained: Path) -> None:
+def test_a_command_that_fails_leaves_the_output_as_it_was(call, trained: Path) -> None:
     (trained / "old.txt").write_text("precious\n")
-    assert tmt("translate", "--run", "nowhere", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
-    assert tmt("translate", "--beam-size", "0", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
+    assert call("translate", "--run", "nowhere", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
+    assert call("translate", "--beam-size", "0", "--input", "toy.yaml", "--output", "old.txt").returncode == 2
     assert (trained / "old.txt").read_text() == "precious\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_full_disk_under_the_output(tmt, trained: Path) -> None:
-    result = tmt("translate", "--output", "/dev/full", "seven eight.")
+def test_a_full_disk_under_the_output(call, trained: Path) -> None:
+    result = call("translate", "--output", "/dev/full", "seven eight.")
     assert result.returncode == 2
     assert "/dev/full cannot be written: No space left on device" in result.stderr
     command = f"{sys.executable} -m transformer_mt translate 'seven eight.' > /dev/full"
