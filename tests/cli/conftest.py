@@ -1,5 +1,7 @@
 """One small trained run for all tests of the command line."""
 
+import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt, run_tmt
+from filelock import FileLock
 from toy import toy_mapping, write_toy_corpus
 
 Tmt = Callable[..., subprocess.CompletedProcess[str]]
@@ -14,15 +17,27 @@ Tmt = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
-    """A folder with runs/toy, trained until it knows the toy language well."""
-    folder = tmp_path_factory.mktemp("trained")
+    """A folder with runs/toy, trained until it knows the toy language well: once, however many workers test, and each
+    has a copy to write to.
+    """
+    folder = tmp_path_factory.mktemp("trained") / "copy"
+    several = "PYTEST_XDIST_WORKER" in os.environ
+    original = tmp_path_factory.getbasetemp().parent / "trained" if several else folder.with_name("original")
+    with FileLock(original.with_suffix(".lock")):
+        if not original.exists():
+            train(folder.with_name("new")).rename(original)
+    shutil.copytree(original, folder)
+    return folder
+
+
+def train(folder: Path) -> Path:
     write_toy_corpus(folder / "data", 6000)
     training = {
         "max_tokens": 512, "max_steps": 1200, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
         "checkpoint_every_steps": 1200, "log_every_steps": 50,
     }  # fmt: skip
     mapping = toy_mapping(
-        folder / "data",
+        Path("data"),
         model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
         training=training,
         validation={"every_steps": 1200, "num_translated": 20, "metric": "bleu"},
