@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+from toy import toy_mapping, write_toy_corpus
+
+TMT = ("-m", "transformer_mt")
 TESTS = Path(__file__).parent
 
 
@@ -28,3 +32,14 @@ def run_together(number: int, folder: Path, *arguments: str, options: tuple[str,
     output, _ = process.communicate(timeout=300)
     print(output)
     return process.returncode, output
+
+
+def write_config(folder: Path, **training: object) -> None:
+    """`toy.yaml` in `folder`, with its corpus and a cache of its own: two micro-batches an update for each process."""
+    corpus = write_toy_corpus(folder / "toy")
+    mapping = toy_mapping(
+        corpus, model={"dropout": 0.2, "num_experts": 2},
+        training={"factor": 0.1, "log_every_steps": 1, "grad_accum": 2, **training},
+    )  # fmt: skip
+    mapping["data"]["cache_dir"] = str(folder / "cache")
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping), encoding="utf-8")

@@ -50,8 +50,9 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
 
 
 if __name__ == "__main__":
-    corpus, sharding, target = sys.argv[1:]
+    corpus, target, *shardings = sys.argv[1:]
     with joined_world(CPU, timeout_minutes=2) as world:
-        for name, found in gradients(Path(corpus), sharding, world):
-            if world.is_first:
-                save_file(found, Path(target, f"{name}.safetensors"))
+        for sharding in shardings:
+            for name, found in gradients(Path(corpus), sharding, world):
+                if world.is_first:
+                    save_file(found, Path(target, sharding, f"{name}.safetensors"))
