@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import call_tmt
 
 BEFORE: Callable[[], object] | None = None  # what a process does before it becomes `tmt`
 CLOCK = ("tokens_per_second", "elapsed_seconds", "data_wait")
@@ -29,6 +30,13 @@ def tmt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     output, _ = process.communicate(timeout=300)
     print(output)
     return subprocess.CompletedProcess(arguments, process.returncode, output)
+
+
+def tmt_here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, which has loaded torch: for what does not need a new one."""
+    result = call_tmt(folder, *arguments, together=True)
+    print(result.stdout)
+    return result
 
 
 def wait_for(path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trainings
 import yaml
 from toy import toy_mapping, write_toy_corpus
-from trainings import metrics, start, tmt, wait_for
+from trainings import metrics, start, tmt, tmt_here, wait_for
 
 from transformer_mt.config.manifest import write_manifest
 
@@ -66,7 +66,7 @@ def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, 
     """Whose heads are wider than those of the toy."""
     settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
     straight, parts = f"straight_{precision}", f"parts_{precision}"
-    assert tmt(folder, "train", *settings, f"name={straight}").returncode == 0
+    assert tmt_here(folder, "train", *settings, f"name={straight}").returncode == 0
     process = start(folder, "train", *settings, f"name={parts}")
     wait_for(folder / "runs" / parts / "checkpoints" / "step_10")
     process.kill()
@@ -91,7 +91,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
     assert process.returncode == status, output
     assert f"go on with: tmt train --resume runs/{name}" in output
     assert "Traceback" not in output
-    assert tmt(folder, "train", "--resume", f"runs/{name}").returncode == 0
+    assert tmt_here(folder, "train", "--resume", f"runs/{name}").returncode == 0
     last = [line for line in metrics(folder / "runs" / "straight") if line["step"] == 39]
     assert [line for line in metrics(folder / "runs" / name) if line["step"] == 39] == last
     one, two = (folder / "runs" / n / "checkpoints" / "step_40" / "model.safetensors" for n in ("straight", name))
@@ -100,7 +100,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
 
 def test_a_finished_run_resumed_by_auto_exits_0_and_changes_nothing(folder: Path) -> None:
     before = (folder / "runs" / "straight" / "metrics.jsonl").read_bytes()
-    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight")
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight")
     assert result.returncode == 0
     assert "max_steps 40 reached" in result.stdout
     assert (folder / "runs" / "straight" / "metrics.jsonl").read_bytes() == before
@@ -137,7 +137,7 @@ def test_without_standard_output_or_error_the_training_is_the_same(folder: Path,
 
 def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
     limits = ["training.max_minutes=0.00001", "training.max_steps="]
-    result = tmt(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
     assert result.returncode == 0
     assert "finished at step 1: max_minutes 1e-05 reached" in result.stdout
     assert (folder / "runs/brief/checkpoints/step_1").is_dir()
@@ -152,7 +152,7 @@ def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
         "validation.every_steps=5",
         "training.keep_checkpoints=9",
     ]
-    assert tmt(folder, *arguments, "training.max_steps=20", "validation.metric=bleu").returncode == 0
+    assert tmt_here(folder, *arguments, "training.max_steps=20", "validation.metric=bleu").returncode == 0
     scores = {line["step"]: line["nll"] for line in metrics(folder / "runs/judged") if line["kind"] == "validation"}
     state = folder / "runs/judged/checkpoints/step_20/state.json"
     assert len(scores) == 4
@@ -161,7 +161,7 @@ def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
     state.write_text(json.dumps(content))
     write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
     more = ["training.max_steps=25", "validation.patience=3", "validation.metric=nll"]
-    result = tmt(folder, *arguments, *more, "--resume", "auto")
+    result = tmt_here(folder, *arguments, *more, "--resume", "auto")
     assert result.returncode == 0
     best = min(scores, key=lambda step: scores[step])
     assert best != 5
@@ -177,32 +177,32 @@ def test_what_was_edited_in_the_folder_of_a_run_is_compared_too(folder: Path) ->
     config["model"]["dropout"] = 0.5
     config["training"]["max_steps"] = 41
     path.write_text(yaml.safe_dump(config))
-    result = tmt(folder, "train", "--resume", "runs/edited")
+    result = tmt_here(folder, "train", "--resume", "runs/edited")
     assert result.returncode == 2
     assert "model.dropout: was 0.2, is 0.5\n  seed: was " in result.stdout
     assert "max_steps" not in result.stdout
-    restored = tmt(folder, "train", "--resume", "runs/edited", "model.dropout=0.2", f"seed={config['seed'] - 1}")
+    restored = tmt_here(folder, "train", "--resume", "runs/edited", "model.dropout=0.2", f"seed={config['seed'] - 1}")
     assert "finished at step 41" in restored.stdout
 
 
 def test_a_name_for_a_folder_to_go_on_in_is_refused(folder: Path) -> None:
-    result = tmt(folder, "train", "--resume", "runs/straight", "name=other")
+    result = tmt_here(folder, "train", "--resume", "runs/straight", "name=other")
     assert result.returncode == 2
     assert "tmt train --config" in result.stdout
     assert "straight/config.yaml name=NEW" in result.stdout
-    assert "Add --resume, or leave it out" in tmt(folder, "train", "--config", "toy.yaml", "--change-lr").stdout
+    assert "Add --resume, or leave it out" in tmt_here(folder, "train", "--config", "toy.yaml", "--change-lr").stdout
 
 
 def test_a_run_that_exists_is_never_overwritten(folder: Path) -> None:
-    result = tmt(folder, "train", "--config", "toy.yaml", "name=straight")
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "name=straight")
     assert result.returncode == 2
     assert "runs/straight exists already. Go on with it by adding `--resume auto`" in result.stdout
 
 
 def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
-    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=4")
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=4")
     assert result.returncode == 0
-    longer = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=6")
+    longer = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=6")
     assert longer.returncode == 0, "the length of a training may be changed"
     assert "going on from step 4" in longer.stdout
 
@@ -211,7 +211,7 @@ def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.Monkey
     """With which it began: what dropout drops is not the same without."""
     wide = "model.d_model=16", "model.num_heads=1"  # enough for numba's attention, which needs no padding
     arguments = "train", "--config", "toy.yaml", "--resume", "auto", "name=other", *wide
-    assert "numba" not in tmt(folder, *arguments, "training.max_steps=2").stdout
+    assert "numba" not in tmt_here(folder, *arguments, "training.max_steps=2").stdout
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
     result = tmt(folder, *arguments, "training.max_steps=4")
     assert result.returncode == 0
@@ -219,13 +219,13 @@ def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.Monkey
     assert "note: numba was True and is False: dropout draws others, and the last digits may differ" in result.stdout
     assert "note: unpadded was True and is False: dropout draws others, and the last digits may differ" in result.stdout
     monkeypatch.delenv("NUMBA_DISABLE_JIT")
-    result = tmt(folder, *arguments, "training.max_steps=6")
+    result = tmt_here(folder, *arguments, "training.max_steps=6")
     assert result.returncode == 0
     assert "note: numba was False and is True: dropout draws others, and the last digits may differ" in result.stdout
 
 
 def test_resuming_another_training_is_refused_by_name(folder: Path) -> None:
-    result = tmt(
+    result = tmt_here(
         folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=straight", "model.d_ff=64", "seed=4"
     )
     assert result.returncode == 2
@@ -235,7 +235,7 @@ def test_resuming_another_training_is_refused_by_name(folder: Path) -> None:
 
 
 def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
-    assert tmt(folder, "train", "--config", "toy.yaml", "name=few", "training.keep_checkpoints=2").returncode == 0
+    assert tmt_here(folder, "train", "--config", "toy.yaml", "name=few", "training.keep_checkpoints=2").returncode == 0
     run = folder / "runs" / "few"
     state = json.loads((run / "checkpoints" / "step_40" / "state.json").read_text())
     values = {line["step"]: line["nll"] for line in metrics(run) if line["kind"] == "validation"}
@@ -256,7 +256,7 @@ def best_so_far(values: dict[int, float]) -> list[int]:
 
 
 def test_patience_ends_the_training(folder: Path) -> None:
-    result = tmt(
+    result = tmt_here(
         folder, "train", "--config", "toy.yaml", "name=patient", "training.factor=50.0", "training.max_steps=200",
         "validation.patience=2", "validation.every_steps=2",
     )  # fmt: skip
@@ -278,16 +278,16 @@ def test_averaging_is_the_mean_and_can_be_translated_with(folder: Path) -> None:
     for name, tensor in mean.items():
         expected = sum(part[name].double() for part in parts) / 3
         assert (tensor.double() - expected).abs().max() < 1e-6
-    result = tmt(folder, "translate", "--run", "runs/straight", "--checkpoint", "average", "one two.")
+    result = tmt_here(folder, "translate", "--run", "runs/straight", "--checkpoint", "average", "one two.")
     assert result.returncode == 0
-    assert tmt(folder, "average", "runs/straight", "--last", "50").returncode == 2
+    assert tmt_here(folder, "average", "runs/straight", "--last", "50").returncode == 2
 
 
 def test_the_end_of_a_cosine_schedule_may_not_move(folder: Path) -> None:
     arguments = ["train", "--config", "toy.yaml", "--resume", "auto", "name=cosine", "training.schedule=cosine",
                  "training.lr=0.01"]  # fmt: skip
-    assert tmt(folder, *arguments, "training.max_steps=12").returncode == 0
-    result = tmt(folder, *arguments, "training.max_steps=20")
+    assert tmt_here(folder, *arguments, "training.max_steps=12").returncode == 0
+    result = tmt_here(folder, *arguments, "training.max_steps=20")
     assert result.returncode == 2
     assert "training.max_steps: was 12, is 20" in result.stdout
 
@@ -295,10 +295,10 @@ def test_the_end_of_a_cosine_schedule_may_not_move(folder: Path) -> None:
 def test_changed_data_is_refused(folder: Path, tmp_path: Path) -> None:
     write_toy_corpus(tmp_path / "data")
     (tmp_path / "toy.yaml").write_text((folder / "toy.yaml").read_text().replace(str(folder), str(tmp_path)))
-    assert tmt(tmp_path, "train", "--config", "toy.yaml", "training.max_steps=5").returncode == 0
+    assert tmt_here(tmp_path, "train", "--config", "toy.yaml", "training.max_steps=5").returncode == 0
     path = tmp_path / "data" / "train.en"
     path.write_text(path.read_text().replace("one", "two", 1))
-    result = tmt(tmp_path, "train", "--config", "toy.yaml", "--resume", "auto", "training.max_steps=9")
+    result = tmt_here(tmp_path, "train", "--config", "toy.yaml", "--resume", "auto", "training.max_steps=9")
     assert result.returncode == 2
     assert "The data changed since this run was begun" in result.stdout
 
@@ -306,7 +306,7 @@ def test_changed_data_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Path) -> None:
     """A limit on the size of files stands in for the disk: state and manifest fit, the weights do not."""
     name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=full"]
-    assert tmt(folder, *name, "training.max_steps=5").returncode == 0
+    assert tmt_here(folder, *name, "training.max_steps=5").returncode == 0
     tokenizers = {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()}
     limited = f"ulimit -f 4; exec {sys.executable} -m transformer_mt {' '.join(name)}"
     result = subprocess.run(["bash", "-c", limited], cwd=folder, capture_output=True, text=True)
@@ -315,7 +315,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Pa
     assert "File too large" in result.stderr
     assert "Traceback" not in result.stderr
     assert {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()} == tokenizers
-    assert tmt(folder, *name).returncode == 0
+    assert tmt_here(folder, *name).returncode == 0
     assert_same_model(folder, "full")
 
 
@@ -342,7 +342,7 @@ def test_a_signal_in_the_last_validation_is_no_end(folder: Path) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "saved at step 9; go on with: tmt train --resume runs/last" in output
-    result = tmt(folder, "train", "--resume", "runs/last")
+    result = tmt_here(folder, "train", "--resume", "runs/last")
     assert result.returncode == 0
     assert "max_steps 9 reached" in result.stdout
     assert [line["step"] for line in metrics(folder / "runs/last") if line["kind"] == "validation"] == [9]
@@ -351,7 +351,7 @@ def test_a_signal_in_the_last_validation_is_no_end(folder: Path) -> None:
 
 
 def test_a_validation_that_is_not_finite_stops_before_it_is_saved(folder: Path) -> None:
-    result = tmt(
+    result = tmt_here(
         folder, "train", "--config", "toy.yaml", "name=wild", "training.factor=1e30", "training.keep_checkpoints=1",
         "training.checkpoint_every_steps=1", "validation.every_steps=1", "training.clip_norm=null",
     )  # fmt: skip
@@ -367,19 +367,19 @@ def test_a_run_stopped_before_its_first_step_is_begun_by_resume(folder: Path) ->
     (run / "config.yaml").write_bytes((folder / "runs/straight/config.yaml").read_bytes())
     assert (
         "has no checkpoint yet. Train it with `tmt train --resume runs/empty`"
-        in tmt(folder, "translate", "--run", "runs/empty", "one.").stdout
+        in tmt_here(folder, "translate", "--run", "runs/empty", "one.").stdout
     )
-    assert tmt(folder, "train", "--resume", "runs/empty").returncode == 0
+    assert tmt_here(folder, "train", "--resume", "runs/empty").returncode == 0
     assert_same_model(folder, "empty")
     (run / "config.yaml").unlink()
-    result = tmt(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=empty")
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=empty")
     assert result.returncode == 2
     assert "runs/empty/config.yaml is gone" in result.stdout
 
 
 def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: Path) -> None:
     (folder / "runs" / "file").write_text("")
-    result = tmt(folder, "train", "--config", "toy.yaml", "name=file")
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "name=file")
     assert result.returncode == 2
     assert "runs/file is a file, not a folder" in result.stdout
     assert "train:" not in result.stdout
@@ -387,12 +387,12 @@ def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: 
 
 def test_an_average_that_was_left_behind_is_named(folder: Path) -> None:
     name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=stale"]
-    assert tmt(folder, *name, "training.max_steps=10").returncode == 0
-    assert tmt(folder, "average", "runs/stale", "--last", "2").returncode == 0
+    assert tmt_here(folder, *name, "training.max_steps=10").returncode == 0
+    assert tmt_here(folder, "average", "runs/stale", "--last", "2").returncode == 0
     use = ["translate", "--run", "runs/stale", "--checkpoint", "average", "one."]
-    assert "note" not in tmt(folder, *use).stdout
-    assert tmt(folder, *name, "training.max_steps=15").returncode == 0
-    assert "note: the average is of the steps " in tmt(folder, *use).stdout
+    assert "note" not in tmt_here(folder, *use).stdout
+    assert tmt_here(folder, *name, "training.max_steps=15").returncode == 0
+    assert "note: the average is of the steps " in tmt_here(folder, *use).stdout
 
 
 def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path) -> None:
@@ -402,7 +402,7 @@ def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path) -> None:
     wait_for(folder / "runs/board/checkpoints/step_15")
     process.kill()
     process.communicate()
-    assert tmt(folder, "train", "--resume", "runs/board").returncode == 0
+    assert tmt_here(folder, "train", "--resume", "runs/board").returncode == 0
     events = EventAccumulator(str(folder / "runs/board"))
     events.Reload()
     for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
@@ -429,6 +429,6 @@ def test_averaging_beside_a_save_leaves_the_save_alone(folder: Path) -> None:
     checkpoints = folder / "runs/straight/checkpoints"
     being_written = checkpoints / ".tmp-step_45-abcd"
     being_written.mkdir()
-    assert tmt(folder, "average", "runs/straight", "--last", "2").returncode == 0
+    assert tmt_here(folder, "average", "runs/straight", "--last", "2").returncode == 0
     assert being_written.exists()
     being_written.rmdir()
