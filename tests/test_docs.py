@@ -5,13 +5,14 @@ import importlib
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from commands import run_tmt
+from commands import call_tmt
 from pages import REPOSITORY, blocks, printed_by, prose, read, section, slug, snippets, spans, tables
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -222,6 +223,7 @@ def test_what_a_resumed_run_may_change_is_listed() -> None:
 # The paper
 
 
+@cache
 def definitions(path: Path) -> dict[str, str]:
     """The source of every function, class and constant of a file, of methods as `Class.method`, spaces made equal."""
     text = path.read_text("utf-8")
@@ -311,7 +313,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("average", "runs/quickstart", "--last", "2"),
         ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
     ):
-        result = run_tmt(folder, *arguments)
+        result = call_tmt(folder, *arguments)
         assert result.returncode == 0, result.stderr
     return folder
 
