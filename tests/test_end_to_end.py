@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import run_tmt
+from commands import call_tmt, run_tmt
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.data.batching import plan_batches
@@ -29,7 +29,7 @@ def test_base_yaml_trains_and_translates_with_nothing_else(tmp_path: Path) -> No
     assert result.returncode == 0, result.stderr
     assert "taking the shipped" in result.stdout
     assert "finished at step 3: max_steps 3 reached" in result.stdout
-    translated = run_tmt(tmp_path, "translate", "--beam-size", "1", "The cat sat")
+    translated = call_tmt(tmp_path, "translate", "--beam-size", "1", "The cat sat")
     assert translated.returncode == 0
     assert translated.stderr == "run: runs/base\n"
     assert translated.stdout.count("\n") == 1
@@ -62,7 +62,7 @@ def test_other_scripts_train_and_translate(shared_data, tmp_path: Path, language
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("unknown 0.00%") == 4
     lines = (folder / "valid.en").read_text(encoding="utf-8").split("\n")[:5]
-    translated = run_tmt(tmp_path, "translate", stdin="\n".join(lines).encode())
+    translated = call_tmt(tmp_path, "translate", stdin="\n".join(lines).encode())
     assert translated.returncode == 0
     assert translated.stdout.count("\n") == 5
 
@@ -90,7 +90,7 @@ def train_on(folder: Path, tmp_path: Path, language: str, *more: str):
     sources = [f"data.{split}=[{{src: {name}.en, tgt: {name}.{language}}}]"
                for split, name in (("train", "train"), ("validation", "valid"))]  # fmt: skip
     where = [f"data.root={folder}", f"data.tgt_lang={language}", "data.test=[]"]
-    return run_tmt(tmp_path, "train", "--config", "quickstart.yaml", *where, *sources, *SMALL, *more)
+    return call_tmt(tmp_path, "train", "--config", "quickstart.yaml", *where, *sources, *SMALL, *more)
 
 
 def test_padding_on_multi30k_words_is_under_7_percent(shared_data) -> None:
