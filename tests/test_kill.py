@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, start, tmt
+from trainings import assert_same_run, start, tmt_here
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.training.checkpoints import check_manifest, recover, remove_folder, write_folder
@@ -90,7 +90,7 @@ def kill_and_compare(folder: Path, kind: str, aims: list[str], seed: int) -> Cou
             name += "_again"
             place = kill_once(folder, name, aim, dice, seconds)
         landed[place] += 1
-    result = tmt(folder, "train", "--config", "same.yaml", "--resume", "auto", f"name={name}")
+    result = tmt_here(folder, "train", "--config", "same.yaml", "--resume", "auto", f"name={name}")
     assert result.returncode == 0
     assert "going on from step" in result.stdout
     assert landed.total() == len(aims)
