@@ -74,7 +74,10 @@ def test_a_killed_worker_comes_back_by_itself(tmp_path: Path, rank: int) -> None
 def test_a_process_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
     process, ids = begin(tmp_path, "training.timeout_minutes=0.1", "training.max_steps=60", restarts=1)
     os.kill(ids[1], signal.SIGSTOP)
-    time.sleep(12)
+    for _ in range(6000):  # until the other one has given up
+        if not Path(f"/proc/{ids[0]}").exists():
+            break
+        time.sleep(0.01)
     os.kill(ids[1], signal.SIGCONT)  # torchrun would wait half a minute before it kills what does not end by itself
     said, _ = process.communicate(timeout=60)
     print(said)
