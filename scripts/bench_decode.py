@@ -1,6 +1,7 @@
 """Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, transformers and Joey NMT.
 
-    python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--hf-python PATH] [--joey-python PATH]
+    python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--device cuda] [--hf-python PATH]
+        [--joey-python PATH]
 
 RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
 1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
@@ -10,6 +11,8 @@ to warm up and then all, once for each batch size; the best batch size counts, a
 the threads. A beam goes by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is
 never written. The sides take turns, `--rounds` times, and the best round of each counts, since other work on the
 machine can only slow one down.
+
+On a GPU, ours is measured with and without graphs, and memory is what is in use of the whole device.
 
 Then: one short sentence from a loaded model, `tmt translate` of it as a whole process, and `tmt --help`. The last lines
 are ratios.
@@ -30,7 +33,9 @@ from pathlib import Path
 from peak_memory import peak_memory
 
 BEAM = 5
-BATCH_SIZES = [32, 64, 128, 192]
+BATCH_SIZES = {"cpu": [32, 64, 128, 192], "cuda": [64, 128, 256, 512, 1000]}
+PRECISIONS = {"cpu": ["fp32", "int8", "bf16"], "cuda": ["fp32", "bf16"]}  # of ours
+CT2_TYPES = {"cpu": ["float32", "int8"], "cuda": ["float32", "float16"]}
 SHORT = "a man rides a bike ."
 
 
@@ -46,7 +51,7 @@ class Measured:
 
 
 def best_of(
-    translate: Callable[[list[str], int], tuple[list[str], int]], lines: list[str], sizes: list[int]
+    translate: Callable[[list[str], int], tuple[list[str], int]], lines: list[str], sizes: list[int], device: str
 ) -> Measured:
     """`translate(lines, batch_size)` gives the texts and how many tokens they hold, EOS counted."""
     translate(lines[:64], min(sizes))
@@ -56,57 +61,63 @@ def best_of(
         texts, num_tokens = translate(lines, size)
         found.append((time.perf_counter() - start, size, num_tokens, texts))
     seconds, size, num_tokens, texts = min(found)
-    return Measured(seconds, size, num_tokens, peak_memory(lambda: translate(lines, size)), texts)
+    return Measured(seconds, size, num_tokens, peak_memory(lambda: translate(lines, size), device), texts)
 
 
-def ours(run: Path, lines: list[str], beam_size: int, sizes: list[int], precision: str, cached: bool) -> Measured:
-    """With the cache as `tmt translate` does it, or with nothing remembered."""
+def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
+    """As `tmt translate` does it; or `eager`, without graphs; or `plain`, with nothing remembered."""
     from transformer_mt.decoding.options import search_options
-    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.decoding.plain import PlainDecoder
+    from transformer_mt.decoding.translator import ModelDecoder, Translator
     from transformer_mt.machine.memory import keep_freed_memory
 
     keep_freed_memory()
-    translator = Translator.load(run, device="cpu", precision=precision)
-    if not cached:
-        from transformer_mt.decoding.plain import PlainDecoder
-
-        translator.decoder = PlainDecoder
+    translator = Translator.load(run, device=job["device"], precision=job["kind"])
+    translator.decoder = {"ours": translator.decoder, "eager": ModelDecoder, "plain": PlainDecoder}[job["side"]]
     decoding = translator.config.decoding.model_copy(update={"length_norm": "average", "length_penalty": 1.0})
 
     def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-        options = search_options(decoding, beam_size, batch_size=size, scored=False)
+        options = search_options(decoding, job["beam_size"], batch_size=size, scored=False)
         found = translator.translate_lines(texts, options)
         return [one.text for one in found], sum(len(one.hypotheses[0].tokens) + 1 for one in found if one.hypotheses)
 
     with translator.keep_processes():  # as `tmt translate` does
-        return best_of(translate, lines, sizes)
+        return best_of(translate, lines, sizes, job["device"])
 
 
-def ctranslate2(folder: Path, lines: list[str], beam_size: int, sizes: list[int], threads: int, kind: str) -> Measured:
-    """The better of two ways to use the threads: a batch on each, or all of them on one batch."""
+def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
+    """On a CPU the better of two ways to use the threads: a batch on each, or all of them on one batch."""
     from transformer_mt.export.ctranslate2 import ExportedTranslator
 
+    threads = job["threads"]
+
     def measured(workers: int) -> Measured:
-        translator = ExportedTranslator(folder, threads=threads // workers, compute_type=kind, workers=workers)
+        translator = ExportedTranslator(
+            job["export"],
+            threads=threads // workers,
+            compute_type=job["kind"],
+            device=job["device"],
+            workers=workers,
+        )
 
         def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-            found = translator.translate(texts, beam_size=beam_size, length_penalty=1.0, max_batch_size=size)
+            found = translator.translate(texts, beam_size=job["beam_size"], length_penalty=1.0, max_batch_size=size)
             return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
 
-        return best_of(translate, lines, sizes)
+        return best_of(translate, lines, sizes, job["device"])
 
-    return min((measured(workers) for workers in {1, threads}), key=lambda found: found.seconds)
+    ways = {1, threads} if job["device"] == "cpu" else {1}
+    return min((measured(workers) for workers in ways), key=lambda found: found.seconds)
 
 
 def child(job: dict) -> Measured:
     """In the process of a side."""
-    run, lines, beam_size, sizes = Path(job["run"]), job["lines"], job["beam_size"], job["sizes"]
     if job["side"] == "ct2":
-        return ctranslate2(Path(job["export"]), lines, beam_size, sizes, job["threads"], job["kind"])
+        return ctranslate2(job, job["lines"], job["sizes"])
     import torch
 
     torch.set_num_threads(job["threads"])
-    return ours(run, lines, beam_size, sizes, job["kind"], job["side"] == "ours")
+    return ours(job, Path(job["run"]), job["lines"], job["sizes"])
 
 
 def measured_apart(job: dict) -> Measured:
@@ -144,11 +155,12 @@ def seconds_of(command: list[str], folder: Path, repeats: int) -> float:
     return min(times)
 
 
-def one_sentence(run: Path, precision: str, repeats: int) -> float:
+def one_sentence(run: Path, precision: str, device: str, repeats: int) -> float:
     """The median time of one short sentence, greedily, from a loaded model."""
     from transformer_mt.decoding.translator import Translator
 
-    translator = Translator.load(run, device="cpu", precision=precision)
+    translator = Translator.load(run, device=device, precision=precision)
+    translator.translate([SHORT], beam_size=1)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -163,14 +175,17 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="the folder of a trained run")
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of every side")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--hf-python", help="the Python of an environment with transformers")
     parser.add_argument("--joey-python", help="the Python of an environment with joeynmt")
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "int8", "bf16"], help="of ours")
-    parser.add_argument("--batch-sizes", nargs="+", type=int, default=BATCH_SIZES, help="each side takes its best")
+    parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
+    parser.add_argument("--batch-sizes", nargs="+", type=int, help="each side takes its best")
     parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
     parser.add_argument("--smoke", action="store_true", help="few sentences, once: whether it runs")
     args = parser.parse_args()
+    args.precisions = args.precisions or PRECISIONS[args.device]
+    args.batch_sizes = args.batch_sizes or BATCH_SIZES[args.device]
     if "fp32" not in args.precisions:
         parser.error("--precisions needs fp32, whose text all are held against")
     lines, references = (
@@ -187,15 +202,17 @@ def main() -> None:
         for beam_size in (BEAM,) if args.smoke else (1, BEAM):
             best: dict[str, Measured] = {}
             sides = [("ours", kind) for kind in args.precisions]
+            if args.device == "cuda":
+                sides += [("eager", kind) for kind in args.precisions]
             if have_ct2:
-                sides += [("ct2", "float32")] + [("ct2", "int8")] * (not args.smoke)
+                sides += [("ct2", kind) for kind in CT2_TYPES[args.device][: 1 if args.smoke else None]]
             sides += [("plain", "fp32")] * (not args.no_plain)
             sides += [(side, "fp32") for side, python in pythons.items() if python]
             for number in range(args.rounds):
                 for side, kind in sides:
                     job = {"side": side, "kind": kind, "run": str(run), "export": str(export), "lines": lines,
-                           "beam_size": beam_size, "threads": args.threads, "python": pythons.get(side),
-                           "sizes": [8] if args.smoke else args.batch_sizes}  # fmt: skip
+                           "beam_size": beam_size, "threads": args.threads, "device": args.device,
+                           "python": pythons.get(side), "sizes": [8] if args.smoke else args.batch_sizes}  # fmt: skip
                     if side in pythons:
                         shape, job["rows"] = foreign_rows(run, lines, best["ours, fp32"])
                         job |= shape
@@ -205,12 +222,12 @@ def main() -> None:
                     print(f"round {number + 1}: beam {beam_size}: {name}: {speed:,.1f}", file=sys.stderr, flush=True)
                     if name not in best or found.seconds < best[name].seconds:
                         best[name] = found
-            print_table(best, beam_size, references, args.threads)
-    print_latency(run, args.precisions, 2 if args.smoke else 20)
+            print_table(best, beam_size, references, args.threads, args.device)
+    print_latency(run, args.precisions, args.device, 2 if args.smoke else 20)
 
 
-NAMES = {"ours": "ours", "ct2": "CTranslate2", "plain": "ours without a cache", "hf": "transformers generate",
-         "joey": "Joey NMT"}  # fmt: skip
+NAMES = {"ours": "ours", "eager": "ours without graphs", "ct2": "CTranslate2", "plain": "ours without a cache",
+         "hf": "transformers generate", "joey": "Joey NMT"}  # fmt: skip
 
 
 def export_for_ct2(run: Path, folder: Path) -> bool:
@@ -227,13 +244,14 @@ def export_for_ct2(run: Path, folder: Path) -> bool:
     return True
 
 
-def print_table(best: dict[str, Measured], beam_size: int, references: list[str], threads: int) -> None:
+def print_table(best: dict[str, Measured], beam_size: int, references: list[str], threads: int, device: str) -> None:
     """Markdown, then the ratios."""
     import sacrebleu
     import torch
 
     reference = best["ours, fp32"]
-    print(f"\n{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {len(references):,} sentences, {threads} threads, "
+    where = f"{threads} threads" if device == "cpu" else torch.cuda.get_device_name(device)
+    print(f"\n{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {len(references):,} sentences, {where}, "
           f"torch {torch.__version__}\n")  # fmt: skip
     print("| side | sentences/s | tokens/s | batch | peak memory | BLEU | same text as ours in fp32 |")
     print("|---|---|---|---|---|---|---|")
@@ -252,14 +270,16 @@ def print_table(best: dict[str, Measured], beam_size: int, references: list[str]
                 print(f"{best[opponent].seconds / best[name].seconds:.2f} x {opponent} ({name})")
 
 
-def print_latency(run: Path, precisions: list[str], repeats: int) -> None:
+def print_latency(run: Path, precisions: list[str], device: str, repeats: int) -> None:
     """One sentence from a loaded model, as a whole process, and the help."""
     print("\n| one short sentence, greedy | ms |\n|---|---|")
     for precision in precisions:
-        print(f"| from a loaded model, {precision} | {1000 * one_sentence(run, precision, repeats):.1f} |")
+        print(f"| from a loaded model, {precision} | {1000 * one_sentence(run, precision, device, repeats):.1f} |")
     tmt = [sys.executable, "-m", "transformer_mt"]
     repeats = min(repeats, 5)
-    whole = seconds_of([*tmt, "translate", SHORT, "--run", str(run), "--beam-size", "1"], run, repeats)
+    whole = seconds_of(
+        [*tmt, "translate", SHORT, "--run", str(run), "--beam-size", "1", "--device", device], run, repeats
+    )
     print(f"| `tmt translate`, the whole process | {1000 * whole:,.0f} |")
     print(f"| `tmt --help` | {1000 * seconds_of([*tmt, '--help'], run, repeats):,.0f} |")
 

@@ -30,7 +30,7 @@ def marian(job: dict[str, Any]) -> tuple[Decode, int]:
         decoder_ffn_dim=job["d_ff"], activation_function="relu", pad_token_id=0, eos_token_id=3,
         forced_eos_token_id=None, decoder_start_token_id=2, bos_token_id=2, max_position_embeddings=512,
     )  # fmt: skip
-    model = MarianMTModel(config).eval()
+    model = MarianMTModel(config).eval().to(job["device"])
     model.generation_config.max_length = None
 
     def decode(src: Tensor, length: int) -> None:
@@ -58,7 +58,8 @@ def joey(job: dict[str, Any]) -> tuple[Decode, int]:
         "embeddings": {"embedding_dim": job["d_model"], "scale": True, "dropout": 0.0},
         "hidden_size": job["d_model"], "ff_size": job["d_ff"], "dropout": 0.1, "layer_norm": "post",
     }  # fmt: skip
-    model = build_model({"encoder": side, "decoder": dict(side), "tied_softmax": True}, vocabulary, vocabulary).eval()
+    model = build_model({"encoder": side, "decoder": dict(side), "tied_softmax": True}, vocabulary, vocabulary)
+    model = model.eval().to(job["device"])
 
     def decode(src: Tensor, length: int) -> None:
         lengths = (src != pad).sum(dim=1)
@@ -85,7 +86,9 @@ def main() -> None:
             longest = max(map(len, sources))
             padded = torch.tensor([src + [pad] * (longest - len(src)) for src in sources])
             with torch.inference_mode():
-                decode(padded, max(written for _, written in rows[start : start + size]))
+                decode(padded.to(job["device"]), max(written for _, written in rows[start : start + size]))
+        if job["device"] != "cpu":
+            torch.cuda.synchronize()
 
     translate(job["rows"][:64], min(job["sizes"]))
     found = []
@@ -94,7 +97,7 @@ def main() -> None:
         translate(job["rows"], size)
         found.append((time.perf_counter() - start, size))
     seconds, size = min(found)
-    memory = peak_memory(lambda: translate(job["rows"], size))
+    memory = peak_memory(lambda: translate(job["rows"], size), job["device"])
     num_tokens = sum(written for _, written in job["rows"])
     print(json.dumps({"seconds": seconds, "batch_size": size, "num_tokens": num_tokens, "memory": memory, "texts": []}))
 

@@ -1,8 +1,11 @@
-"""The peak memory of a piece of work, for the sides of bench_decode.py: the standard library alone, any Python."""
+"""The peak memory of a piece of work, for the sides of bench_decode.py: the standard library alone, any Python; on a
+GPU also torch.
+"""
 
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,8 +31,10 @@ print(largest)
 """
 
 
-def peak_memory(work: Callable[[], object]) -> int:
-    """Bytes of this process and those that it begins, while it does this."""
+def peak_memory(work: Callable[[], object], device: str = "cpu") -> int:
+    """Bytes of this process and those that it begins, while it does this; on a GPU what all processes use there."""
+    if device != "cpu":
+        return _peak_on_gpu(work)
     if not Path("/proc/self/smaps_rollup").exists():
         work()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -37,3 +42,26 @@ def peak_memory(work: Callable[[], object]) -> int:
     work()
     largest, _ = sampler.communicate()
     return int(largest)
+
+
+def _peak_on_gpu(work: Callable[[], object]) -> int:
+    import torch
+
+    done = threading.Event()
+    used = [0]
+
+    def watch() -> None:
+        while True:
+            free, total = torch.cuda.mem_get_info()
+            used.append(total - free)
+            if done.wait(0.005):
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        done.set()
+        watcher.join()
+    return max(used)

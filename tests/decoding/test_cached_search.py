@@ -7,7 +7,7 @@ from translators import MODELS_BY_NAME, make_translator
 
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.packed import Bf16Linear, Int8Linear, PackedLinear, packed
+from transformer_mt.decoding.packed import HalfLinear, Int8Linear, PackedLinear, packed
 from transformer_mt.decoding.plain import PlainDecoder
 from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, greedy_search
 from transformer_mt.decoding.translator import ModelDecoder
@@ -120,7 +120,7 @@ def test_int8_of_a_row_does_not_depend_on_the_others() -> None:
 def test_bf16_is_the_product_of_bf16_numbers() -> None:
     weight, bias, x = random_linear()
     assert bias is not None
-    found = Bf16Linear(weight, bias)(x)
+    found = HalfLinear(weight, bias, torch.bfloat16)(x)
     assert found.dtype == torch.float32
     expected = x.bfloat16().double() @ weight.bfloat16().double().t() + bias.bfloat16().double()
     torch.testing.assert_close(found.double(), expected, atol=1e-2, rtol=2**-8)

@@ -1,12 +1,13 @@
-"""A model's weights laid out once for decoding on a CPU: in the order that its kernels read, in fewer bits where asked.
+"""A model's weights laid out once for decoding: in the order that a CPU's kernels read, in fewer bits where asked.
 
-Every product of a decoder's step is small, and its weight is read whole for each. All that is not a product (norms,
-softmax, residual sums) stays in fp32.
+Every product of a decoder's step is small, and its weight is read whole for each. All that is not a product of weights
+(norms, attention's scores, residual sums) stays in fp32.
 """
 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.decoding.candidates import LargestToken, largest_token
+from transformer_mt.machine.device import DTYPES
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
@@ -41,18 +43,18 @@ class PackedLinear(nn.Module):
         return y.view(*x.shape[:-1], self.weight.size(1))
 
 
-class Bf16Linear(nn.Module):
-    """`nn.Linear` whose product is of bf16 numbers, summed in fp32 and rounded once."""
+class HalfLinear(nn.Module):
+    """`nn.Linear` whose product is of numbers of 16 bits, summed in fp32 and rounded once."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         """weight (out, in), bias (out,)."""
         super().__init__()
-        self.weight = nn.Buffer(weight.bfloat16())
-        self.bias = nn.Buffer(bias.bfloat16()) if bias is not None else None
+        self.weight = nn.Buffer(weight.to(dtype))
+        self.bias = nn.Buffer(bias.to(dtype)) if bias is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out), fp32."""
-        return F.linear(x.bfloat16(), self.weight, self.bias).float()
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
 
 
 class Int8Linear(nn.Module):
@@ -146,7 +148,11 @@ class Packing:
     largest_token: LargestToken = largest_token
 
 
-PACKINGS = {"fp32": Packing(PackedLinear), "bf16": Packing(Bf16Linear), "int8": Packing(Int8Linear)}
+PACKINGS = {
+    "fp32": Packing(PackedLinear),
+    **{name: Packing(partial(HalfLinear, dtype=dtype)) for name, dtype in DTYPES.items()},
+    "int8": Packing(Int8Linear),
+}
 
 
 def find_packing(precision: str) -> Packing:
@@ -159,8 +165,8 @@ def find_packing(precision: str) -> Packing:
 def packed(model: TranslationModel, precision: str) -> TranslationModel:
     """A model that decodes as this one does, with packed weights of its own; what is not packed, the two share.
 
-    precision: `fp32`, `bf16` or `int8`. It is for a search, where no gradient is asked for. With numba a search in int8
-    keeps keys and values of 8 bits, without it of 32.
+    precision: one of `PACKINGS`, int8 on a CPU alone. It is for a search, where no gradient is asked for. With numba a
+    search in int8 keeps keys and values of 8 bits, without it of 32.
     """
     return cast(TranslationModel, _pack(model, find_packing(precision)).eval())
 
@@ -168,6 +174,7 @@ def packed(model: TranslationModel, precision: str) -> TranslationModel:
 def _pack(module: nn.Module, packing: Packing) -> nn.Module:
     """A module with packed children in its place; no tensor is copied but theirs."""
     twin = copy.copy(module)
+    twin._compiled_call_impl = None  # of a training, which computes with the weights of the module itself
     twin._modules = {name: child and _packed_child(name, child, packing) for name, child in module._modules.items()}
     return twin
 

@@ -4,12 +4,13 @@ import time
 
 import torch
 
-from transformer_mt.decoding.packed import PACKINGS, find_packing
+from transformer_mt.decoding.packed import find_packing
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, DTYPES, Choice, choose_precision
 from transformer_mt.model.numba_modules import has_numba
 
 ROWS = 64
+ON_A_CPU = ("fp32", "bf16", "int8")  # what `auto` tries there
 WORTH_IT = (
     1.3  # fewer bits change some translations, so they must be this much faster than fp32 for `auto` to take them
 )
@@ -28,7 +29,7 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
         return Choice(wanted, AS_ASKED if has_numba() else "which is faster with numba (pip install numba)")
     if wanted != "auto" or device.type != "cpu":
         return choose_precision(wanted, device, d_model)
-    times = {precision: _seconds(precision, d_model) for precision in PACKINGS}
+    times = {precision: _seconds(precision, d_model) for precision in ON_A_CPU}
     fastest = min(times, key=lambda precision: times[precision])
     ratio = times["fp32"] / times[fastest]
     if ratio < WORTH_IT:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -18,16 +19,16 @@ from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data.batching import pad_rows
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.candidates import largest_token
 from transformer_mt.decoding.checkpoint import load_run, stale_average
+from transformer_mt.decoding.graphs import CudaGraphs, GraphedDecoders
 from transformer_mt.decoding.options import SearchOptions, search_options
-from transformer_mt.decoding.packed import PACKINGS, find_packing, packed
+from transformer_mt.decoding.packed import find_packing, packed
 from transformer_mt.decoding.parallel import Workers
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import AS_ASKED, autocast, choose_device, set_up
+from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 
@@ -85,11 +86,13 @@ class Translator:
     ) -> None:
         self.model = model
         self.device = next(model.parameters()).device
-        # What searches: on a CPU a copy that is laid out for it, elsewhere the model under autocast.
-        self.is_packed = self.device.type == "cpu" and precision in PACKINGS
-        self.search_model = packed(model, precision) if self.is_packed else model
-        self.largest_token = find_packing(precision).largest_token if self.is_packed else largest_token
+        self.search_model = packed(model, precision)
+        self.largest_token = find_packing(precision).largest_token
         self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
+        # Experts take rows by what they hold, which no graph can.
+        if self.device.type == "cuda" and config.model.num_experts == 1:
+            self.decoder = GraphedDecoders(CudaGraphs())
+        self._one_batch_on_a_gpu = nullcontext() if self.device.type == "cpu" else Lock()
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
@@ -204,17 +207,13 @@ class Translator:
             joined.append(Translation(join_texts([h.text for h in ranked], pieces), score, log_prob, tokens))
         return Translated(text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
 
-    def arithmetic(self) -> AbstractContextManager:
-        """In which `search_model` computes at this translator's precision."""
-        return nullcontext() if self.is_packed else autocast(self.precision, self.device)
-
     @torch.inference_mode()
     def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         """Hypotheses of sources given as ids without EOS, decoded as one batch."""
         assert not self.model.training, "dropout would change the translations"
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
-        with self.arithmetic():
+        with self._one_batch_on_a_gpu:
             decoder = self.decoder(self.search_model, src)
             if options.beam_size == 1:
                 rules = options.norm, options.allow_unk, self.device, options.scored, self.largest_token

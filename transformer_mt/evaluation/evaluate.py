@@ -87,8 +87,8 @@ def evaluate(
     hypotheses = [translated.text for translated in translations]
     # A model that was taught in lower case cannot be asked for more: validation does not ask for it either.
     scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase or config.tokenizer.lowercase)
-    precision = "fp32" if translator.is_packed else translator.precision  # packed weights need no other arithmetic
-    nll = split_nll(translator.search_model, split, config.training.max_tokens, precision)
+    # Its weights are packed in the translator's precision, and need no other arithmetic.
+    nll = split_nll(translator.search_model, split, config.training.max_tokens, "fp32")
     evaluation = Evaluation(
         run=str(run.path),
         checkpoint=checkpoint,

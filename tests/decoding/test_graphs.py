@@ -1,0 +1,278 @@
+"""A search over an arena, by steps that were recorded and are repeated, finds what a search finds that has neither.
+
+There is no CUDA graph on a CPU. A `Recording` has its laws: it repeats operations on the memory of then, without the
+Python between them; what is asked of the device while it records is an error; and what it recorded counts as not done.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from toy import toy_pairs
+from translators import MODELS_BY_NAME, make_translator
+
+from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.decoding.beam import beam_search
+from transformer_mt.decoding.graphs import CudaGraphs, GraphedDecoders, Step, power_of_two
+from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, greedy_search
+from transformer_mt.decoding.translator import ModelDecoder
+from transformer_mt.model.interface import TranslationModel
+
+CPU = torch.device("cpu")
+NORM = LengthNorm("gnmt", 0.6)
+GRAPHED = [name for name, model in MODELS_BY_NAME.items() if model.get("num_experts", 1) == 1]
+ASKS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero"}
+
+
+class Recording(TorchDispatchMode):
+    """A step as the operations it came to."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+        with self:
+            self.result = step()
+        self.result.fill_(torch.nan)  # a capture computes nothing
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in ASKS:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def __call__(self) -> Tensor:
+        now: dict[int, Tensor] = {}
+        for func, args, kwargs, before in self.calls:
+            args, kwargs = tree_map_only(Tensor, lambda tensor: now.get(id(tensor), tensor), (args, kwargs))
+            for old, new in zip(tree_leaves(before), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(old, Tensor):
+                    now[id(old)] = new
+        return self.result.copy_(now[id(self.result)])
+
+
+def model_of(name: str, **options: Any) -> TranslationModel:
+    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
+    model = make_translator({**MODELS_BY_NAME[name], **options}).model
+    with torch.no_grad():
+        model.output.weight.mul_(3)
+    return model
+
+
+def sources(vocab_size: int, lengths: Sequence[int], seed: int) -> Tensor:
+    """Rows of so many tokens and EOS."""
+    src = torch.randint(4, vocab_size, (len(lengths), max(lengths) + 1), generator=torch.Generator().manual_seed(seed))
+    for row, length in enumerate(lengths):
+        src[row, length] = EOS_ID
+        src[row, length + 1 :] = PAD_ID
+    return src
+
+
+def search(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
+    if beam_size == 1:
+        return greedy_search(decoder, limits, NORM, False, CPU)
+    return beam_search(decoder, limits, beam_size, 2, NORM, False, CPU)
+
+
+# Sentences' lengths and largest lengths, batch by batch: smaller, larger than all before, of other sources, alone.
+BATCHES = [
+    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
+    ([2, 4, 4], [12, 22, 1]),
+    ([17, 3, 2, 9, 9, 4, 1, 5, 16], [22, 4, 4, 13, 13, 22, 22, 3, 2]),
+    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
+    ([6], [22]),
+]
+
+
+def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
+    for mine, its in zip(ours, theirs, strict=True):
+        assert [hypothesis.tokens for hypothesis in mine] == [hypothesis.tokens for hypothesis in its]
+        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in its], abs=1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", GRAPHED)
+@torch.inference_mode()
+def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:
+    model = model_of(name)
+    decoders = GraphedDecoders(Recording)
+    captured = []
+    for seed, (lengths, limits) in enumerate([*BATCHES, BATCHES[3]]):
+        src = sources(model.output.out_features, lengths, seed)
+        expected = search(ModelDecoder(model, src), limits, beam_size)
+        assert_same(search(decoders(model, src), limits, beam_size), expected)
+        captured.append(decoders.num_captured)
+    assert captured[0] > 0
+    assert captured[3] > captured[2], "sizes of before, on another arena"
+    assert captured[5] <= captured[4] + 2, "sizes of before: but for what ran once alone, nothing is captured again"
+
+
+@torch.inference_mode()
+def test_most_steps_are_repeated_and_sizes_are_few() -> None:
+    """Twelve batches of one to 64 sentences, all of other lengths: no more graphs than powers of two allow."""
+    model = model_of("rotary, pre-norm")
+    repeated = 0
+
+    class Counted(Recording):
+        def __call__(self) -> Tensor:
+            nonlocal repeated
+            repeated += 1
+            return super().__call__()
+
+    decoders = GraphedDecoders(Counted)
+    generator = torch.Generator().manual_seed(1)
+    steps = 0
+    for seed, size in enumerate((64, 50, 41, 33, 30, 22, 17, 9, 5, 3, 2, 1)):
+        lengths = torch.randint(1, 20, (size,), generator=generator).tolist()
+        limits = torch.randint(1, 24, (size,), generator=generator).tolist()
+        src = sources(model.output.out_features, lengths, seed)
+        decoder = decoders(model, src)
+        assert_same(search(decoder, limits, 1), search(ModelDecoder(model, src), limits, 1))
+        steps += decoder.now.slots  # greedily one a step
+    # Sentences 1 to 64: 7 powers; slots 16 and 32; sources 16 and 32.
+    assert decoders.num_captured <= 7 * 2 * 2
+    assert repeated > 0.6 * steps
+
+
+class Ordered(TorchDispatchMode):
+    """Counts the operations that are ordered one by one: all but those of a step that is repeated, and views, which
+    compute nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.is_repeated = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not self.is_repeated and not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+@torch.inference_mode()
+def test_few_operations_of_a_search_are_ordered_one_by_one() -> None:
+    """The benchmark's depth, 3 + 3 layers, greedily. More layers make more of a graph, and no more beside it."""
+    model = model_of("sinusoidal, pre-norm", num_decoder_layers=3)
+    ordered = Ordered()
+
+    class Uncounted(Recording):
+        def __call__(self) -> Tensor:
+            ordered.is_repeated = True
+            try:
+                return super().__call__()
+            finally:
+                ordered.is_repeated = False
+
+    src = sources(model.output.out_features, [8, 1, 5, 3, 8], 0)
+    limits = [15] * 5
+    decoders = GraphedDecoders(Uncounted)
+    for _ in range(2):
+        search(decoders(model, src), limits, 1)
+
+    def count(decoder: StepFunction) -> int:
+        ordered.count = 0
+        with ordered:
+            search(decoder, limits, 1)
+        return ordered.count
+
+    graphed, eager = count(decoders(model, src)), count(ModelDecoder(model, src))
+    assert graphed < eager / 3
+
+
+@torch.inference_mode()
+def test_a_step_asks_nothing_of_the_device() -> None:
+    """The recording refuses it; that it would is seen here."""
+    with pytest.raises(RuntimeError, match="not permitted"):
+        Recording(lambda: torch.ones(int(torch.ones(()).item())))
+
+
+@torch.inference_mode()
+def test_where_nothing_can_be_captured_the_search_goes_on_and_says_so_once() -> None:
+    model = model_of("learned, post-norm")
+    asked = 0
+
+    def broken(step: Step) -> Step:
+        nonlocal asked
+        asked += 1
+        raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be")
+
+    src = sources(model.output.out_features, [5, 3], 1)
+    expected = search(ModelDecoder(model, src), [20, 20], 3)
+    decoders = GraphedDecoders(broken)
+    with pytest.warns(UserWarning, match="without CUDA graphs, which is slower: CUDA error: operation not supported$"):
+        assert_same(search(decoders(model, src), [20, 20], 3), expected)
+    assert_same(search(decoders(model, src), [20, 20], 3), expected)
+    assert asked == 1
+    assert decoders.num_captured == 0
+
+
+@torch.inference_mode()
+def test_numbers_of_an_earlier_batch_that_are_not_finite_reach_no_later_one() -> None:
+    model = model_of("sinusoidal, pre-norm")
+    decoders = GraphedDecoders(Recording)
+    src = sources(model.output.out_features, [8, 1, 5], 1)
+    expected = search(ModelDecoder(model, src), [20, 20, 20], 3)
+    search(decoders(model, src), [20, 20, 20], 3)
+    assert decoders.arena is not None
+    for tensor in decoders.arena.tensors():
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+    assert_same(search(decoders(model, src), [20, 20, 20], 3), expected)
+
+
+@torch.inference_mode()
+def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> None:
+    """Of 61 and 41 tokens: both have room for 64, filled up to 64 and to 48."""
+    model = model_of("sinusoidal, pre-norm", max_len=64)
+    decoders = GraphedDecoders(Recording)
+    search(decoders(model, sources(model.output.out_features, [60, 60], 1)), [9, 9], 2)
+    assert decoders.arena is not None
+    for tensor in decoders.arena.tensors():
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+    src = sources(model.output.out_features, [40, 33], 2)
+    assert_same(search(decoders(model, src), [9, 9], 2), search(ModelDecoder(model, src), [9, 9], 2))
+    search(decoders(model, sources(model.output.out_features, [60, 60], 1)), [9, 9], 2)
+    assert_same(search(decoders(model, src), [9, 9], 2), search(ModelDecoder(model, src), [9, 9], 2))
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
+def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
+    assert power_of_two(size) == rounded
+    assert power_of_two(max(1, size), 1) == (rounded if size > 8 else 1)
+
+
+def test_a_translator_over_an_arena_translates_alike() -> None:
+    plain, graphed = (make_translator(MODELS_BY_NAME["rotary, pre-norm"]) for _ in range(2))
+    graphed.decoder = decoders = GraphedDecoders(Recording)
+    texts = [src for src, _ in toy_pairs(12)]
+    options = search_options(plain.config.decoding, beam_size=3, batch_size=5)
+    assert graphed.translate_lines(texts, options) == plain.translate_lines(texts, options)
+    assert decoders.num_captured
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", ["sinusoidal, pre-norm", "relative_bias, post-norm", "rotary, pre-norm, one stream"])
+@torch.inference_mode()
+def test_cuda_graphs_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:
+    cuda = torch.device("cuda")
+    model = model_of(name).to(cuda)
+    decoders = GraphedDecoders(CudaGraphs())
+
+    def on_cuda(decoder: StepFunction, limits: list[int]) -> list[list[Hypothesis]]:
+        if beam_size == 1:
+            return greedy_search(decoder, limits, NORM, False, cuda)
+        return beam_search(decoder, limits, beam_size, 2, NORM, False, cuda)
+
+    for seed, (lengths, limits) in enumerate(BATCHES):
+        src = sources(model.output.out_features, lengths, seed).to(cuda)
+        assert_same(on_cuda(decoders(model, src), limits), on_cuda(ModelDecoder(model, src), limits))
+    assert decoders.num_captured > 0
