@@ -35,6 +35,7 @@ NUM_MADE = 300  # batches at least
 NUM_VALIDATION = 500
 HEADINGS = ("pairs", "batches", "sentences/s", "first start", "second start", "memory of the first",
             "memory of the second", "a batch")  # fmt: skip
+NAMES = {"tokenizing": "sentences/s"}
 STEP = 7919  # a prime: the partners of a sentence come from all over the corpus
 
 
@@ -182,9 +183,10 @@ def print_row(name: str, row: dict[str, float]) -> None:
 
 
 def growth(name: str, before: dict[str, float], row: dict[str, float]) -> str:
-    """How much more each is than at the size before."""
-    keys = ("first processor", "second processor", "first memory", "second memory", "batch")
-    ratios = ", ".join(f"{key} {row[key] / before[key]:.2f} x" for key in keys)
+    """How much more each is than at the size before: of sentences/s more is better."""
+    keys = ("tokenizing", "first start", "first processor", "second start", "second processor", "first memory",
+            "second memory", "batch")  # fmt: skip
+    ratios = ", ".join(f"{NAMES.get(key, key)} {row[key] / before[key]:.2f} x" for key in keys)
     sizes = [before["pairs"], row["pairs"]]
     return f"{name}, {sizes[0]:,.0f} -> {sizes[1]:,.0f} pairs ({sizes[1] / sizes[0]:.1f} x): {ratios}"
 

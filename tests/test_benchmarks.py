@@ -173,6 +173,12 @@ def test_bench_data_measures_every_size_and_how_it_grows() -> None:
     memory = [float(row[-2].split()[0].replace(",", "")) for row in rows]
     told = float(re.findall(r"second memory ([\d.]+) x", ratios[0])[0])
     assert told == pytest.approx(memory[1] / memory[0], abs=0.02)
+    speed = [float(row[3].replace(",", "")) for row in rows]
+    told = float(re.findall(r"^sentences/s ([\d.]+) x", ratios[0])[0])
+    assert told == pytest.approx(speed[1] / speed[0], rel=0.02, abs=0.01)
+    starts = [float(row[4].split()[0].replace(",", "")) for row in rows]
+    told = float(re.findall(r"first start ([\d.]+) x", ratios[0])[0])
+    assert told == pytest.approx(starts[1] / starts[0], rel=0.1)
 
 
 def test_bench_decode_measures_sides_that_agree(text: Path, tmp_path: Path) -> None:
