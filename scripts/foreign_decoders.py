@@ -92,12 +92,17 @@ def main() -> None:
 
     translate(job["rows"][:64], min(job["sizes"]))
     found = []
+    on_gpu = job["device"] != "cpu"
     for size in job["sizes"]:
+        if on_gpu:
+            translate(job["rows"], size)
         start = time.perf_counter()
         translate(job["rows"], size)
-        found.append((time.perf_counter() - start, size))
-    seconds, size = min(found)
-    memory = peak_memory(lambda: translate(job["rows"], size), job["device"])
+        seconds = time.perf_counter() - start
+        memory = peak_memory(lambda size=size: translate(job["rows"], size), job["device"]) if on_gpu else 0
+        found.append((seconds, size, memory))
+    seconds, size, memory = min(found)
+    memory = memory or peak_memory(lambda: translate(job["rows"], size))
     num_tokens = sum(written for _, written in job["rows"])
     print(json.dumps({"seconds": seconds, "batch_size": size, "num_tokens": num_tokens, "memory": memory, "texts": []}))
 

@@ -100,14 +100,14 @@ def measure(
     print(
         f"{machine_name(device)}, torch {torch.__version__}, {PRESETS[args.preset]}, {args.max_tokens:,} padded tokens"
     )
-    print(f"needed: {needed / 1e6:,.1f} MFLOP a target token; device: {peak / 1e12:,.2f} TFLOP/s, {whence}\n")
+    print(f"needed: {needed / 1e6:,.1f} MFLOP a target token; device: {peak / 1e12:,.4g} TFLOP/s, {whence}\n")
     memory = windows[-1].get("peak_memory", host_memory)
     graphs = windows[-1].get("compiled_graphs", 0)
     wait = statistics.median(line["data_wait"] for line in windows)
     print("| precision | target tokens/s | TFLOP/s | utilisation | peak memory | data wait | graphs compiled |")
     print("|---|---|---|---|---|---|---|")
     print(
-        f"| {precision} | {speed:,.0f} | {speed * needed / 1e12:,.3f} | {speed * needed / peak:.1%} | "
+        f"| {precision} | {speed:,.0f} | {speed * needed / 1e12:,.4g} | {speed * needed / peak:.1%} | "
         f"{memory / 2**20:,.0f} MiB | {wait:.2%} | {graphs} |"
     )
     if args.profile:

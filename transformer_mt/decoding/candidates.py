@@ -57,9 +57,8 @@ def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tenso
     The value is nan where one of them is nan.
     """
     values, _, tokens = best_tokens(logits[:, None, first:], 1, Totals())
-    others = logits[:, special]
-    values, order = torch.cat((others, values), dim=1).max(dim=1)  # nan, if there is one
-    tokens = torch.cat((torch.tensor(special, device=logits.device).expand(len(logits), -1), tokens + first), dim=1)
+    values, order = torch.cat((_columns(logits, special), values), dim=1).max(dim=1)  # nan, if there is one
+    tokens = torch.cat((*(torch.full_like(tokens, token) for token in special), tokens + first), dim=1)
     return values, tokens.gather(1, order[:, None]).squeeze(1)
 
 
@@ -90,16 +89,21 @@ def best_extensions(
     totals = Totals.of(logits, log_probs)
     values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
     others = [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
-    special = torch.tensor(others, device=logits.device).repeat(num_rows)
-    special_rows = torch.arange(num_rows, device=logits.device).repeat_interleave(len(others))
-    values = torch.cat((totals(logits[:, :, others]).flatten(1), values), dim=1)
-    rows = torch.cat((special_rows.expand(len(logits), -1), rows), dim=1)
-    tokens = torch.cat((special.expand(len(logits), -1), tokens + NUM_SPECIAL), dim=1)
+    special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)
+    special = [(totals(_columns(logits, [token])).squeeze(2), torch.full_like(special_rows, token)) for token in others]
+    values = torch.cat((*(totals for totals, _ in special), values), dim=1)
+    rows = torch.cat((*(special_rows for _ in special), rows), dim=1)
+    tokens = torch.cat((*(tokens for _, tokens in special), tokens + NUM_SPECIAL), dim=1)
     _refuse_nan(values)
     if must_end is not None:
         values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
     values, order = values.topk(min(num_best, values.size(1)))
     return values, rows.gather(1, order), tokens.gather(1, order)
+
+
+def _columns(logits: Tensor, tokens: list[int]) -> Tensor:
+    """Of these tokens; found by views, since a list of indices is copied to a GPU, which waits for it."""
+    return torch.cat([logits[..., token : token + 1] for token in tokens], dim=-1)
 
 
 def _refuse_nan(values: Tensor) -> None:

@@ -1,26 +1,45 @@
 """The steps of a search on a GPU as CUDA graphs: one launch for all kernels of a step, which are short and many.
 
 A graph repeats what was launched once, on the same memory. So what a step reads and writes lies in an `Arena` that
-outlives steps and batches, sizes are rounded up to powers of two, and what changes from step to step (the tokens, their
-positions, the slots that they take) is written there before. A step of a size that came before is captured; the first
-one of its size runs as it is, which also loads what its kernels need. Everything that a search itself does between two
-steps stays outside.
+outlives steps and batches, the sizes that a step sees are rounded up to powers of two, and what changes from step to
+step (the tokens, their positions, the slots that they take) is written there before. A step of a size that came before
+is captured; the first ones of its size run as they are, which also loads what their kernels need. Everything that a
+search itself does between two steps stays outside.
 """
 
+import contextlib
+import gc
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from transformer_mt.model.cache import LANES, DecoderCache, LayerCache, keep_rows
+from transformer_mt.model.cache import LANES, DecoderCache, LayerCache
 from transformer_mt.model.interface import TranslationModel
 
-# What computes a step, and what makes of it something that does the same again: to the same memory, without Python.
 Step = Callable[[], Tensor]
-Capture = Callable[[Step], Step]
+UNCAPTURED = 2  # steps of a size: a capture takes as long as a few, and many a size comes no more than that
+SHARE_OF_FREE_MEMORY = 0.5  # that an arena may take
+
+
+class Capture(Protocol):
+    """What makes of a step something that does the same again: to the same memory, and without Python."""
+
+    def __call__(self, step: Step) -> Step:
+        """RuntimeError where the step cannot be captured."""
+        ...
+
+    def forget(self) -> None:
+        """Nothing that was captured is repeated any more."""
+        ...
+
+    def has_room(self, num_bytes: int) -> bool:
+        """Whether an arena may be so large."""
+        ...
 
 
 class Sizes(NamedTuple):
@@ -29,7 +48,7 @@ class Sizes(NamedTuple):
     sentences: int
     rows: int  # of a sentence
     slots: int
-    src_len: int
+    src_len: int  # 0 without cross-attention
 
 
 class ArenaLayer(LayerCache):
@@ -69,65 +88,48 @@ class Arena:
     """Memory for the caches of one batch after another, as `DecoderCache` lays it out, and for what a step is told.
 
     Of a sentence that a batch has not, or no longer, there is what was there before: finite positions and tokens.
+    heads (2 * layers, sentences, num_kv_heads, slots, head_dim) holds the keys and values of each layer, memory the
+    same of the source (its length instead of slots).
     """
 
     def __init__(self, like: DecoderCache, sizes: Sizes) -> None:
         """`like` is a batch's cache, whose heads and types are taken."""
         self.sizes = sizes
-        device = like.visible.device
+        pattern = _pattern(like)
+        shape = 2 * len(like.layers), sizes.sentences, pattern.size(1)
+        self.heads = pattern.new_zeros(*shape, sizes.slots, pattern.size(3))
+        self.memory = pattern.new_zeros(*shape, sizes.src_len, pattern.size(3))
 
-        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
-            return torch.zeros(*shape, dtype=dtype, device=device)
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=pattern.device)
 
-        def heads(old: Tensor, length: int) -> Tensor:
-            return old.new_zeros(sizes.sentences, old.size(1), length, old.size(3))
-
-        assert like.layers
-        self.memories: list[tuple[Tensor, Tensor] | None] = []
-        self.keys: list[tuple[Tensor, Tensor]] = []
-        for layer in like.layers:
-            memory = layer.memory_k, layer.memory_v
-            self.memories.append(
-                None
-                if memory[0] is None or memory[1] is None
-                else (heads(memory[0], sizes.src_len), heads(memory[1], sizes.src_len))
-            )
-            pattern = layer.k if layer.k is not None else memory[0]
-            assert pattern is not None
-            self.keys.append((heads(pattern, sizes.slots), heads(pattern, sizes.slots)))
-        self.memory_mask = (
-            None if like.memory_mask is None else zeros(sizes.sentences, 1, 1, sizes.src_len, dtype=torch.bool)
-        )
+        self.memory_mask = zeros(sizes.sentences, 1, 1, sizes.src_len, dtype=torch.bool)
         self.visible = zeros(sizes.sentences, sizes.rows, sizes.slots, dtype=torch.bool)
-        self.slot_at = zeros(sizes.sentences, sizes.slots, dtype=torch.long)
-        self.at = zeros(sizes.sentences, 1, dtype=torch.long)
-        self.tokens = zeros(sizes.sentences, sizes.rows, dtype=torch.long)
-        self.slots = zeros(sizes.rows, dtype=torch.long)
+        self.slot_at = zeros(sizes.sentences, sizes.slots)
+        self.at = zeros(sizes.sentences, 1)
+        self.tokens = zeros(sizes.sentences, sizes.rows)
+        self.slots = zeros(sizes.rows)
 
-    def tensors(self) -> list[Tensor]:
-        """Everything, in a fixed order."""
-        pairs = [pair for pair in (*self.memories, *self.keys) if pair is not None]
-        mask = [] if self.memory_mask is None else [self.memory_mask]
-        whole = [tensor for pair in pairs for tensor in pair]
-        return [*whole, *mask, self.visible, self.slot_at, self.at, self.tokens, self.slots]
+    @staticmethod
+    def num_bytes(like: DecoderCache, sizes: Sizes) -> int:
+        """Of an arena of these sizes, its keys and values."""
+        pattern = _pattern(like)
+        numbers = 2 * len(like.layers) * sizes.sentences * pattern.size(1) * pattern.size(3)
+        return numbers * (sizes.slots + sizes.src_len) * pattern.element_size()
 
     def load(self, cache: DecoderCache) -> None:
         """Begin a batch with what is in its cache, which has fed nothing yet, one row a sentence."""
         n, filled = cache.num_sentences, cache.num_slots
-        for layer, memory, pair in zip(cache.layers, self.memories, self.keys, strict=True):
-            if memory is not None:
-                assert layer.memory_k is not None
-                assert layer.memory_v is not None
-                for ours, theirs in zip(memory, (layer.memory_k, layer.memory_v), strict=True):
-                    ours[:n].zero_()
-                    ours[:n, :, : theirs.size(2)] = theirs
-            for ours, theirs in zip(pair, (layer.k, layer.v), strict=True):
-                ours[:n].zero_()  # unseen slots must be finite
-                if theirs is not None:
-                    ours[:n, :, :filled] = theirs[:, :, :filled]
-        if self.memory_mask is not None:
-            assert cache.memory_mask is not None
-            self.memory_mask[:n] = False
+        self.heads[:, :n].zero_()  # unseen slots must be finite
+        self.memory[:, :n].zero_()
+        self.memory_mask[:n] = False
+        for place, layer in enumerate(cache.layers):
+            for i, (heads, memory) in enumerate(((layer.k, layer.memory_k), (layer.v, layer.memory_v))):
+                if heads is not None:
+                    self.heads[2 * place + i, :n, :, :filled] = heads[:, :, :filled]
+                if memory is not None:
+                    self.memory[2 * place + i, :n, :, : memory.size(2)] = memory
+        if cache.memory_mask is not None:
             self.memory_mask[:n, :, :, : cache.memory_mask.size(3)] = cache.memory_mask
         self.visible[:n] = False
         self.visible[:n, :1, :filled] = cache.visible[:, :, :filled]
@@ -149,28 +151,26 @@ class Arena:
         self.visible[: moved.size(0), : moved.size(1), : now.slots] = moved
         if sentences is None:
             return
-        changed = (sentences != torch.arange(len(sentences), device=sentences.device)).nonzero().squeeze(1)
-        for memory in self.memories:
-            for tensor in memory or ():
-                keep_rows(tensor[:, :, : now.src_len], sentences, changed)
-        for pair in self.keys:
-            for tensor in pair:
-                keep_rows(tensor[:, :, : now.slots], sentences, changed)
-        if self.memory_mask is not None:
-            keep_rows(self.memory_mask, sentences, changed)
-        keep_rows(self.slot_at, sentences, changed)
-        keep_rows(self.at, sentences, changed)
+        to = (sentences != torch.arange(len(sentences), device=sentences.device)).nonzero().squeeze(1)
+        if len(to):
+            origin = sentences[to]
+            for heads in (self.heads[:, :, :, : now.slots], self.memory[:, :, :, : now.src_len]):
+                heads[:, to] = heads.index_select(1, origin)
+            for tensor in (self.memory_mask, self.slot_at, self.at):
+                tensor[to] = tensor.index_select(0, origin)
 
     def part(self, sizes: Sizes) -> tuple[Tensor, ArenaCache]:
         """The tokens (sentences * rows,) and the cache that a step of these sizes sees."""
         n, slots = sizes.sentences, self.slots[: sizes.rows]
+        heads = self.heads[:, :n, :, : sizes.slots].unflatten(0, (-1, 2))
+        memory = self.memory[:, :n, :, : sizes.src_len].unflatten(0, (-1, 2))
         layers: list[LayerCache] = []
-        for memory, (k, v) in zip(self.memories, self.keys, strict=True):
-            memory_k, memory_v = (None, None) if memory is None else (m[:n, :, : sizes.src_len] for m in memory)
-            layers.append(ArenaLayer(memory_k, memory_v, k[:n, :, : sizes.slots], v[:n, :, : sizes.slots], slots))
+        for place, (k, v) in enumerate(heads):
+            memory_k, memory_v = memory[place] if sizes.src_len else (None, None)
+            layers.append(ArenaLayer(memory_k, memory_v, k, v, slots))
         return self.tokens[:n, : sizes.rows].reshape(-1), ArenaCache(
             layers,
-            None if self.memory_mask is None else self.memory_mask[:n, :, :, : sizes.src_len],
+            self.memory_mask[:n, :, :, : sizes.src_len] if sizes.src_len else None,
             self.visible[:n, : sizes.rows, : sizes.slots],
             self.slot_at[:n, : sizes.slots],
             self.at[:n],
@@ -178,34 +178,69 @@ class Arena:
         )
 
 
+def _pattern(cache: DecoderCache) -> Tensor:
+    """Keys of some kind."""
+    layer = cache.layers[0]
+    keys = layer.memory_k if layer.memory_k is not None else layer.k
+    assert keys is not None
+    return keys
+
+
 class GraphedDecoders:
     """Makes the step functions of batches, one after another, which share an arena and the graphs over it.
 
-    A batch's step function is good until the next one is made. `capture` is `CudaGraphs`, or what a test has for it.
+    A batch's step function is good until the next one is made, so that threads take turns by `lock`.
     """
 
-    def __init__(self, capture: Capture) -> None:
-        self.capture = capture
+    def __init__(self, make_capture: Callable[[], Capture]) -> None:
+        """`make_capture` is `CudaGraphs` of a device, or what a test has for it."""
+        self._make_capture = make_capture
+        self.capture = make_capture()
+        self.lock = threading.Lock()
         self.arena: Arena | None = None
         self.num_captured = 0
-        self._steps: dict[Sizes, Step | None] = {}  # None: it ran once, and was not captured
-        self._has_failed = False
+        self.has_failed = False
+        self._times: dict[Sizes, int] = {}
+        self._steps: dict[Sizes, Step] = {}
 
-    def __call__(self, model: TranslationModel, src: Tensor) -> "GraphedDecoder":
-        """src (sentences, src_len), of the model that all batches have."""
-        return GraphedDecoder(self, model, model.start(src))
+    def __reduce__(self) -> tuple[type["GraphedDecoders"], tuple[Callable[[], Capture]]]:
+        return GraphedDecoders, (self._make_capture,)  # a copy has none of it yet
 
-    def make_room(self, like: DecoderCache, needed: Sizes) -> Arena:
-        """The arena, made larger where it must be: then what was captured is dropped, and contents are kept."""
-        old = self.arena
-        if old is not None and all(have >= need for have, need in zip(old.sizes, needed, strict=True)):
-            return old
-        sizes = Sizes(*map(max, needed, old.sizes)) if old is not None else needed
-        self._steps.clear()  # before the memory that they are of
-        arena = self.arena = Arena(like, sizes)
-        for new, before in zip(arena.tensors(), old.tensors() if old is not None else (), strict=old is not None):
-            new[tuple(slice(size) for size in before.shape)] = before
-        return arena
+    def begin(self, model: TranslationModel, src: Tensor, max_length: int, rows: int) -> "GraphedDecoder | None":
+        """The step function of a batch, src (sentences, src_len), of the model that all batches have.
+
+        Of none of its sentences are there more than `rows` hypotheses or more than `max_length` steps. None where
+        there is no room for that, or nothing can be captured.
+        """
+        # What then copies by an index asks the device whether it is one.
+        if self.has_failed or torch.are_deterministic_algorithms_enabled():
+            return None
+        cache = model.start(src)
+        needed = Sizes(
+            power_of_two(len(src), 1),
+            rows,
+            power_of_two(cache.num_slots + rows * max_length),
+            0 if cache.memory_mask is None else power_of_two(cache.memory_mask.size(3)),
+        )
+        arena = self._arena_for(cache, needed)
+        return None if arena is None else GraphedDecoder(self, model, arena, cache)
+
+    def _arena_for(self, cache: DecoderCache, needed: Sizes) -> Arena | None:
+        """The one that is there, or a larger one: then what was captured over it is dropped."""
+        if self.arena is not None:
+            if all(have >= need for have, need in zip(self.arena.sizes, needed, strict=True)):
+                return self.arena
+            wanted = Sizes(*map(max, self.arena.sizes, needed))
+            self.arena = None
+            self._times.clear()
+            self._steps.clear()
+            self.capture.forget()
+        else:
+            wanted = needed
+        sizes = next((s for s in (wanted, needed) if self.capture.has_room(Arena.num_bytes(cache, s))), None)
+        if sizes is not None:
+            self.arena = Arena(cache, sizes)
+        return self.arena
 
     def run(self, model: TranslationModel, arena: Arena, sizes: Sizes) -> Tensor:
         """A step over a part of the arena -> hidden states (sentences * rows, d_model), until the next step."""
@@ -213,56 +248,53 @@ class GraphedDecoders:
         def step() -> Tensor:
             return model.next_hidden_states(*arena.part(sizes))
 
-        if sizes not in self._steps or self._has_failed:
-            self._steps[sizes] = None
+        captured = self._steps.get(sizes)
+        if captured is not None:
+            return captured()
+        self._times[sizes] = self._times.get(sizes, 0) + 1
+        if self._times[sizes] <= UNCAPTURED or self.has_failed:
             return step()
-        captured = self._steps[sizes]
-        if captured is None:
-            try:
-                captured = self._steps[sizes] = self.capture(step)
-            except RuntimeError as error:
-                self._has_failed = True
-                reason = str(error).strip().partition("\n")[0]
-                warnings.warn(f"searching without CUDA graphs, which is slower: {reason}", stacklevel=2)
-                return step()
-            self.num_captured += 1
+        try:
+            captured = self._steps[sizes] = self.capture(step)
+        except RuntimeError as error:
+            self.has_failed = True
+            reason = str(error).strip().partition("\n")[0]
+            warnings.warn(f"searching without CUDA graphs, which is slower: {reason}", stacklevel=2)
+            return step()
+        self.num_captured += 1
         return captured()
 
 
 class GraphedDecoder:
     """A model and a batch in an arena, as the step function that search asks for."""
 
-    def __init__(self, owner: GraphedDecoders, model: TranslationModel, cache: DecoderCache) -> None:
+    def __init__(self, owner: GraphedDecoders, model: TranslationModel, arena: Arena, cache: DecoderCache) -> None:
         self.owner = owner
         self.model = model
-        self.like = cache
-        src_len = 0 if cache.memory_mask is None else power_of_two(cache.memory_mask.size(3))
-        self.now = Sizes(cache.num_sentences, 1, cache.num_slots, src_len)  # in use, of the sources their room
-        self.arena = owner.make_room(cache, self._rounded_up())
-        self.arena.load(cache)
+        self.arena = arena
+        src_len = 0 if cache.memory_mask is None else cache.memory_mask.size(3)
+        self.now = Sizes(cache.num_sentences, 1, cache.num_slots, src_len)  # in use
+        arena.load(cache)
 
     def step(self, tokens: Tensor) -> Tensor:
         """As `StepFunction.step`."""
         rows, start = len(tokens) // self.now.sentences, self.now.slots
         self.now = self.now._replace(rows=rows, slots=start + rows)
-        sizes = self._rounded_up()
-        self.arena = self.owner.make_room(self.like, sizes)
         self.arena.tell(tokens.view(-1, rows), start)
+        sizes = Sizes(
+            power_of_two(self.now.sentences, 1),
+            rows,
+            power_of_two(self.now.slots),
+            power_of_two(self.now.src_len) if self.now.src_len else 0,
+        )
         hidden = self.owner.run(self.model, self.arena, sizes)
         return self.model.output(hidden[: len(tokens)])
 
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
         """As `StepFunction.reorder`."""
-        num_sentences = self.now.sentences if sentences is None else len(sentences)
-        after = self.now._replace(sentences=num_sentences, rows=len(index) // num_sentences)
-        self.arena = self.owner.make_room(self.like, self._rounded_up()._replace(rows=after.rows))
         self.arena.reorder(self.now, index, sentences)
-        self.now = after
-
-    def _rounded_up(self) -> Sizes:
-        """Rows are few kinds already: 1, and the beam's."""
-        now = self.now
-        return now._replace(sentences=power_of_two(now.sentences, 1), slots=power_of_two(now.slots))
+        num_sentences = self.now.sentences if sentences is None else len(sentences)
+        self.now = self.now._replace(sentences=num_sentences, rows=len(index) // num_sentences)
 
 
 def power_of_two(size: int, smallest: int = LANES) -> int:
@@ -271,19 +303,75 @@ def power_of_two(size: int, smallest: int = LANES) -> int:
 
 
 class CudaGraphs:
-    """Captures steps. All share one pool of memory, since no two run at once, and nobody keeps what one returned."""
+    """Captures steps on a device: what `torch.cuda.graph` does, but for what that shares among all of a process.
 
-    def __init__(self) -> None:
+    The stream on which is captured is this object's own: the one of `torch.cuda.graph` is of whatever device came
+    first, and stays the current one after a failure. The pool of memory is shared by all graphs, since no two run at
+    once and nobody keeps what one returned, and is given up with them: torch refuses a pool whose graphs are gone.
+    """
+
+    _one_at_a_time = threading.Lock()  # of the process
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device)
+        self._failed: list[torch.cuda.CUDAGraph] = []  # kept: the allocator may still know them
+        with torch.cuda.stream(self._stream):
+            # cuBLAS keeps memory for each stream; asked for within a capture it would lie in the pool for ever.
+            square = torch.ones(8, 8, device=device)
+            torch.mm(square, square)
+        self.forget()
+
+    def forget(self) -> None:
+        """See `Capture`."""
         self._pool = torch.cuda.graph_pool_handle()
 
+    def has_room(self, num_bytes: int) -> bool:
+        """See `Capture`. What torch keeps for later is free too."""
+        free, _ = torch.cuda.mem_get_info(self.device)
+        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return num_bytes <= SHARE_OF_FREE_MEMORY * (free + kept)
+
     def __call__(self, step: Step) -> Step:
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may ask for memory meanwhile: that which makes the next batch of a training.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = step()
+        """See `Capture`."""
+        try:
+            graph, result = self._captured(step)
+        except RuntimeError:
+            # torch's random numbers still count as captured, until a capture ends well.
+            self.forget()
+            with contextlib.suppress(RuntimeError):
+                self._failed.append(self._captured(lambda: torch.zeros(8, device=self.device))[0])
+            raise
 
         def repeat() -> Tensor:
             graph.replay()
             return result
 
         return repeat
+
+    def _captured(self, step: Step) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        with self._one_at_a_time, torch.cuda.device(self.device), _no_collection():
+            graph = torch.cuda.CUDAGraph()
+            self._failed.append(graph)
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                # Other threads may ask for memory meanwhile.
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    result = step()
+                finally:
+                    graph.capture_end()
+            self._failed.pop()
+        return graph, result
+
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Meanwhile nothing is collected: what is freed on a GPU within a capture ends it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -5,10 +5,10 @@ Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from threading import Lock
 
 import torch
 from torch import Tensor
@@ -89,10 +89,7 @@ class Translator:
         self.search_model = packed(model, precision)
         self.largest_token = find_packing(precision).largest_token
         self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
-        # Experts take rows by what they hold, which no graph can.
-        if self.device.type == "cuda" and config.model.num_experts == 1:
-            self.decoder = GraphedDecoders(CudaGraphs())
-        self._one_batch_on_a_gpu = nullcontext() if self.device.type == "cpu" else Lock()
+        self.graphs: GraphedDecoders | None = None  # which `load` makes: a few batches alone do not repay them
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
@@ -119,6 +116,9 @@ class Translator:
         set_up(place)
         taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model)
         translator = cls(model.to(place), src, tgt, config, taken.value)
+        # Experts take rows by what they hold, which no graph can.
+        if place.type == "cuda" and config.model.num_experts == 1:
+            translator.graphs = GraphedDecoders(partial(CudaGraphs, place))
         notes = [stale_average(folder, taken_checkpoint)]
         if taken.reason != AS_ASKED:
             notes.append(f"precision: {taken.value}, {taken.reason}")
@@ -213,14 +213,19 @@ class Translator:
         assert not self.model.training, "dropout would change the translations"
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
-        with self._one_batch_on_a_gpu:
-            decoder = self.decoder(self.search_model, src)
-            if options.beam_size == 1:
-                rules = options.norm, options.allow_unk, self.device, options.scored, self.largest_token
-                return greedy_search(decoder, limits, *rules)
-            return beam_search(
-                decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
-            )
+        if self.graphs is None:
+            return self._search(self.decoder(self.search_model, src), limits, options)
+        with self.graphs.lock:
+            graphed = self.graphs.begin(self.search_model, src, max(limits), options.beam_size)
+            return self._search(graphed or self.decoder(self.search_model, src), limits, options)
+
+    def _search(self, decoder: StepFunction, limits: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
+        if options.beam_size == 1:
+            rules = options.norm, options.allow_unk, self.device, options.scored, self.largest_token
+            return greedy_search(decoder, limits, *rules)
+        return beam_search(
+            decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
+        )
 
     def _search_texts(self, rows_and_options: tuple[list[list[int]], SearchOptions]) -> list[list[Translation]]:
         """`search` and what makes text of its ids, which is work for the process that searches."""

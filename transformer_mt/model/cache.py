@@ -48,7 +48,7 @@ class LayerCache:
     def keep(self, sentences: Tensor, changed: Tensor) -> None:
         """See `DecoderCache.reorder`; `changed` are the places whose sentence is another one than before."""
         self.memory_k, self.memory_v, self.k, self.v = (
-            None if tensor is None else keep_rows(tensor, sentences, changed)
+            None if tensor is None else _keep(tensor, sentences, changed)
             for tensor in (self.memory_k, self.memory_v, self.k, self.v)
         )
 
@@ -125,10 +125,10 @@ class DecoderCache:
         for layer in self.layers:
             layer.keep(sentences, changed)
         if self.memory_mask is not None:
-            self.memory_mask = keep_rows(self.memory_mask, sentences, changed)
+            self.memory_mask = _keep(self.memory_mask, sentences, changed)
         if len(self.next_at) > 1:  # else every sentence's are the same
-            self.slot_at = keep_rows(self.slot_at, sentences, changed)
-            self.next_at = keep_rows(self.next_at, sentences, changed)
+            self.slot_at = _keep(self.slot_at, sentences, changed)
+            self.next_at = _keep(self.next_at, sentences, changed)
 
 
 def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
@@ -142,7 +142,7 @@ def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
     return grown
 
 
-def keep_rows(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
+def _keep(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
     """Rows `sentences` of a tensor, made in its own memory; places not among `changed` have theirs already."""
     if len(changed):
         moved = tensor.index_select(0, sentences[changed])
