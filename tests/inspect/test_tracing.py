@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -183,6 +184,13 @@ def test_each_number_of_the_json_is_the_shortest_of_its_32_bits(traced) -> None:
     json.loads(trace_json(traced[1]), parse_float=texts.append)
     assert len(texts) > 1000
     assert [float(text) for text in texts] == [float(str(np.float32(text))) for text in texts]
+
+
+def test_an_infinite_number_is_refused_by_json(traced) -> None:
+    logits = traced[1].logits.clone()
+    logits[0, 0] = -torch.inf
+    with pytest.raises(UserError, match="infinite, which JSON cannot write"):
+        trace_json(replace(traced[1], logits=logits))
 
 
 def test_parameters_sum_to_the_model(traced) -> None:

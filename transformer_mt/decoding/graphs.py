@@ -232,7 +232,6 @@ class GraphedDecoders:
                 return self.arena
             wanted = Sizes(*map(max, self.arena.sizes, needed))
             self.arena = None
-            self._times.clear()
             self._steps.clear()
             self.capture.forget()
         else:

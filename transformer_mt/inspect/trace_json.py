@@ -6,14 +6,21 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from transformer_mt.errors import UserError
 from transformer_mt.inspect.trace import Trace
 
 
 def trace_json(trace: Trace) -> str:
     """One line. Keys are the fields of `Trace` and of what it holds; a tensor is a list of its rows. Each number is the
-    shortest decimal that names its 32-bit float.
+    shortest decimal that names its 32-bit float. Raises UserError where one is infinite, which JSON cannot write.
     """
-    return json.dumps(trace, default=_plain, ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(trace, default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise UserError(
+            "A number of the trace is infinite, which JSON cannot write. Use --format text, or an earlier checkpoint "
+            "(--checkpoint step_N)."
+        ) from error
 
 
 def _plain(value: Any) -> Any:
