@@ -13,9 +13,9 @@ import torch
 
 from transformer_mt.data.files import GZIP_MAGIC
 from transformer_mt.decoding.options import SearchOptions
-from transformer_mt.decoding.parallel import READER
 from transformer_mt.decoding.translator import Translated, Translator
 from transformer_mt.errors import UserError
+from transformer_mt.machine.workers import READER
 
 READ_BYTES = 65536
 ByteStream = io.RawIOBase | io.BufferedIOBase

@@ -23,14 +23,16 @@ from transformer_mt.decoding.checkpoint import load_run, stale_average
 from transformer_mt.decoding.graphs import CudaGraphs, GraphedDecoders
 from transformer_mt.decoding.options import SearchOptions, search_options
 from transformer_mt.decoding.packed import find_packing, packed
-from transformer_mt.decoding.parallel import Workers
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
+from transformer_mt.machine.workers import Workers
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
+
+KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # what to do where one of them is
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Translator:
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
-        self._workers = Workers()
+        self._workers = Workers("the search", KILLED)
         self.note = ""  # what a person should know about the checkpoint and the precision that were taken
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Several batches at once on the cores of a CPU.
+"""Work on several arguments at once on the cores of a CPU, in processes where that is safe, otherwise in threads.
 
-A step of a search is a hundred small operations, each too short to be shared out among cores without losing most of the
-gain in waiting. So each core has a batch of its own, in a process where that is safe, otherwise in a thread.
+For what one core at a time would do, whatever the number of threads: Python's own work, and a step of a search, whose
+hundred small operations are each too short to be shared out without losing most of the gain in waiting.
 """
 
 import contextlib
@@ -16,9 +16,10 @@ import traceback
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from transformer_mt.errors import UserError
 
 # Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
 MAX_THREADS = 4
+MAX_AHEAD = 4  # results for each process that wait to be fetched, at most
 READER = "tmt_lines"  # the name of a thread that waits for input and computes nothing
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when the one that began it is gone
 Argument = TypeVar("Argument")
@@ -47,18 +49,21 @@ class Worker:
 class Workers:
     """What works on several arguments at once: processes that begin as copies of this one, elsewhere threads.
 
-    Processes end with the call that they were begun for, but inside `keep`. None outlives this object.
+    Processes end with the call that they were begun for, but inside `keep`. None outlives this object. What they do is
+    called `name` in messages, and `way_out` says what to do where one of them is killed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, way_out: str) -> None:
+        self._name = name
+        self._way_out = way_out
         self._workers: dict[Connection, Worker] = {}
         self._num_keeping = 0
         self._busy = False
         self._at_rest = True  # nobody is at work on what was never fetched
         weakref.finalize(self, _end, self._workers)
 
-    def __reduce__(self) -> tuple[type["Workers"], tuple[()]]:
-        return Workers, ()  # a copy has none
+    def __reduce__(self) -> tuple[type["Workers"], tuple[str, str]]:
+        return Workers, (self._name, self._way_out)  # a copy has no processes
 
     @contextlib.contextmanager
     def keep(self) -> Generator[None]:
@@ -74,52 +79,57 @@ class Workers:
                 _end(self._workers)
 
     def map(
-        self, work: Work[Argument, Result], arguments: Sequence[Argument], device: torch.device
+        self, work: Work[Argument, Result], arguments: Iterable[Argument], device: torch.device
     ) -> Generator[Result]:
-        """The results of `work`, which computes on this device, in the order of the arguments.
+        """The results of `work`, which computes on this device, in the order of the arguments, which are asked for as
+        they are needed.
 
         On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
         and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
         """
-        num_workers = min(torch.get_num_threads(), len(arguments)) if device.type == "cpu" else 1
+        rest = iter(arguments)
+        first = list(islice(rest, torch.get_num_threads() if device.type == "cpu" else 1))
+        num_workers, all_of_them = len(first), chain(first, rest)
         if num_workers <= 1:
-            return (work(argument) for argument in arguments)
+            return (work(argument) for argument in all_of_them)
         if not may_fork():
-            return in_threads(work, arguments, min(MAX_THREADS, num_workers))
-        return self._in_processes(work, arguments, num_workers)
+            return in_threads(work, all_of_them, min(MAX_THREADS, num_workers))
+        return self._in_processes(work, all_of_them, num_workers)
 
     def _in_processes(
-        self, work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int
+        self, work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int
     ) -> Generator[Result]:
         if self._busy:  # whoever asks for more while results come has processes of his own
-            yield from Workers()._in_processes(work, arguments, num_workers)
+            yield from Workers(self._name, self._way_out)._in_processes(work, arguments, num_workers)
             return
         at_work: dict[Connection, int] = {}
         done: dict[int, tuple[Any, Exception | None]] = {}
         self._busy, finished = True, False
         try:
             self._prepare(work, num_workers)
-            ends = list(self._workers)[:num_workers]
-            for place, end in enumerate(ends):
-                _send(end, arguments[place])
-                at_work[end] = place
-            num_begun = len(ends)
-            for i in range(len(arguments)):
-                while i not in done:
+            idle = deque(list(self._workers)[:num_workers])
+            numbered = enumerate(arguments)
+            upcoming = next(numbered, None)
+            i = 0
+            while upcoming or at_work or done:
+                while upcoming and idle and upcoming[0] < i + MAX_AHEAD * num_workers:
+                    at_work[idle[0]] = upcoming[0]
+                    _send(idle.popleft(), upcoming[1])
+                    upcoming = next(numbered, None)
+                if i not in done:
                     for end in wait(list(at_work)):
                         assert isinstance(end, Connection)
-                        done[at_work.pop(end)] = _received(end, self._workers[end].process)
-                        if num_begun < len(arguments):
-                            _send(end, arguments[num_begun])
-                            at_work[end] = num_begun
-                            num_begun += 1
+                        done[at_work.pop(end)] = self._received(end)
+                        idle.append(end)
+                    continue
                 result, error = done.pop(i)
                 if error is not None:
                     try:
                         raise error
                     finally:
                         del error  # which holds this frame, which holds it: this object would wait for the collector
-                finished = i == len(arguments) - 1
+                finished = not (upcoming or at_work or done)
+                i += 1
                 yield result
         finally:
             self._busy = False
@@ -135,7 +145,36 @@ class Workers:
             _end(self._workers)
         self._at_rest = False
         while len(self._workers) < num_workers:
-            _begin(work, self._workers)
+            self._begin(work)
+
+    def _begin(self, work: Work[Any, object]) -> None:
+        """One more process."""
+        context = multiprocessing.get_context("fork")
+        try:
+            ours, theirs = context.Pipe()
+            arguments = work, theirs, [*self._workers, ours], os.getpid()
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            with _ctrl_c_waits(), warnings.catch_warnings():
+                # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+                self._workers[ours] = Worker(process, os.getpid())
+        except OSError as error:
+            raise UserError(
+                f"No process can be begun for {self._name}: {error.strerror or error}. "
+                "Take fewer, with OMP_NUM_THREADS=1."
+            ) from error
+        theirs.close()
+
+    def _received(self, end: Connection) -> tuple[Any, Exception | None]:
+        """What a process sent of its work."""
+        process = self._workers[end].process
+        try:
+            return end.recv()
+        except (EOFError, ConnectionError):
+            process.join()
+        killed = ", killed perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
+        raise UserError(f"A process of {self._name} ended with exit status {process.exitcode}{killed}. {self._way_out}")
 
 
 def may_fork() -> bool:
@@ -148,25 +187,6 @@ def may_fork() -> bool:
     waiting = all(thread.name == READER or isinstance(thread, TMonitor) for thread in others)
     is_first = threading.current_thread() is threading.main_thread() and not multiprocessing.current_process().daemon
     return sys.platform == "linux" and is_first and waiting
-
-
-def _begin(work: Work[Any, object], workers: dict[Connection, Worker]) -> None:
-    """One more process."""
-    context = multiprocessing.get_context("fork")
-    try:
-        ours, theirs = context.Pipe()
-        arguments = work, theirs, [*workers, ours], os.getpid()
-        process = context.Process(target=_work, args=arguments, daemon=True)
-        with _ctrl_c_waits(), warnings.catch_warnings():
-            # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
-            workers[ours] = Worker(process, os.getpid())
-    except OSError as error:
-        raise UserError(
-            f"No process can be begun for the search: {error.strerror or error}. Take fewer, with OMP_NUM_THREADS=1."
-        ) from error
-    theirs.close()
 
 
 def _send(end: Connection, argument: object) -> None:
@@ -230,23 +250,10 @@ def _outcome(work: Work[Argument, object], argument: Argument) -> bytes:
         return pickled
 
 
-def _received(end: Connection, process: Any) -> tuple[Any, Exception | None]:
-    """What a process sent of its work."""
-    try:
-        return end.recv()
-    except (EOFError, ConnectionError):
-        process.join()
-    killed = ", killed perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
-    raise UserError(
-        f"A process of the search ended with exit status {process.exitcode}{killed}. "
-        "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
-    )
-
-
-def in_threads(work: Work[Argument, Result], arguments: Sequence[Argument], num_workers: int) -> Generator[Result]:
+def in_threads(work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int) -> Generator[Result]:
     """`Workers.map` in threads that share out torch's; few results wait to be fetched."""
     threads = torch.get_num_threads()
-    pool = ThreadPoolExecutor(num_workers, "search", torch.set_num_threads, (max(1, threads // num_workers),))
+    pool = ThreadPoolExecutor(num_workers, "workers", torch.set_num_threads, (max(1, threads // num_workers),))
     try:
         running: deque[Future[Result]] = deque()
         for argument in arguments:
