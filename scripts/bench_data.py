@@ -8,9 +8,10 @@ start is a process of its own that prepares the data as `tmt train` does; the ca
 the second (and in the memory of the system, as far as that has room). No model is built.
 
 Starts are from the start of the process to the first batch, imports included; in brackets the processor's seconds of
-that, which other work on the machine does not change. Tokenizing is sentences a second, both sides counted.
-Memory is the peak of the process, and in brackets what of it is its own when the batches are made: pages of mapped
-files count in the former and can be dropped at any time. A batch is planning an epoch, shared out over its batches,
+that, of all processes that tokenize, which other work on the machine does not change. Tokenizing is sentences a second,
+both sides counted. Memory is the peak of all processes together, read every fifth of a second, and in brackets what of
+it is the first one's own when the batches are made: pages of mapped files count in the former and can be dropped at any
+time. A batch is planning an epoch, shared out over its batches,
 plus making the tensors of one of 4,096 padded tokens, the mean of a whole epoch (of several where one has few), in
 processor time. The lines below the table say how much more each is than at the size before.
 """
@@ -20,6 +21,7 @@ import itertools
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from peak_memory import peak_memory
 
 BUILTIN = "built-in"
 LANGUAGES = ("en", "es")
@@ -95,6 +99,12 @@ def own_memory() -> int:
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
 
 
+def processor_seconds() -> float:
+    """Of this process and of those that it began and that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in usage)
+
+
 def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
     """One start, measured: this is what the child process runs."""
     from transformer_mt.config.loading import parse_run_config
@@ -116,38 +126,35 @@ def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
 
     timed("encode_corpus")
     config = parse_run_config(mapping, "bench")
-    data = preparation.prepare_data(config)
-    train = data.train
-    lengths = train.src_lengths, train.tgt_lengths  # found once a start, not once an epoch
-    begin = time.process_time()
-    plan = plan_batches(*lengths, MAX_TOKENS, config.seed, 0)
-    planned = time.process_time() - begin
-    train.batch(plan[0])
-    first_batch, first_batch_cpu = time.time() - began, time.process_time()
-    chosen = plan * math.ceil(NUM_MADE / len(plan))
-    begin = time.process_time()
-    for rows in chosen:
-        train.batch(rows)
-    made = time.process_time() - begin
-    return {
-        "num_pairs": len(train), "num_batches": len(plan),
-        "first_batch": first_batch, "first_batch_cpu": first_batch_cpu,
-        "tokenizing": spent["encode_corpus"], "own_memory": own_memory(),
-        "planning": planned / len(plan), "making": made / len(chosen),
-    }  # fmt: skip
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        train = preparation.prepare_data(config).train
+        lengths = train.src_lengths, train.tgt_lengths  # found once a start, not once an epoch
+        begin = time.process_time()
+        plan = plan_batches(*lengths, MAX_TOKENS, config.seed, 0)
+        planned = time.process_time() - begin
+        train.batch(plan[0])
+        found.update(first_batch=time.time() - began, first_batch_cpu=processor_seconds())
+        chosen = plan * math.ceil(NUM_MADE / len(plan))
+        begin = time.process_time()
+        for rows in chosen:
+            train.batch(rows)
+        made = time.process_time() - begin
+        found.update(num_pairs=len(train), num_batches=len(plan), own_memory=own_memory())
+        found.update(planning=planned / len(plan), making=made / len(chosen))
+
+    peak = peak_memory(work, seconds=0.2)
+    return {**found, "peak_memory": peak, "tokenizing": spent["encode_corpus"]}
 
 
 def measured_start(mapping: dict[str, Any]) -> dict[str, float]:
-    """`start` in a process of its own, with its peak memory. A failure ends the benchmark."""
+    """`start` in a process of its own. A failure ends the benchmark."""
     command = [sys.executable, __file__, "--child", json.dumps(mapping), "--began", str(time.time())]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        process = subprocess.Popen(command, stdout=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        out.seek(0)
-        said = out.read()
-    if status:
-        sys.exit(said)
-    return {**json.loads(said.split("\n")[-2]), "peak_memory": usage.ru_maxrss * 1024}
+    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
+        sys.exit(process.stdout)
+    return json.loads(process.stdout.split("\n")[-2])
 
 
 def measure(corpus: str, tokenizer: str, number: int) -> dict[str, float]:

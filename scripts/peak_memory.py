@@ -1,5 +1,5 @@
-"""The peak memory of a piece of work, for the sides of bench_decode.py: the standard library alone, any Python; on a
-GPU also torch.
+"""The peak memory of a piece of work, for the sides of bench_decode.py and for bench_data.py: the standard library
+alone, any Python; on a GPU also torch.
 """
 
 import resource
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 # Memory that processes share counts once, and only the system knows it. Reading it takes time, so not while one is
-# timed; the process that reads is another one, for a thread of this one would change what is measured.
+# timed, or seldom; the process that reads is another one, for a thread of this one would change what is measured.
 SAMPLER = """
 import os, sys, time
 from pathlib import Path
@@ -26,19 +26,24 @@ while sys.stdin.buffer.raw.read(1) is None:
             continue
         total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     largest = max(largest, total)
-    time.sleep(0.02)
+    time.sleep(float(sys.argv[1]))
 print(largest)
 """
 
 
-def peak_memory(work: Callable[[], object], device: str = "cpu") -> int:
-    """Bytes of this process and those that it begins, while it does this; on a GPU what all processes use there."""
+def peak_memory(work: Callable[[], object], device: str = "cpu", seconds: float = 0.02) -> int:
+    """Bytes of this process and those that it begins, while it does this; on a GPU what all processes use there.
+
+    On a CPU they are read so many seconds after each other.
+    """
     if device != "cpu":
         return _peak_on_gpu(work)
     if not Path("/proc/self/smaps_rollup").exists():
         work()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sampler = subprocess.Popen([sys.executable, "-c", SAMPLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sampler = subprocess.Popen(
+        [sys.executable, "-c", SAMPLER, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     work()
     largest, _ = sampler.communicate()
     return int(largest)

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "transformer_mt"
 BELOW = {
     "config": set(),
     "machine": set(),
-    "data": {"config"},
+    "data": {"config", "machine"},
     "model": {"config"},
     "decoding": {"config", "machine", "data", "model"},
     "inspect": {"config", "machine", "data", "model", "decoding"},

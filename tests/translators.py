@@ -42,7 +42,8 @@ def make_translator(
     tokenizer = {"joint": True, **sections.pop("tokenizer", {})}
     mapping = toy_mapping(Path("."), tokenizer=tokenizer, **sections)
     config = parse_run_config({**mapping, "model": model}, "toy")
-    src, tgt = train_tokenizers(pairs or toy_pairs(50), config.tokenizer)
+    sides = [list(side) for side in zip(*(pairs or toy_pairs(50)), strict=True)]
+    src, tgt = train_tokenizers(lambda side: [sides[side]], config.tokenizer)
     torch.manual_seed(4)
     network = build_model(config, src, tgt).eval()
     with torch.no_grad():

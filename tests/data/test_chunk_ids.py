@@ -1,7 +1,9 @@
 """Texts are encoded chunk by chunk, and words counted by distinct chunk: here against doing it with whole texts."""
 
 import copy
+import json
 import pickle
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
@@ -16,7 +18,14 @@ from toy import all_entries
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data import tokenizers, words
-from transformer_mt.data.tokenizers import TOKENIZERS, Tokenizer, WordTokenizer, normalize, train_tokenizer
+from transformer_mt.data.tokenizers import (
+    TOKENIZERS,
+    BPETokenizer,
+    Tokenizer,
+    WordTokenizer,
+    normalize,
+    train_tokenizer,
+)
 from transformer_mt.data.words import count_words, split_words
 
 KINDS = ["word", "bpe", "unigram"]
@@ -123,19 +132,53 @@ def test_a_copy_gives_the_same_ids(kind: str) -> None:
         assert twin.encode_batch([*SENTENCES, "New words"]) == [*expected, tokenizer.encode("New words")]
 
 
+JOINED = st.sampled_from([1, 10, 2**13])  # characters of texts that are counted and learned from as one
+
+
 @settings(max_examples=100)
-@given(texts=TEXTS, min_frequency=st.integers(1, 3), vocab_size=st.integers(8, 30))
-def test_the_vocabulary_of_words_is_that_of_the_library(texts: list[str], min_frequency: int, vocab_size: int) -> None:
-    texts = [normalize(text) for text in texts * 2]
+@given(
+    texts=TEXTS,
+    min_frequency=st.integers(1, 3),
+    vocab_size=st.integers(8, 30),
+    lowercase=st.booleans(),
+    num_characters=JOINED,
+)
+def test_the_vocabulary_of_words_is_that_of_the_library(
+    texts: list[str], min_frequency: int, vocab_size: int, lowercase: bool, num_characters: int
+) -> None:
+    texts = texts * 2
     oracle = hf.Tokenizer(models.WordLevel({}, unk_token="<unk>"))
     oracle.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
-    oracle.train_from_iterator((" ".join(split_words(text)) for text in texts), trainer)
-    limits = config("word", vocab_size=vocab_size, min_frequency=min_frequency)
-    learned = WordTokenizer.train_backend(texts, limits)
+    oracle.train_from_iterator((" ".join(split_words(normalize(text, lowercase))) for text in texts), trainer)
+    limits = config("word", vocab_size=vocab_size, min_frequency=min_frequency, lowercase=lowercase)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizers, "COUNTED_AT_ONCE", num_characters)
+        learned = WordTokenizer.train_backend([texts[:1], texts[1:]], limits)
     assert tokenizers._forget_special_matching(learned).to_str() == tokenizers._forget_special_matching(oracle).to_str()
+
+
+@settings(max_examples=50)
+@given(texts=TEXTS, lowercase=st.booleans(), num_characters=JOINED)
+def test_merges_are_those_of_each_text_alone(texts: list[str], lowercase: bool, num_characters: int) -> None:
+    texts = [text for text in texts * 2 if text.strip()]
+    limits = config("bpe", lowercase=lowercase)
+    oracle = hf.Tokenizer(models.BPE(unk_token="<unk>"))
+    oracle.pre_tokenizer = TRAINED["bpe", False].backend.pre_tokenizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=limits.vocab_size,
+        min_frequency=limits.min_frequency,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    oracle.train_from_iterator((" " + normalize(text, lowercase) for text in texts), trainer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizers, "LEARNED_AT_ONCE", num_characters)
+        learned = BPETokenizer.train_backend([texts[:1], texts[1:]], limits)
+    assert json.loads(learned.to_str())["model"] == json.loads(oracle.to_str())["model"]
 
 
 @settings(max_examples=50)
@@ -147,4 +190,4 @@ def test_words_are_counted_as_they_come(texts: list[str], limit: int) -> None:
             expected[word] = expected.get(word, 0) + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "NUM_CHUNKS", limit)
-        assert dict(count_words(texts)) == expected
+        assert dict(count_words(Counter(text.split()) for text in texts)) == expected

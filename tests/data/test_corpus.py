@@ -19,9 +19,11 @@ import pytest
 from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
 from transformer_mt.data import corpus as corpus_module
 from transformer_mt.data import hub, hub_folder
+from transformer_mt.data import sources as sources_module
 from transformer_mt.data.builtin import builtin_pairs
+from transformer_mt.data.columns import PairBlock
 from transformer_mt.data.corpus import Corpus, cache_folder, load_corpus
-from transformer_mt.data.sources import RawPair, read_pairs
+from transformer_mt.data.sources import RawPair, read_blocks, read_pairs
 from transformer_mt.data.window import stream_pairs
 from transformer_mt.errors import UserError
 
@@ -51,10 +53,10 @@ def entries(data: DataConfig) -> list[Path]:
 def no_reading(monkeypatch: Any) -> Any:
     """Once called, whoever parses a source fails the test."""
 
-    def parse(*_: Any) -> Iterator[RawPair]:
+    def parse(*_: Any) -> Iterator[PairBlock]:
         raise AssertionError("parsed again")
 
-    return lambda: monkeypatch.setattr(corpus_module, "read_pairs", parse)
+    return lambda: monkeypatch.setattr(corpus_module, "read_blocks", parse)
 
 
 def test_sources_are_joined_and_blank_pairs_dropped_as_pairs(data: DataConfig, capfd: Any) -> None:
@@ -84,8 +86,8 @@ def test_it_is_mapped_into_memory_and_the_entry_is_whole(data: DataConfig) -> No
 
 
 def test_many_chunks_keep_their_order(data: DataConfig, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(corpus_module, "CHUNK_PAIRS", 7)
-    monkeypatch.setattr(corpus_module, "CHUNK_CHARACTERS", 50)
+    monkeypatch.setattr(sources_module, "BLOCK_PAIRS", 7)
+    monkeypatch.setattr(sources_module, "BLOCK_CHARACTERS", 50)
     rows = [("" if 20 <= n < 60 else "x" * (n % 31 + 1), str(n)) for n in range(200)]
     (tmp_path / "b.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows), encoding="utf-8")
     corpus = load_corpus([TSV], data)
@@ -97,7 +99,9 @@ def test_many_chunks_keep_their_order(data: DataConfig, tmp_path: Path, monkeypa
 def test_pairs_are_gone_through_as_often_as_one_likes(data: DataConfig) -> None:
     corpus = load_corpus(data.train, data)
     assert list(corpus) == list(corpus) == pairs_of(corpus)
-    assert list(corpus.chunks()) == [(["one", "two"], ["uno", "dos"]), (["three", "five"], ["tres", "cinco"])]
+    for _ in range(2):
+        assert list(corpus.texts(0)) == [["one", "two"], ["three", "five"]]
+        assert list(corpus.texts(1)) == [["uno", "dos"], ["tres", "cinco"]]
 
 
 def test_pairs_that_got_lost_since_they_were_mapped_are_missed(data: DataConfig) -> None:
@@ -223,12 +227,12 @@ def test_error_in_a_source_leaves_no_entry(data: DataConfig, tmp_path: Path) -> 
 
 
 def test_file_that_changes_while_it_is_read_is_refused(data: DataConfig, tmp_path: Path, monkeypatch: Any) -> None:
-    def read_and_change(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
-        yield from read_pairs(source, data)
+    def read_and_change(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+        yield from read_blocks(source, data)
         with (tmp_path / "b.tsv").open("a", encoding="utf-8") as file:
             file.write("six\tseis\n")
 
-    monkeypatch.setattr(corpus_module, "read_pairs", read_and_change)
+    monkeypatch.setattr(corpus_module, "read_blocks", read_and_change)
     with pytest.raises(UserError, match=r"b.tsv changed while being read"):
         load_corpus([TSV], data)
     assert entries(data) == []
@@ -308,12 +312,11 @@ import os, signal, sys
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.data import corpus
 data = DataConfig.model_validate_json(sys.argv[1])
-def read(source, data, read=corpus.read_pairs):
-    for pair in read(source, data):
-        yield pair
+def read(source, data, read=corpus.read_blocks):
+    for block in read(source, data):
+        yield block
         os.kill(os.getpid(), signal.SIGKILL)
-corpus.read_pairs = read
-corpus.CHUNK_PAIRS = 1
+corpus.read_blocks = read
 corpus.load_corpus(data.train, data)
 """
 
@@ -356,11 +359,11 @@ def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, monkey
 
 
 def test_interrupt_leaves_nothing(data: DataConfig, monkeypatch: Any) -> None:
-    def interrupt(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
-        yield RawPair("a", "b", 1)
+    def interrupt(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+        yield PairBlock(["a"], ["b"], [1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus_module, "read_pairs", interrupt)
+    monkeypatch.setattr(corpus_module, "read_blocks", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load_corpus(data.train, data)
     assert entries(data) == []
@@ -369,12 +372,12 @@ def test_interrupt_leaves_nothing(data: DataConfig, monkeypatch: Any) -> None:
 def test_two_at_once_both_end_fine(data: DataConfig, monkeypatch: Any) -> None:
     inner: list[Corpus] = []
 
-    def read_beside_another(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
-        monkeypatch.setattr(corpus_module, "read_pairs", read_pairs)
+    def read_beside_another(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+        monkeypatch.setattr(corpus_module, "read_blocks", read_blocks)
         inner.append(load_corpus([TSV], data))  # begins and ends while the outer one writes
-        yield from read_pairs(source, data)
+        yield from read_blocks(source, data)
 
-    monkeypatch.setattr(corpus_module, "read_pairs", read_beside_another)
+    monkeypatch.setattr(corpus_module, "read_blocks", read_beside_another)
     outer = load_corpus([TSV], data)
     assert pairs_of(outer) == pairs_of(inner[0]) == [("three", "tres"), ("five", "cinco")]
     assert [entry.name for entry in entries(data)] == [outer.fingerprint]

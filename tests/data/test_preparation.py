@@ -147,7 +147,7 @@ def test_a_damaged_tokenizer_in_the_cache_is_trained_again(corpus: Path, caplog:
 
 def test_rows_of_many_chunks_are_found(corpus: Path, monkeypatch) -> None:
     whole = prepare_data(make_config(corpus))
-    monkeypatch.setattr("transformer_mt.data.corpus.CHUNK_PAIRS", 7)
+    monkeypatch.setattr("transformer_mt.data.files.BLOCK_BYTES", 100)
     parts = prepare_data(make_config(corpus, data={"cache_dir": str(corpus.parent / "cache2")}))
     for i in range(len(whole.train.ids)):
         assert np.array_equal(whole.train.ids.tgt[i], parts.train.ids.tgt[i])

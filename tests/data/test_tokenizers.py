@@ -158,11 +158,11 @@ def test_min_frequency_limits_merges() -> None:
 
 
 def test_joint_vocabulary_is_one_and_separate_ones_are_two() -> None:
-    pairs = [("the cat", "el gato")] * 2
-    src, tgt = train_tokenizers(pairs, config("word", joint=True))
+    texts = [["the cat"] * 2], [["el gato"], ["el gato"]]
+    src, tgt = train_tokenizers(lambda side: texts[side], config("word", joint=True))
     assert src is tgt
     assert src.vocab_size == 4 + 4
-    src, tgt = train_tokenizers(pairs, config("word"))
+    src, tgt = train_tokenizers(lambda side: texts[side], config("word"))
     assert (src.vocab_size, tgt.vocab_size) == (6, 6)
     assert src.encode("gato") == [UNK_ID]
 

@@ -5,6 +5,8 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,10 @@ from writers import (
     write_tsv,
 )
 
+from transformer_mt.data import files
 from transformer_mt.data.batching import plan_batches
 from transformer_mt.data.preparation import PreparedData, prepare_data
-from transformer_mt.data.sources import read_pairs
+from transformer_mt.data.sources import read_blocks, read_pairs
 from transformer_mt.data.tokenizers import normalize
 from transformer_mt.errors import UserError
 
@@ -139,6 +142,16 @@ def test_pairs_of_a_hub_folder_many_times(cache: Path, data: st.DataObject, kind
 
 # Edits that leave the meaning of a file as it was
 
+BLOCKS = st.sampled_from([1, 2, 5, 20, files.BLOCK_BYTES])
+
+
+@contextmanager
+def read_at_once(num_bytes: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK_BYTES", num_bytes)
+        yield
+
+
 CR_FREE = LINE.map(lambda text: text.replace("\r", ""))
 
 
@@ -147,8 +160,9 @@ CR_FREE = LINE.map(lambda text: text.replace("\r", ""))
 @given(
     pairs=st.lists(st.tuples(CR_FREE, CR_FREE), max_size=6),
     edits=st.sets(st.sampled_from(["mark", "crlf", "cut the last end", "gzip"])),
+    num_bytes=BLOCKS,
 )
-def test_marks_line_ends_and_gzip_change_nothing(write: Any, pairs: Pairs, edits: set[str]) -> None:
+def test_marks_line_ends_and_gzip_change_nothing(write: Any, pairs: Pairs, edits: set[str], num_bytes: int) -> None:
     pairs = [*pairs, ("the", "end")]  # a blank last line without its end is no line
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder), pairs)
@@ -160,7 +174,8 @@ def test_marks_line_ends_and_gzip_change_nothing(write: Any, pairs: Pairs, edits
                 content = content.removesuffix(b"\n").removesuffix(b"\r")
             content = b"\xef\xbb\xbf" * ("mark" in edits) + content
             (Path(folder) / name).write_bytes(gzip.compress(content) if "gzip" in edits else content)
-        assert [(pair.src, pair.tgt) for pair in read_pairs(source, make_config(Path(folder)))] == pairs
+        with read_at_once(num_bytes):
+            assert [(pair.src, pair.tgt) for pair in read_pairs(source, make_config(Path(folder)))] == pairs
 
 
 # Files that nobody wrote on purpose
@@ -213,9 +228,10 @@ def rightly_read(kind: str, content: bytes) -> Pairs:
 @given(
     kind=st.sampled_from(["text", "tsv", "jsonl"]),
     content=st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join) | st.binary(max_size=40),
+    num_bytes=BLOCKS,
 )
-def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes, num_bytes: int) -> None:
+    with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a").write_bytes(content)
         try:
             expected = rightly_read(kind, content)
@@ -228,12 +244,12 @@ def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes) -
 
 
 @settings(max_examples=60)
-@given(data=st.data(), num=st.integers(1, 12))
-def test_a_line_lost_or_won_on_one_side_is_never_aligned(data: st.DataObject, num: int) -> None:
+@given(data=st.data(), num=st.integers(1, 12), num_bytes=BLOCKS)
+def test_a_line_lost_or_won_on_one_side_is_never_aligned(data: st.DataObject, num: int, num_bytes: int) -> None:
     """Whatever the lines hold, and wherever one is missing: both counts, never pairs that are none."""
     lines = data.draw(st.lists(st.tuples(LINE, LINE), min_size=num, max_size=num))
     place = data.draw(st.integers(0, num - 1))
-    with tempfile.TemporaryDirectory() as folder:
+    with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
         source = write_text(Path(folder), lines)
         path = Path(folder) / data.draw(st.sampled_from(["a.en", "a.es"]))
         rows = path.read_bytes().split(b"\n")
@@ -244,6 +260,40 @@ def test_a_line_lost_or_won_on_one_side_is_never_aligned(data: st.DataObject, nu
         expected = rf"a\.en has {counts[0]} lines? and .*a\.es has {counts[1]}\."
         with pytest.raises(UserError, match=expected):
             list(read_pairs(source, make_config(Path(folder))))
+
+
+@settings(max_examples=60)
+@given(sides=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=12), bad=st.data(), num_bytes=BLOCKS)
+def test_what_comes_before_a_byte_that_is_no_text_is_read(sides: Pairs, bad: st.DataObject, num_bytes: int) -> None:
+    """And the place of the byte is named, however many lines are read at once, of either side."""
+    place, side = bad.draw(st.integers(0, len(sides) - 1)), bad.draw(st.sampled_from(["a.en", "a.es"]))
+    with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
+        source = write_text(Path(folder), sides)
+        path = Path(folder) / side
+        rows = path.read_bytes().split(b"\n")
+        rows[place] += b"\xff"
+        path.write_bytes(b"\n".join(rows))
+        found = []
+        with pytest.raises(UserError, match=rf"{side}, line {place + 1}: the bytes are not UTF-8"):
+            found.extend(read_pairs(source, make_config(Path(folder))))
+    assert [(pair.src, pair.tgt, pair.line) for pair in found] == [
+        (*pair, number) for number, pair in enumerate(sides[:place], start=1)
+    ]
+
+
+@settings(max_examples=60)
+@given(
+    sides=st.lists(st.tuples(LINE, LINE), max_size=12),
+    num_bytes=BLOCKS,
+    write=st.sampled_from([write_text, write_tsv, write_jsonl]),
+)
+def test_blocks_hold_the_pairs_one_after_the_other(sides: Pairs, num_bytes: int, write: Any) -> None:
+    with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
+        source, data = write(Path(folder), sides), make_config(Path(folder))
+        blocks = list(read_blocks(source, data))
+        assert all(len(block.src) == len(block.tgt) == len(block.lines) > 0 for block in blocks)
+        found = [pair for block in blocks for pair in zip(*block, strict=True)]
+        assert found == [(pair.src, pair.tgt, pair.line) for pair in read_pairs(source, data)]
 
 
 def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:

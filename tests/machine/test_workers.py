@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +437,32 @@ def test_who_is_at_work_when_nobody_keeps_any_more_goes_on_to_the_end() -> None:
         next(results)
     assert len(list(results)) == 19
     assert not multiprocessing.active_children()
+
+
+@on_linux
+@pytest.mark.parametrize("before", ["true", None])
+def test_the_tokenizers_library_has_one_core_in_a_process(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads are not in a copy, which waited for them for good where the variable was true."""
+    name = "TOKENIZERS_PARALLELISM"
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+    found = list(Workers("the work", "Do less.").map(lambda _: os.environ.get(name), range(4), CPU))
+    assert found == ["false"] * 4
+    assert os.environ.get(name) == before
+
+
+@on_linux
+def test_what_holds_the_lock_of_python_has_processes_or_nothing() -> None:
+    def work(_: int) -> tuple[int, str]:
+        return os.getpid(), threading.current_thread().name
+
+    found = list(module.on_all_cores(work, range(4), "the work"))
+    assert os.getpid() not in [process for process, _ in found]
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: list(module.on_all_cores(work, range(4), "the work"))).result()
+    assert {process for process, _ in found} == {os.getpid()}
+    assert len(set(found)) == 1
 
 
 @on_linux

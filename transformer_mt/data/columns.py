@@ -20,6 +20,14 @@ class RawPair:
     line: int
 
 
+class PairBlock(NamedTuple):
+    """Some `RawPair`s, side by side."""
+
+    src: list[str]
+    tgt: list[str]
+    lines: Sequence[int]
+
+
 class Columns(NamedTuple):
     """The names of the two columns, and whether they are inside the column `translation`."""
 

@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
-from transformer_mt.data.columns import RawPair, column_choices, column_numbers
+from transformer_mt.data.columns import PairBlock, RawPair, column_choices, column_numbers
 from transformer_mt.data.files import open_bytes, source_path
-from transformer_mt.data.sources import describe, place, read_pairs, source_files, without_pairs
+from transformer_mt.data.sources import describe, place, read_blocks, read_pairs, source_files, without_pairs
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from datasets import Dataset
 
 __all__ = ["Corpus", "cache_folder", "load_corpus"]
 
 TABLE = "data.arrow"
 FORMAT_VERSION = 1  # raise it whenever the same sources would give another table
-CHUNK_PAIRS = 10_000
-CHUNK_CHARACTERS = 2**24
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,16 @@ class Corpus:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Source and target text of every pair, as often as one likes."""
-        for src, tgt in self.chunks():
-            yield from zip(src, tgt, strict=True)
+        for batch in self.batches():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    def chunks(self) -> Iterator[tuple[list[str], list[str]]]:
-        """Source texts and target texts of some thousand pairs at a time.
+    def texts(self, side: int) -> Iterator[list[str]]:
+        """Those of the sources (0) or of the targets (1), some thousand at a time."""
+        for batch in self.batches():
+            yield batch.column(side).to_pylist()
+
+    def batches(self) -> Iterator["pa.RecordBatch"]:
+        """Some thousand pairs at a time, in the columns src and tgt.
 
         The file is read, not the mapped table: all pages of that would stay in memory. Raises UserError where the file
         is no longer the one that was mapped.
@@ -64,7 +68,7 @@ class Corpus:
                 with pa.OSFile(cached_file["filename"]) as file, pa.ipc.open_stream(file) as table:
                     for batch in table:
                         num_rows += len(batch)
-                        yield batch.column("src").to_pylist(), batch.column("tgt").to_pylist()
+                        yield batch.select(["src", "tgt"])
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"The cached pairs of {self._names()} cannot be read: {error} Start again.") from error
         if num_rows != len(self):
@@ -161,18 +165,13 @@ def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> C
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for index, source in enumerate(sources):
             before = num_read
-            for chunk in _chunks(_with_bar(source, data)):
-                kept = [pair for pair in chunk if pair.src.strip() and pair.tgt.strip()]
-                num_read += len(chunk)
-                num_rows += len(kept)
-                if not kept:
+            for block in _with_bar(source, data):
+                kept = _without_blanks(block)
+                num_read += len(block.lines)
+                num_rows += len(kept.lines)
+                if not kept.lines:
                     continue
-                columns = [
-                    [pair.src for pair in kept],
-                    [pair.tgt for pair in kept],
-                    [pair.line for pair in kept],
-                    [index] * len(kept),
-                ]
+                columns = [*kept, [index] * len(kept.lines)]
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
             if num_read == before and len(sources) > 1:
@@ -184,23 +183,18 @@ def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> C
     return {"num_rows": num_rows, "num_read": num_read, "num_blank": num_read - num_rows}
 
 
-def _with_bar(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
+def _without_blanks(block: PairBlock) -> PairBlock:
+    if all(map(str.strip, block.src)) and all(map(str.strip, block.tgt)):
+        return block
+    kept = [i for i, pair in enumerate(zip(block.src, block.tgt, strict=True)) if all(map(str.strip, pair))]
+    return PairBlock([block.src[i] for i in kept], [block.tgt[i] for i in kept], [block.lines[i] for i in kept])
+
+
+def _with_bar(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
     """The pairs, with a progress bar where standard error is a terminal."""
     from tqdm import tqdm
 
-    pairs = read_pairs(source, data)
-    yield from tqdm(pairs, desc=f"Reading {describe(source, data)}", unit=" pairs", leave=False, disable=None)
-
-
-def _chunks(pairs: Iterator[RawPair]) -> Iterator[list[RawPair]]:
-    """Lists of pairs, bounded in number and in characters, so that memory stays constant."""
-    chunk: list[RawPair] = []
-    num_characters = 0
-    for pair in pairs:
-        chunk.append(pair)
-        num_characters += len(pair.src) + len(pair.tgt)
-        if len(chunk) == CHUNK_PAIRS or num_characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, num_characters = [], 0
-    if chunk:
-        yield chunk
+    with tqdm(desc=f"Reading {describe(source, data)}", unit=" pairs", leave=False, disable=None) as bar:
+        for block in read_blocks(source, data):
+            yield block
+            bar.update(len(block.lines))

@@ -2,10 +2,14 @@
 
 import hashlib
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import tokenizers as hf
+from numpy.typing import NDArray
 
 from transformer_mt.config.files import permission_to_read
 from transformer_mt.config.manifest import check_manifest, write_manifest
@@ -16,7 +20,12 @@ from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.ids import IdColumn, IdWriter
 from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
+from transformer_mt.machine.workers import on_all_cores
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]  # what `Tokenizer.encode_flat` gives
 # Raise them whenever the same text and settings would give other tokenizers, or other ids or files of ids.
 FORMAT_VERSION = 1  # of unigram one more
 IDS_VERSION = 3
@@ -42,7 +51,7 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
     key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, config.model_dump()])
 
     def write(folder: Path) -> Counts:
-        save_tokenizers(folder, *train_tokenizers(corpus, config))
+        save_tokenizers(folder, *train_tokenizers(corpus.texts, config))
         return {}
 
     def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:
@@ -93,17 +102,20 @@ def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConf
 def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> Counts:
     from tqdm import tqdm
 
+    def encode(batch: "pa.RecordBatch") -> list[Encoded]:
+        columns = zip((src, tgt), batch.columns, strict=True)
+        return [tokenizer.encode_flat(column.to_pylist()) for tokenizer, column in columns]
+
     counts = {"num_rows": len(corpus), "num_unknown_src": 0, "num_unknown_tgt": 0}
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
+    encoded = closing(on_all_cores(encode, corpus.batches(), "tokenizing"))
     writers = (IdWriter(folder, name, tokenizer.vocab_size) for name, tokenizer in (("src", src), ("tgt", tgt)))
-    with bar, next(writers) as src_writer, next(writers) as tgt_writer:
-        sides = ("src", src, src_writer), ("tgt", tgt, tgt_writer)
-        for chunk in corpus.chunks():
-            for (side, tokenizer, writer), texts in zip(sides, chunk, strict=True):
-                ids, lengths = tokenizer.encode_flat(texts)
+    with bar, next(writers) as src_writer, next(writers) as tgt_writer, encoded as batches:
+        for batch in batches:
+            for side, writer, (ids, lengths) in zip(("src", "tgt"), (src_writer, tgt_writer), batch, strict=True):
                 counts[f"num_unknown_{side}"] += int((ids == UNK_ID).sum())
                 writer.write(ids, lengths)
-            bar.update(len(chunk[0]))
+            bar.update(len(batch[0][1]))
     return counts
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
 
+BLOCK_BYTES = 2**19
 UTF8_BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
 Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
@@ -117,5 +118,50 @@ def decode(raw: bytes, path: Path, number: int) -> str:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """`(line number from 1, text without its line end)` for each line of a UTF-8 file."""
-    for number, raw in enumerate(read_raw_lines(path), start=1):
-        yield number, strip_line_end(decode(raw, path, number))
+    number = 0
+    for lines in read_line_blocks(path):
+        yield from enumerate(lines, start=number + 1)
+        number += len(lines)
+
+
+def read_line_blocks(path: Path) -> Iterator[list[str]]:
+    """The lines of a UTF-8 file without their ends, some thousand at a time.
+
+    Raises `UserError` for bytes that are not UTF-8, after the lines before them.
+    """
+    number = 0
+    with open_plain(path) as file:
+        while raw := file.read(BLOCK_BYTES):
+            if not raw.endswith(b"\n"):
+                raw += file.readline()
+            if number == 0 and raw.startswith(UTF8_BOM):
+                raw = raw[len(UTF8_BOM) :]
+                if not raw:  # the mark alone is an empty file
+                    return
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                yield from _lines_before_error(raw, path, number)
+                raise
+            lines = text.split("\n")
+            last = lines.pop()  # nothing, or a line that has no end
+            if "\r" in text:
+                lines = [line.removesuffix("\r") for line in lines]
+            if last:
+                lines.append(last)
+            number += len(lines)
+            yield lines
+
+
+def _lines_before_error(raw: bytes, path: Path, number: int) -> Iterator[list[str]]:
+    """Those before the one whose bytes are not UTF-8, then the `UserError` for it. `number` lines come before `raw`."""
+    lines: list[str] = []
+    for line in raw.split(b"\n"):
+        number += 1
+        try:
+            text = decode(line, path, number)
+        except UserError:
+            if lines:
+                yield lines
+            raise
+        lines.append(text.removesuffix("\r"))

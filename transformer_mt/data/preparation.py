@@ -145,13 +145,13 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
 def _head_tokenizers(config: RunConfig) -> Tokenizers:
     """Those of a stream, trained on its first pairs."""
     head = Head(config.data)
-    if next(iter(head), None) is None:
+    if next(head.texts(0), None) is None:
         raise UserError(
             f"There is no pair with two sides among the first {config.data.streaming_tokenizer_pairs:,} of "
             f"{', '.join(describe(source, config.data) for source in config.data.train)}. Check that these are the "
             "files you mean."
         )
-    return train_tokenizers(head, config.tokenizer)
+    return train_tokenizers(head.texts, config.tokenizer)
 
 
 def load_split(

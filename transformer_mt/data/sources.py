@@ -5,16 +5,18 @@ Blank pairs are passed on; `corpus.py` drops and counts them.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
-from transformer_mt.data.columns import RawPair, column_choices, column_numbers
-from transformer_mt.data.files import decode, read_lines, read_raw_lines, source_path, strip_line_end
+from transformer_mt.data.columns import PairBlock, RawPair, column_choices, column_numbers
+from transformer_mt.data.files import read_line_blocks, read_lines, source_path
 from transformer_mt.data.records import csv_pairs, jsonl_pairs
 from transformer_mt.errors import UserError
 
-__all__ = ["RawPair", "describe", "place", "read_pairs", "source_files", "without_pairs"]
+__all__ = ["RawPair", "describe", "place", "read_blocks", "read_pairs", "source_files", "without_pairs"]
+
+BLOCK_PAIRS = 10_000
+BLOCK_CHARACTERS = 2**24
 
 OF_LINES = ("text", "tsv", "csv", "jsonl")
 
@@ -26,6 +28,28 @@ def read_pairs(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
     the shorter one, so use no pair before the iterator has ended. Raises `UserError` for whatever cannot be read.
     """
     return READERS[source.kind](source, data)
+
+
+def read_blocks(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+    """The same pairs some thousand at a time, bounded in characters too: for whoever wants all of them, and quickly."""
+    return _text_blocks(source, data) if source.kind == "text" else _in_blocks(read_pairs(source, data))
+
+
+def _in_blocks(pairs: Iterator[RawPair]) -> Iterator[PairBlock]:
+    block: list[RawPair] = []
+    num_characters = 0
+    for pair in pairs:
+        block.append(pair)
+        num_characters += len(pair.src) + len(pair.tgt)
+        if len(block) == BLOCK_PAIRS or num_characters >= BLOCK_CHARACTERS:
+            yield _side_by_side(block)
+            block, num_characters = [], 0
+    if block:
+        yield _side_by_side(block)
+
+
+def _side_by_side(pairs: list[RawPair]) -> PairBlock:
+    return PairBlock([pair.src for pair in pairs], [pair.tgt for pair in pairs], [pair.line for pair in pairs])
 
 
 def describe(source: SourceConfig, data: DataConfig) -> str:
@@ -69,20 +93,29 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _read_text(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
+def _text_blocks(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
     src_path, tgt_path = source_files(source, data)
-    num_src = num_tgt = 0
-    for src, tgt in zip_longest(read_raw_lines(src_path), read_raw_lines(tgt_path)):
-        num_src += src is not None
-        num_tgt += tgt is not None
-        if src is not None and tgt is not None:
-            src_text = strip_line_end(decode(src, src_path, num_src))
-            yield RawPair(src_text, strip_line_end(decode(tgt, tgt_path, num_tgt)), num_src)
+    src_blocks, tgt_blocks = read_line_blocks(src_path), read_line_blocks(tgt_path)
+    src, tgt = next(src_blocks, []), next(tgt_blocks, [])
+    number = 0
+    while size := min(len(src), len(tgt)):
+        yield PairBlock(src[:size], tgt[:size], range(number + 1, number + 1 + size))
+        number += size
+        src = src[size:] or next(src_blocks, [])
+        tgt = tgt[size:] or next(tgt_blocks, [])
+    num_src, num_tgt = (
+        number + len(rest) + sum(map(len, more)) for rest, more in ((src, src_blocks), (tgt, tgt_blocks))
+    )
     if num_src != num_tgt:
         raise UserError(
             f"{src_path} has {num_src:,} line{_s(num_src)} and {tgt_path} has {num_tgt:,}. "
             "Line n of one must translate line n of the other: find where they part, and make them equal."
         )
+
+
+def _read_text(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:
+    for block in _text_blocks(source, data):
+        yield from map(RawPair, *block)
 
 
 def _read_tsv(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:

@@ -12,7 +12,9 @@ import json
 import sys
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.words import count_words, has_word, join_words, split_words
 from transformer_mt.errors import UserError
+from transformer_mt.machine.workers import on_all_cores
 
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
@@ -37,6 +40,11 @@ _SPECIALS = list(SPECIAL_TOKENS)
 SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 MEMO_BYTES = 2**26
 _SLOT_BYTES = 64  # of a dict, about, for an entry
+
+# Texts are cut into chunks many at a time, with this after each: half of a surrogate pair, which no text holds.
+_END, _END_ID = "\ud800", -1
+# So many characters: more take no less time for each, and the library's training more.
+ENCODED_AT_ONCE, COUNTED_AT_ONCE, LEARNED_AT_ONCE = 2**16, 2**21, 2**13
 
 
 def normalize(text: str, lowercase: bool = False) -> str:
@@ -55,10 +63,11 @@ class _Memo:
 
     def __init__(self) -> None:
         self.num_bytes = 0
-        self._ids: dict[str, bytes] = {}
+        self._ids = {_END: np.array([_END_ID], np.int32).tobytes()}
 
-    def __contains__(self, chunk: str) -> bool:
-        return chunk in self._ids
+    def missing(self, chunks: list[str]) -> list[str]:
+        """Those of the chunks that are new, each once."""
+        return list(set(chunks).difference(self._ids))
 
     def add(self, chunk: str, ids: list[int]) -> None:
         self._ids[chunk] = packed = np.array(ids, np.int32).tobytes()
@@ -88,13 +97,22 @@ class Tokenizer(ABC):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` for many at once. UserError where a text is none, such as half a surrogate pair."""
-        return [np.frombuffer(row, np.int32).tolist() for row in self._packed_rows(texts)]
+        ids, lengths = self.encode_flat(texts)
+        return [row.tolist() for row in np.split(ids, np.cumsum(lengths))[:-1]]
 
     def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The ids of all texts one after the other, and how many each of them has: the quickest way for a corpus."""
-        rows = self._packed_rows(texts)
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // np.dtype(np.int32).itemsize
-        return np.frombuffer(b"".join(rows), np.int32), lengths
+        number = max(1, ENCODED_AT_ONCE * len(texts) // (1 + sum(map(len, texts))))
+        try:
+            groups = [self._packed(texts[i : i + number]) for i in range(0, len(texts), number)]
+        except UnicodeEncodeError:
+            raise _half_a_pair(texts) from None
+        ids = np.frombuffer(b"".join(groups), np.int32)  # with an end after each text
+        is_end = ids == _END_ID
+        ends = np.flatnonzero(is_end)
+        if len(ends) != len(texts):
+            raise _half_a_pair(texts)
+        return ids[~is_end], np.diff(ends, prepend=-1) - 1
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The entries behind ids, as a person would read them in a table."""
@@ -117,8 +135,8 @@ class Tokenizer(ABC):
 
     @staticmethod
     @abstractmethod
-    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
-        """Learn the vocabulary from normalised texts."""
+    def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
+        """Learn the vocabulary from raw texts, which come some at a time."""
 
     @abstractmethod
     def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
@@ -131,27 +149,19 @@ class Tokenizer(ABC):
     def _readable(self, token: str) -> str:
         return token
 
-    def _packed_rows(self, texts: list[str]) -> list[bytes]:
-        """The ids of each text, as the bytes of its int32s."""
+    def _packed(self, texts: list[str]) -> bytes:
+        """The ids of these texts, as the bytes of their int32s, and _END_ID after each text. UnicodeEncodeError where
+        one of them is none.
+        """
         memo = self._memo
         if memo.num_bytes > MEMO_BYTES:
             memo = self._memo = _Memo()
-        rows: list[bytes] = []
-        unknown: dict[int, list[str]] = {}  # chunks by row, where one of them is new
-        for i, text in enumerate(texts):
-            chunks = _chunks(text, self.lowercase)
-            try:
-                rows.append(memo.ids_of(chunks))
-            except KeyError:
-                _refuse_surrogates(texts, i)
-                rows.append(b"")
-                unknown[i] = chunks
-        new = [chunk for chunk in set(chain.from_iterable(unknown.values())) if chunk not in memo]
+        chunks = _chunks(f" {_END} ".join([*texts, ""]), self.lowercase)
+        new = memo.missing(chunks)
+        "".join(new).encode()  # which half of a surrogate pair cannot be
         for chunk, ids in zip(new, self._encode_chunks(new), strict=True):
             memo.add(chunk, ids)
-        for i, chunks in unknown.items():
-            rows[i] = memo.ids_of(chunks)
-        return rows
+        return memo.ids_of(chunks)
 
 
 class WordTokenizer(Tokenizer):
@@ -162,13 +172,18 @@ class WordTokenizer(Tokenizer):
         self._vocab = backend.get_vocab()
 
     @staticmethod
-    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+    def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """The most frequent words and punctuation, up to `vocab_size`, each seen `min_frequency` times.
 
         Of equally frequent ones the first in the order of unicode: the vocabulary is that of the library's
         `WordLevelTrainer`, which would be given every word of the text.
         """
-        counts = count_words(texts)
+
+        def count(text: str) -> Counter[str]:
+            return Counter(_chunks(text, config.lowercase))
+
+        with closing(on_all_cores(count, _joined(texts, COUNTED_AT_ONCE), "counting words")) as chunk_counts:
+            counts = count_words(chunk_counts)
         frequent = [word for word, count in counts.items() if count >= config.min_frequency]
         entries = [*_SPECIALS, *sorted(frequent, key=lambda word: (-counts[word], word))]
         vocab = {entry: i for i, entry in enumerate(entries[: config.vocab_size])}
@@ -200,7 +215,7 @@ class SubwordTokenizer(Tokenizer):
         return self.backend.decoder.decode([token]).replace(" ", "▁")
 
     @staticmethod
-    def _train(model, trainer, texts: Iterable[str]) -> hf.Tokenizer:
+    def _train(model, trainer, texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         backend = hf.Tokenizer(model)
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [
@@ -209,7 +224,8 @@ class SubwordTokenizer(Tokenizer):
             ]
         )
         backend.decoder = decoders.ByteLevel()
-        backend.train_from_iterator((" " + text for text in texts), trainer)
+        spaced = (" ".join(["", *_chunks(text, config.lowercase)]) for text in _joined(texts, LEARNED_AT_ONCE))
+        backend.train_from_iterator(spaced, trainer)
         return backend
 
 
@@ -217,7 +233,7 @@ class BPETokenizer(SubwordTokenizer):
     """Byte-pair encoding (Sennrich et al. 2016)."""
 
     @staticmethod
-    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+    def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """Merges of the most frequent neighbours, until there are `vocab_size` entries."""
         trainer = trainers.BpeTrainer(
             vocab_size=config.vocab_size,
@@ -226,14 +242,14 @@ class BPETokenizer(SubwordTokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        return SubwordTokenizer._train(models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]), trainer, texts)
+        return SubwordTokenizer._train(models.BPE(unk_token=SPECIAL_TOKENS[UNK_ID]), trainer, texts, config)
 
 
 class UnigramTokenizer(SubwordTokenizer):
     """Unigram language model over pieces (Kudo 2018)."""
 
     @staticmethod
-    def train_backend(texts: Iterable[str], config: TokenizerConfig) -> hf.Tokenizer:
+    def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """The pieces that make the text likeliest, `vocab_size` of them."""
         trainer = trainers.UnigramTrainer(
             vocab_size=config.vocab_size,
@@ -242,7 +258,7 @@ class UnigramTokenizer(SubwordTokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts).to_str())
+        state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts, config).to_str())
         # The trainer sums in the order of a randomly seeded hash map, so the last digits of its scores, and with them
         # the order of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
         special, learned = state["model"]["vocab"][: len(_SPECIALS)], state["model"]["vocab"][len(_SPECIALS) :]
@@ -265,17 +281,25 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Learn a vocabulary from raw texts. Deterministic: the same texts in the same order give the same ids."""
-    kind = TOKENIZERS[config.kind]
-    backend = kind.train_backend((normalize(text, config.lowercase) for text in texts), config)
-    return kind(_forget_special_matching(backend), config.lowercase)
+    return _train([list(texts)], config)
 
 
-def train_tokenizers(pairs: Iterable[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
-    """Source and target tokenizer, one and the same where `joint`. `pairs` must be iterable twice."""
+def train_tokenizers(
+    texts: Callable[[int], Iterable[list[str]]], config: TokenizerConfig
+) -> tuple[Tokenizer, Tokenizer]:
+    """Source and target tokenizer, one and the same where `joint`.
+
+    texts: of the sources (0) or of the targets (1), some thousand at a time.
+    """
     if config.joint:
-        joint = train_tokenizer(chain.from_iterable(pairs), config)
+        joint = _train(chain(texts(0), texts(1)), config)
         return joint, joint
-    return train_tokenizer(_side(pairs, 0), config), train_tokenizer(_side(pairs, 1), config)
+    return _train(texts(0), config), _train(texts(1), config)
+
+
+def _train(texts: Iterable[list[str]], config: TokenizerConfig) -> Tokenizer:
+    kind = TOKENIZERS[config.kind]
+    return kind(_forget_special_matching(kind.train_backend(texts, config)), config.lowercase)
 
 
 def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train again.") -> Tokenizer:
@@ -291,18 +315,33 @@ def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train ag
     return TOKENIZERS[config.kind](backend, config.lowercase)
 
 
-def _refuse_surrogates(texts: list[str], index: int) -> None:
-    try:
-        texts[index].encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"Text {index + 1} of {len(texts)} holds {texts[index][error.start]!a}, half of a surrogate pair, which is "
-            "no character. Read it again as UTF-8, or replace it."
-        ) from None
+def _half_a_pair(texts: list[str]) -> UserError:
+    """What is to be said of the first text that holds half of a surrogate pair."""
+    for number, text in enumerate(texts, start=1):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return UserError(
+                f"Text {number} of {len(texts)} holds {text[error.start]!a}, half of a surrogate pair, which is no "
+                "character. Read it again as UTF-8, or replace it."
+            )
+    raise AssertionError("all of these are texts")
 
 
-def _side(pairs: Iterable[tuple[str, str]], side: int) -> Iterator[str]:
-    return (pair[side] for pair in pairs)
+def _joined(texts: Iterable[list[str]], size: int) -> Iterator[str]:
+    """Texts as longer ones of about so many characters, with white space between them."""
+    pieces: list[str] = []
+    num_characters = 0
+    for some in texts:
+        number = max(1, size * len(some) // (1 + sum(map(len, some))))
+        for first in range(0, len(some), number):
+            pieces.append(" ".join(some[first : first + number]))
+            num_characters += len(pieces[-1])
+            if num_characters >= size:
+                yield " ".join(pieces)
+                pieces, num_characters = [], 0
+    if pieces:
+        yield " ".join(pieces)
 
 
 def _forget_special_matching(backend: hf.Tokenizer) -> hf.Tokenizer:

@@ -71,10 +71,13 @@ class Head:
     def __init__(self, data: DataConfig) -> None:
         self.data = data
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        for _, pair in islice(stream_pairs(self.data), self.data.streaming_tokenizer_pairs):
-            if pair.src.strip() and pair.tgt.strip():
-                yield pair.src, pair.tgt
+    def texts(self, side: int) -> Iterator[list[str]]:
+        """Those of the sources (0) or of the targets (1), some at a time."""
+        pairs = islice(stream_pairs(self.data), self.data.streaming_tokenizer_pairs)
+        while chunk := list(islice(pairs, CHUNK_PAIRS)):
+            kept = [(pair.src, pair.tgt)[side] for _, pair in chunk if pair.src.strip() and pair.tgt.strip()]
+            if kept:
+                yield kept
 
 
 def stream_pairs(data: DataConfig) -> Iterator[tuple[int, RawPair]]:

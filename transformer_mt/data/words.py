@@ -10,7 +10,7 @@ attachment is written once and the way back is to drop spaces beside joiners.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import regex
 
@@ -19,7 +19,7 @@ JOINER = "￭"
 ESCAPED_JOINER = "<joiner>"
 _PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
-NUM_CHUNKS = 200_000  # stretches without white space that are counted before they are split: some 30 MB
+NUM_CHUNKS = 200_000  # that are counted before they are split: some 30 MB
 
 
 def split_words(text: str) -> list[str]:
@@ -27,10 +27,11 @@ def split_words(text: str) -> list[str]:
     return [token for chunk in text.split() for token in _split_chunk(chunk)]
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each token of `split_words` comes in all the texts.
+def count_words(chunk_counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """How often each token of `split_words` comes, given how often each chunk does, a stretch without white space, in
+    some texts after others.
 
-    Most of a corpus is few distinct stretches without white space: they are counted first, and each is split once.
+    Most of a corpus is few distinct chunks: each is split once.
     """
     words: Counter[str] = Counter()
     chunks: Counter[str] = Counter()
@@ -41,8 +42,8 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
                 words[word] += count
         chunks.clear()
 
-    for text in texts:
-        chunks.update(text.split())
+    for counts in chunk_counts:
+        chunks.update(counts)
         if len(chunks) > NUM_CHUNKS:
             split_chunks()
     split_chunks()

@@ -154,7 +154,7 @@ class Workers:
             ours, theirs = context.Pipe()
             arguments = work, theirs, [*self._workers, ours], os.getpid()
             process = context.Process(target=_work, args=arguments, daemon=True)
-            with _ctrl_c_waits(), warnings.catch_warnings():
+            with _ctrl_c_waits(), _tokenizers_alone(), warnings.catch_warnings():
                 # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
@@ -175,6 +175,16 @@ class Workers:
             process.join()
         killed = ", killed perhaps for want of memory" if process.exitcode == -signal.SIGKILL else ""
         raise UserError(f"A process of {self._name} ended with exit status {process.exitcode}{killed}. {self._way_out}")
+
+
+def on_all_cores(work: Work[Argument, Result], arguments: Iterable[Argument], name: str) -> Generator[Result]:
+    """`Workers.map` of what holds Python's lock all the time: one after the other where there may be no processes, for
+    threads would wait for each other.
+    """
+    if may_fork():
+        workers = Workers(name, "Free some memory, or take fewer processes with OMP_NUM_THREADS=1.")
+        return workers.map(work, arguments, torch.device("cpu"))
+    return (work(argument) for argument in arguments)
 
 
 def may_fork() -> bool:
@@ -217,6 +227,23 @@ def _ctrl_c_waits() -> Generator[None]:
         signal.signal(signal.SIGINT, before or signal.SIG_DFL)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _tokenizers_alone() -> Generator[None]:
+    """A copy made meanwhile has the `tokenizers` library work on one core. Its threads are not in the copy, which would
+    wait for them; unless this is set some versions know, and warn of it, and with it set to true none does.
+    """
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection], parent: int) -> None:
