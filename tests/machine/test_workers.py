@@ -440,6 +440,24 @@ def test_who_is_at_work_when_nobody_keeps_any_more_goes_on_to_the_end() -> None:
 
 
 @on_linux
+def test_one_process_of_a_training_has_the_cores_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has one by `torchrun`, and a thread that watches the others."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    torch.set_num_threads(1)
+    done = threading.Event()
+    watch = threading.Thread(target=done.wait, name=module.WATCH)
+    watch.start()
+    try:
+        found = set(module.on_all_cores(lambda _: (time.sleep(0.1), os.getpid())[1], range(9), "the work"))
+    finally:
+        done.set()
+        watch.join()
+        torch.set_num_threads(2)
+    assert len(found) == 3
+    assert os.getpid() not in found
+
+
+@on_linux
 @pytest.mark.parametrize("before", ["true", None])
 def test_the_tokenizers_library_has_one_core_in_a_process(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads are not in a copy, which waited for them for good where the variable was true."""

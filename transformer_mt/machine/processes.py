@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import launch
+from transformer_mt.machine.workers import WATCH
 from transformer_mt.machine.world import LOOK_SECONDS, World
 
 WATCH_SECONDS = 2.0
@@ -52,7 +53,8 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
         world.store.set(f"pulse/{world.rank}", "0")
         world.arrive()
         distributed.barrier()
-        threading.Thread(target=_watch, args=(world, watched, timeout_minutes, done), daemon=True).start()
+        arguments = world, watched, timeout_minutes, done
+        threading.Thread(target=_watch, args=arguments, name=WATCH, daemon=True).start()
         yield world
     except BaseException as error:
         if isinstance(error, RuntimeError) and _is_of_processes(error):

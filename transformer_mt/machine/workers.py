@@ -27,11 +27,13 @@ import torch
 from tqdm import TMonitor
 
 from transformer_mt.errors import UserError
+from transformer_mt.machine.launch import num_local_processes
 
 # Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
 MAX_THREADS = 4
 MAX_AHEAD = 4  # results for each process that wait to be fetched, at most
-READER = "tmt_lines"  # the name of a thread that waits for input and computes nothing
+# Names of threads that wait, for input or for other processes, and whose locks no copy of this process asks for.
+READER, WATCH = "tmt_lines", "tmt_watch"
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when the one that began it is gone
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -87,8 +89,12 @@ class Workers:
         On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
         and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
         """
+        return self.by(torch.get_num_threads() if device.type == "cpu" else 1, work, arguments)
+
+    def by(self, most: int, work: Work[Argument, Result], arguments: Iterable[Argument]) -> Generator[Result]:
+        """`map` with so many at work, or as many as there are arguments."""
         rest = iter(arguments)
-        first = list(islice(rest, torch.get_num_threads() if device.type == "cpu" else 1))
+        first = list(islice(rest, most))
         num_workers, all_of_them = len(first), chain(first, rest)
         if num_workers <= 1:
             return (work(argument) for argument in all_of_them)
@@ -180,11 +186,13 @@ class Workers:
 def on_all_cores(work: Work[Argument, Result], arguments: Iterable[Argument], name: str) -> Generator[Result]:
     """`Workers.map` of what holds Python's lock all the time: one after the other where there may be no processes, for
     threads would wait for each other.
+
+    Of several processes of a training on a machine one does such things, and the others wait: it has their cores too.
     """
-    if may_fork():
-        workers = Workers(name, "Free some memory, or take fewer processes with OMP_NUM_THREADS=1.")
-        return workers.map(work, arguments, torch.device("cpu"))
-    return (work(argument) for argument in arguments)
+    if not may_fork():
+        return (work(argument) for argument in arguments)
+    workers = Workers(name, "Free some memory, or take fewer processes with OMP_NUM_THREADS=1.")
+    return workers.by(torch.get_num_threads() * num_local_processes(), work, arguments)
 
 
 def may_fork() -> bool:
@@ -194,7 +202,7 @@ def may_fork() -> bool:
     a pool, may have none of its own.
     """
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    waiting = all(thread.name == READER or isinstance(thread, TMonitor) for thread in others)
+    waiting = all(thread.name in (READER, WATCH) or isinstance(thread, TMonitor) for thread in others)
     is_first = threading.current_thread() is threading.main_thread() and not multiprocessing.current_process().daemon
     return sys.platform == "linux" and is_first and waiting
 
