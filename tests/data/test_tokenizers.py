@@ -138,9 +138,15 @@ def test_half_a_surrogate_pair_is_named_with_its_sentence(tokenizer: Tokenizer) 
             UserError, match=r"^Text 2 of 3 holds '\\ud800', half of a surrogate pair, which is no char"
         ):
             tokenizer.encode_batch(["a \U0001f600", "word \ud800", "\udfff"])
+    for half in ("\ud800", "x \ud800 y", "a\ud800", "\ud800\udfff", "\udc00"):
+        with pytest.raises(UserError, match=r"^Text 2 of 3 holds '\\ud"):
+            tokenizer.encode_batch(["a", half, "b"])
+        with pytest.raises(UserError, match=r"^Text 1 of 1 holds '\\ud"):
+            tokenizer.encode(half)
 
 
 def test_lowercase_and_nfc() -> None:
+    assert normalize("H\u0331", lowercase=True) == "\u1e96", "what has one character as a small letter alone"
     tokenizer = train_tokenizer(["the café"], config("word", lowercase=True))
     assert tokenizer.decode(tokenizer.encode("THE CAFE\u0301")) == "the café"
 

@@ -245,25 +245,31 @@ def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes, n
 
 @settings(max_examples=60)
 @given(data=st.data(), num=st.integers(1, 12), num_bytes=BLOCKS)
-def test_a_line_lost_or_won_on_one_side_is_never_aligned(data: st.DataObject, num: int, num_bytes: int) -> None:
-    """Whatever the lines hold, and wherever one is missing: both counts, never pairs that are none."""
+def test_lines_lost_or_won_on_one_side_are_never_aligned(data: st.DataObject, num: int, num_bytes: int) -> None:
+    """Whatever the lines hold, be it no text, and wherever some are missing: both counts, never pairs that are none."""
     lines = data.draw(st.lists(st.tuples(LINE, LINE), min_size=num, max_size=num))
     place = data.draw(st.integers(0, num - 1))
     with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
         source = write_text(Path(folder), lines)
         path = Path(folder) / data.draw(st.sampled_from(["a.en", "a.es"]))
         rows = path.read_bytes().split(b"\n")
-        change = data.draw(st.sampled_from(["lose", "win"]))
-        rows[place : place + 1] = [] if change == "lose" else [rows[place], b"one more"]
+        more = data.draw(st.integers(1, 30)) if data.draw(st.booleans()) else -data.draw(st.integers(1, num - place))
+        at_the_end = more > 0 and data.draw(st.booleans())
+        if at_the_end:
+            rows[num:num] = [b"no text \xff"] * more
+        elif more > 0:
+            rows[place:place] = [b"one more"] * more
+        else:
+            del rows[place : place - more]
         path.write_bytes(b"\n".join(rows))
-        counts = [num, num + (1 if change == "win" else -1)][:: 1 if path.name == "a.es" else -1]
+        counts = [num, num + more][:: 1 if path.name == "a.es" else -1]
         expected = rf"a\.en has {counts[0]} lines? and .*a\.es has {counts[1]}\."
         with pytest.raises(UserError, match=expected):
             list(read_pairs(source, make_config(Path(folder))))
 
 
 @settings(max_examples=60)
-@given(sides=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=12), bad=st.data(), num_bytes=BLOCKS)
+@given(sides=st.lists(st.tuples(CR_FREE, CR_FREE), min_size=1, max_size=12), bad=st.data(), num_bytes=BLOCKS)
 def test_what_comes_before_a_byte_that_is_no_text_is_read(sides: Pairs, bad: st.DataObject, num_bytes: int) -> None:
     """And the place of the byte is named, however many lines are read at once, of either side."""
     place, side = bad.draw(st.integers(0, len(sides) - 1)), bad.draw(st.sampled_from(["a.en", "a.es"]))
@@ -272,7 +278,7 @@ def test_what_comes_before_a_byte_that_is_no_text_is_read(sides: Pairs, bad: st.
         path = Path(folder) / side
         rows = path.read_bytes().split(b"\n")
         rows[place] += b"\xff"
-        path.write_bytes(b"\n".join(rows))
+        path.write_bytes(bad.draw(st.sampled_from([b"\n", b"\r\n"])).join(rows))
         found = []
         with pytest.raises(UserError, match=rf"{side}, line {place + 1}: the bytes are not UTF-8"):
             found.extend(read_pairs(source, make_config(Path(folder))))
@@ -294,6 +300,14 @@ def test_blocks_hold_the_pairs_one_after_the_other(sides: Pairs, num_bytes: int,
         assert all(len(block.src) == len(block.tgt) == len(block.lines) > 0 for block in blocks)
         found = [pair for block in blocks for pair in zip(*block, strict=True)]
         assert found == [(pair.src, pair.tgt, pair.line) for pair in read_pairs(source, data)]
+
+
+@pytest.mark.parametrize("num_bytes", [1, files.BLOCK_BYTES])
+def test_a_mark_of_byte_order_is_text_but_at_the_beginning(num_bytes: int, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(2 * (3 * b"\xef\xbb\xbf" + b"a\n"))
+    with read_at_once(num_bytes):
+        found = [pair.src for pair in read_pairs(make_source("text", "a"), make_config(tmp_path))]
+    assert found == ["\ufeff\ufeffa", "\ufeff\ufeff\ufeffa"]
 
 
 def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:

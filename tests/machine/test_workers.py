@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import errno
 import functools
 import itertools
 import json
@@ -468,6 +469,55 @@ def test_the_tokenizers_library_has_one_core_in_a_process(before: str | None, mo
     found = list(Workers("the work", "Do less.").map(lambda _: os.environ.get(name), range(4), CPU))
     assert found == ["false"] * 4
     assert os.environ.get(name) == before
+
+
+def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(multiprocessing.get_context("fork").Process, "start", begin)
+
+
+@on_linux
+def test_where_no_process_can_be_begun_the_first_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_process(monkeypatch)
+    assert list(module.on_all_cores(lambda i: (i, os.getpid()), iter(range(9)), "the work")) == [
+        (i, os.getpid()) for i in range(9)
+    ]
+    (said,) = caplog.messages
+    assert said == "No process can be begun for the work: Resource temporarily unavailable; this one goes on alone."
+    with pytest.raises(UserError, match=r"Take fewer, with OMP_NUM_THREADS=1.$"):
+        list(in_parallel([functools.partial(int, 1)] * 3, CPU))
+
+
+@on_linux
+@pytest.mark.parametrize(("processes", "way_out"), [("1", "with OMP_NUM_THREADS=1"), ("2", "a start without torchrun")])
+def test_what_to_do_where_one_is_killed_can_be_done(
+    processes: str, way_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`torchrun` has set the variable."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+    with pytest.raises(UserError, match=rf"killed perhaps for want of memory. Free some memory, or .*{way_out}.$"):
+        list(module.on_all_cores(lambda _: os.kill(os.getpid(), signal.SIGKILL), range(4), "the work"))
+
+
+@on_linux
+def test_a_thread_that_the_arguments_begin_forbids_processes_and_brings_no_others() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+
+    def numbers() -> Iterator[int]:
+        thread.start()
+        yield from range(4)
+
+    try:
+        found = list(module.on_all_cores(lambda _: threading.current_thread().name, numbers(), "the work"))
+    finally:
+        done.set()
+        thread.join()
+    assert found == [threading.current_thread().name] * 4
 
 
 @on_linux

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.columns import PairBlock, RawPair, column_choices, column_numbers
-from transformer_mt.data.files import read_line_blocks, read_lines, source_path
+from transformer_mt.data.files import read_line_blocks, read_lines, read_raw_lines, source_path
 from transformer_mt.data.records import csv_pairs, jsonl_pairs
 from transformer_mt.errors import UserError
 
@@ -94,23 +94,34 @@ def _s(count: int) -> str:
 
 
 def _text_blocks(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
-    src_path, tgt_path = source_files(source, data)
-    src_blocks, tgt_blocks = read_line_blocks(src_path), read_line_blocks(tgt_path)
-    src, tgt = next(src_blocks, []), next(tgt_blocks, [])
+    paths = source_files(source, data)
+    src_blocks, tgt_blocks = (_or_error(read_line_blocks(path)) for path in paths)
+    src, tgt = next(src_blocks), next(tgt_blocks)
     number = 0
-    while size := min(len(src), len(tgt)):
+    while not isinstance(src, UserError) and not isinstance(tgt, UserError) and (size := min(len(src), len(tgt))):
         yield PairBlock(src[:size], tgt[:size], range(number + 1, number + 1 + size))
         number += size
-        src = src[size:] or next(src_blocks, [])
-        tgt = tgt[size:] or next(tgt_blocks, [])
-    num_src, num_tgt = (
-        number + len(rest) + sum(map(len, more)) for rest, more in ((src, src_blocks), (tgt, tgt_blocks))
-    )
-    if num_src != num_tgt:
+        src = src[size:] or next(src_blocks)
+        tgt = tgt[size:] or next(tgt_blocks)
+    for side, other in ((src, tgt), (tgt, src)):
+        if isinstance(side, UserError) and other:  # what cannot be read has a partner
+            raise side
+    if src or tgt:
+        num_src, num_tgt = (sum(1 for _ in read_raw_lines(path)) for path in paths)
         raise UserError(
-            f"{src_path} has {num_src:,} line{_s(num_src)} and {tgt_path} has {num_tgt:,}. "
+            f"{paths[0]} has {num_src:,} line{_s(num_src)} and {paths[1]} has {num_tgt:,}. "
             "Line n of one must translate line n of the other: find where they part, and make them equal."
         )
+
+
+def _or_error(blocks: Iterator[list[str]]) -> Iterator[list[str] | UserError]:
+    """The blocks, the error that comes in the place of one, and without end, after the last block, an empty one."""
+    try:
+        yield from blocks
+    except UserError as error:
+        yield error
+    while True:
+        yield []
 
 
 def _read_text(source: SourceConfig, data: DataConfig) -> Iterator[RawPair]:

@@ -6,6 +6,7 @@ hundred small operations are each too short to be shared out without losing most
 
 import contextlib
 import ctypes
+import logging
 import multiprocessing
 import os
 import pickle
@@ -31,13 +32,23 @@ from transformer_mt.machine.launch import num_local_processes
 
 # Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
 MAX_THREADS = 4
+MAX_PROCESSES = 16  # of those that hold Python's lock: one can give work to about so many, and each has its memory
 MAX_AHEAD = 4  # results for each process that wait to be fetched, at most
 # Names of threads that wait, for input or for other processes, and whose locks no copy of this process asks for.
 READER, WATCH = "tmt_lines", "tmt_watch"
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when the one that began it is gone
+LOGGER = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Work = Callable[[Argument], Result]
+
+
+class NoProcessError(UserError):
+    """That none can be begun."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. Take fewer, with OMP_NUM_THREADS=1.")
+        self.what = what
 
 
 @dataclass(frozen=True)
@@ -89,13 +100,7 @@ class Workers:
         On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
         and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
         """
-        return self.by(torch.get_num_threads() if device.type == "cpu" else 1, work, arguments)
-
-    def by(self, most: int, work: Work[Argument, Result], arguments: Iterable[Argument]) -> Generator[Result]:
-        """`map` with so many at work, or as many as there are arguments."""
-        rest = iter(arguments)
-        first = list(islice(rest, most))
-        num_workers, all_of_them = len(first), chain(first, rest)
+        all_of_them, num_workers = _counted(arguments, torch.get_num_threads() if device.type == "cpu" else 1)
         if num_workers <= 1:
             return (work(argument) for argument in all_of_them)
         if not may_fork():
@@ -103,7 +108,7 @@ class Workers:
         return self._in_processes(work, all_of_them, num_workers)
 
     def _in_processes(
-        self, work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int
+        self, work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int, or_alone: bool = False
     ) -> Generator[Result]:
         if self._busy:  # whoever asks for more while results come has processes of his own
             yield from Workers(self._name, self._way_out)._in_processes(work, arguments, num_workers)
@@ -112,7 +117,14 @@ class Workers:
         done: dict[int, tuple[Any, Exception | None]] = {}
         self._busy, finished = True, False
         try:
-            self._prepare(work, num_workers)
+            try:
+                self._prepare(work, num_workers)
+            except NoProcessError as error:
+                if not or_alone:
+                    raise
+                LOGGER.warning("%s; this one goes on alone.", error.what)
+                yield from map(work, arguments)
+                return
             idle = deque(list(self._workers)[:num_workers])
             numbered = enumerate(arguments)
             upcoming = next(numbered, None)
@@ -166,10 +178,7 @@ class Workers:
                 process.start()
                 self._workers[ours] = Worker(process, os.getpid())
         except OSError as error:
-            raise UserError(
-                f"No process can be begun for {self._name}: {error.strerror or error}. "
-                "Take fewer, with OMP_NUM_THREADS=1."
-            ) from error
+            raise NoProcessError(f"No process can be begun for {self._name}: {error.strerror or error}") from error
         theirs.close()
 
     def _received(self, end: Connection) -> tuple[Any, Exception | None]:
@@ -185,14 +194,25 @@ class Workers:
 
 def on_all_cores(work: Work[Argument, Result], arguments: Iterable[Argument], name: str) -> Generator[Result]:
     """`Workers.map` of what holds Python's lock all the time: one after the other where there may be no processes, for
-    threads would wait for each other.
+    threads would wait for each other, and, with a warning, where none can be begun.
 
     Of several processes of a training on a machine one does such things, and the others wait: it has their cores too.
     """
-    if not may_fork():
-        return (work(argument) for argument in arguments)
-    workers = Workers(name, "Free some memory, or take fewer processes with OMP_NUM_THREADS=1.")
-    return workers.by(torch.get_num_threads() * num_local_processes(), work, arguments)
+    most = torch.get_num_threads() * num_local_processes()
+    all_of_them, num_workers = _counted(arguments, min(most, MAX_PROCESSES))
+    if num_workers <= 1 or not may_fork():
+        return (work(argument) for argument in all_of_them)
+    way_out = "Free some memory, or take fewer processes with OMP_NUM_THREADS=1."
+    if num_local_processes() > 1:  # which torchrun has set already
+        way_out = "Free some memory, or prepare the corpus first, by OMP_NUM_THREADS=1 and a start without torchrun."
+    return Workers(name, way_out)._in_processes(work, all_of_them, num_workers, or_alone=True)
+
+
+def _counted(arguments: Iterable[Argument], most: int) -> tuple[Iterable[Argument], int]:
+    """All of them, and how many there are, or `most`; no more than those are asked for yet."""
+    rest = iter(arguments)
+    first = list(islice(rest, most))
+    return chain(first, rest), len(first)
 
 
 def may_fork() -> bool:
