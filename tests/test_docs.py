@@ -46,7 +46,7 @@ SECTION_OF_HEADING = {
     "decoding": schema.DecodingConfig,
 }
 SECTIONS = {name: SECTION_OF_HEADING[name] for name in SECTION_OF_HEADING if name in schema.RunConfig.model_fields}
-HUGE = 2**32  # a bound that no page needs to tell
+HUGE = schema.LARGEST  # a bound that no page needs to tell for each key
 
 
 # Links

@@ -7,8 +7,9 @@ import pytest
 import torch
 from translators import MODELS_BY_NAME, SMALL, make_translator
 
+from transformer_mt.data.words import printable
 from transformer_mt.errors import UserError
-from transformer_mt.inspect.text_table import ELLIPSIS, column_blocks, fit, printable, width_of, wrapped
+from transformer_mt.inspect.text_table import ELLIPSIS, column_blocks, fit, width_of, wrapped
 from transformer_mt.inspect.trace import trace
 from transformer_mt.inspect.trace_text import View, trace_lines
 

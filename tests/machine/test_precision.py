@@ -17,4 +17,4 @@ def test_auto_on_a_cpu_goes_by_what_was_measured(monkeypatch: pytest.MonkeyPatch
     value, reason = choose_precision("auto", torch.device("cpu"), 96)
     assert value == taken
     assert asked == [96]
-    assert f"{speedup:.1f} times" in reason
+    assert f"{speedup:.2f} times" in reason

@@ -452,3 +452,19 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, strai
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)
     assert metrics(run) == metrics(straight)
+
+
+def test_a_folder_that_is_moved_away_is_not_made_anew(
+    data: Path, straight: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would be cut in two, with its config and its newest checkpoints in different places."""
+    run, elsewhere = RunFolder(tmp_path / "run"), tmp_path / "elsewhere"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "remove_superfluous", lambda *_: os.rename(run.path, elsewhere))
+        with pytest.raises(UserError, match=r"run was moved or deleted while .* put the folder back and go on"):
+            train(data, run)
+    assert not run.path.exists()
+    os.rename(elsewhere, run.path)
+    assert train(data, run, resume=True).exit_status == 0
+    assert weights(run) == weights(straight)
+    assert metrics(run) == metrics(straight)

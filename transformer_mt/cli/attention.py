@@ -24,12 +24,12 @@ def attention(
     from tqdm import tqdm
 
     from transformer_mt.config.run_folder import newest_run, open_run
+    from transformer_mt.data.words import printable
     from transformer_mt.decoding.checkpoint import find_checkpoint
     from transformer_mt.decoding.sentence_pair import sentence_pair
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
     from transformer_mt.inspect.pictures import num_files, write_pictures
-    from transformer_mt.inspect.text_table import printable
 
     folder = open_run(run) if run is not None else newest_run(runs)
     if run is None:

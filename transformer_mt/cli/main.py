@@ -1,8 +1,12 @@
 """`tmt`: the verbs put together, and what a person sees when something goes wrong."""
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -23,6 +27,9 @@ from transformer_mt.cli import (
 )
 from transformer_mt.cli.terminal import utf8_output
 from transformer_mt.errors import ToldElsewhereError, UserError
+
+STOPPED = "tmt: stopped"
+IMPORTS = ("torch", "numpy")
 
 app = typer.Typer(
     help="Train a Transformer translation model from your own sentence pairs, and use it.",
@@ -80,13 +87,46 @@ def _open_closed() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, as long as the process
 
 
+@contextmanager
+def _ctrl_c_ends_imports() -> Iterator[None]:
+    """While torch or numpy is being imported, Ctrl-C ends the process at once: what it raised there would be swallowed
+    by their C code, which then goes on with halves of modules.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, as in a shell's background job
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if any(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False) for name in IMPORTS):
+            with suppress(OSError):
+                os.write(2, f"{STOPPED}\n".encode())
+            os._exit(130)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from transformer_mt.machine.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
+
+
 def main() -> None:
     """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
     _open_closed()
     utf8_output()
     try:
         try:
-            app(prog_name="tmt")
+            with _ctrl_c_ends_imports():
+                app(prog_name="tmt")
         finally:
             _flush()
     except UserError as error:
@@ -98,8 +138,16 @@ def main() -> None:
         print(f"tmt: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("tmt: stopped", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        print(
+            f"tmt: The memory ran out ({error or type(error).__name__}). Take a smaller model or vocabulary, or in a "
+            "search a smaller --batch-size or --beam-size.", file=sys.stderr,
+        )  # fmt: skip
+        sys.exit(2)
 
 
 if __name__ == "__main__":

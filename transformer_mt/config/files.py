@@ -66,6 +66,8 @@ def way_to_write(error: BaseException, folder: Path) -> str:
     """What to do about an error of writing into a folder, as the middle of a sentence."""
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"have {folder} made writable for you"
+    if isinstance(error, FileNotFoundError) and not folder.exists():
+        return f"put {folder} back where it was"
     return "free some space"
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-PositiveInt = Annotated[int, Field(ge=1)]
+LARGEST = 2**31 - 1  # of any number that counts something: what every library takes
+PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Metric = Literal["nll", "ppl", "bleu", "chrf"]
@@ -110,8 +111,8 @@ class DataConfig(Section):
     streaming: bool = Field(
         default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
     )
-    shuffle_window: PositiveInt = Field(
-        default=100_000, le=10**9, description="streaming: pairs that are in memory at once and change places."
+    shuffle_window: Annotated[int, Field(ge=1, le=10**9)] = Field(
+        default=100_000, description="streaming: pairs that are in memory at once and change places."
     )
     streaming_tokenizer_pairs: PositiveInt = Field(
         default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
@@ -128,7 +129,9 @@ class TokenizerConfig(Section):
     """How text becomes tokens."""
 
     kind: Literal["word", "bpe", "unigram"] = "word"
-    vocab_size: Annotated[int, Field(ge=8)] = Field(default=10000, description="Largest size, special tokens included.")
+    vocab_size: Annotated[int, Field(ge=8, le=LARGEST)] = Field(
+        default=10000, description="Largest size, special tokens included."
+    )
     min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
     joint: bool = Field(default=False, description="One vocabulary for both languages.")
     lowercase: bool = False
@@ -158,7 +161,9 @@ class ModelConfig(Section):
     num_kv_heads: PositiveInt | None = Field(
         default=None, description="Heads with keys and values, shared by the others; null: all of them."
     )
-    num_encoder_layers: Annotated[int, Field(ge=0)] = Field(default=6, description="0 where it is decoder_only.")
+    num_encoder_layers: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
+        default=6, description="0 where it is decoder_only."
+    )
     num_decoder_layers: PositiveInt = 6
     dropout: Probability = 0.1
     attention_dropout: Probability | None = Field(default=None, description="Of attention weights; null: as dropout.")
@@ -180,7 +185,9 @@ class ModelConfig(Section):
     )
     tie_embeddings: Literal["none", "decoder", "all"] = "decoder"
     bias: bool = True
-    max_len: Annotated[int, Field(ge=2)] = Field(default=512, description="Positions available to a side, EOS counted.")
+    max_len: Annotated[int, Field(ge=2, le=LARGEST)] = Field(
+        default=512, description="Positions available to a side, EOS counted."
+    )
 
     @model_validator(mode="after")
     def _check_stacks(self) -> Self:
@@ -225,7 +232,7 @@ class TrainingConfig(Section):
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
     factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="noam: multiplies the rate.")
     lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="Peak rate of the other schedules.")
-    warmup_steps: Annotated[int, Field(ge=0)] = 4000
+    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 4000
     adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
     adam_eps: Annotated[float, Field(gt=0)] = 1e-9
     precision: Precision = "auto"
@@ -269,7 +276,7 @@ class ValidationConfig(Section):
 
     every_steps: PositiveInt | None = None
     every_epochs: PositiveInt | None = None
-    num_translated: Annotated[int, Field(ge=0)] = Field(
+    num_translated: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
         default=500, description="Pairs of the validation split that are really translated; 0: none."
     )
     metric: Metric = Field(default="bleu", description="What best and patience go by.")
@@ -296,7 +303,7 @@ class DecodingConfig(Section):
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
     length_norm: Literal["gnmt", "average"] = "gnmt"
     max_length_ratio: Annotated[float, Field(ge=0, le=100)] = 2.0
-    max_length_extra: Annotated[int, Field(ge=1)] = 10
+    max_length_extra: Annotated[int, Field(ge=1, le=LARGEST)] = 10
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
     precision: SearchPrecision = "fp32"

@@ -15,11 +15,13 @@ from transformer_mt.data.sources import describe
 from transformer_mt.data.stream import Stream
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer, train_tokenizers
 from transformer_mt.data.window import Head
+from transformer_mt.data.words import printable
 from transformer_mt.errors import UserError
 
 LARGEST_UNKNOWN_SHARE = 0.5
 WORTH_A_HINT = 0.1
 NUM_SHOWN = 3  # pairs
+MOST_SHOWN = 500  # characters of each side
 
 
 @dataclass(frozen=True)
@@ -190,8 +192,13 @@ def report_lines(data: TrainingData) -> list[str]:
     lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
     for pair in data.train.first_texts(NUM_SHOWN):
         for text, tokenizer in zip(pair, tokenizers, strict=True):
-            lines.append(f"  {text}  ->  {' '.join(tokenizer.tokens(tokenizer.encode(text)))}")
+            tokens = " ".join(tokenizer.tokens(tokenizer.encode(text)))
+            lines.append(f"  {_shown(text)}  ->  {_shown(tokens)}")
     return lines
+
+
+def _shown(text: str) -> str:
+    return printable(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")
 
 
 def _split_lines(split: Split) -> list[str]:

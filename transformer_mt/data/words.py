@@ -9,6 +9,7 @@ Within punctuation that opens a word the joiner looks right (`(￭ "￭ Hi`), el
 attachment is written once and the way back is to drop spaces beside joiners.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -19,6 +20,7 @@ JOINER = "￭"
 ESCAPED_JOINER = "<joiner>"
 _PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
+TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of what follows
 NUM_CHUNKS = 200_000  # that are counted before they are split: some 30 MB
 
 
@@ -68,6 +70,11 @@ def join_words(tokens: list[str]) -> str:
 def has_word(token: str) -> bool:
     """Whether there is a letter, mark or digit in it."""
     return _WORD.search(token) is not None
+
+
+def printable(text: str) -> str:
+    """Without control characters, those of direction included, which a terminal would obey."""
+    return "".join("\ufffd" if unicodedata.category(c) == "Cc" or c in TURNING else c for c in text)
 
 
 def _split_chunk(chunk: str) -> tuple[str, ...]:

@@ -4,9 +4,10 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from transformer_mt.data.words import printable
+
 ELLIPSIS = "…"
 GAP = 2  # spaces between columns
-TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # the direction of what follows
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,6 @@ class Paint:
 def width_of(text: str) -> int:
     """How many cells a terminal gives a text: two to a wide character, none to a mark."""
     return sum(map(_cells, text))
-
-
-def printable(text: str) -> str:
-    """Without control characters, those of direction included, which a terminal would obey."""
-    return "".join("\ufffd" if unicodedata.category(c) == "Cc" or c in TURNING else c for c in text)
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:

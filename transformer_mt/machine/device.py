@@ -1,8 +1,8 @@
 """Which device and which precision, and why. What `auto` takes is measured or asked, never assumed."""
 
+import math
 import re
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -99,28 +99,30 @@ def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
         return Choice("fp32", f"nothing less is tested on {device.type}")
     ratio = cpu_bf16_speedup(d_model)
     if ratio >= WORTH_IT:
-        return Choice("bf16", f"this CPU multiplies it {ratio:.1f} times as fast as fp32")
-    return Choice("fp32", f"this CPU multiplies bf16 {ratio:.1f} times as fast, which does not pay")
+        return Choice("bf16", f"this CPU multiplies it {ratio:.2f} times as fast as fp32")
+    return Choice("fp32", f"this CPU multiplies bf16 {ratio:.2f} times as fast, which does not pay")
 
 
-def cpu_bf16_speedup(d_model: int, rows: int = 1024, repeats: int = 5) -> float:
-    """Time of an fp32 matrix product over that of a bf16 one, both the best of a few, at a feed-forward's shape.
+def cpu_bf16_speedup(d_model: int, rows: int = 1024, seconds: float = 0.05) -> float:
+    """Time of an fp32 matrix product over that of a bf16 one, both the best of many, at a feed-forward's shape.
 
     The bf16 product as autocast makes it: activations are fp32 around it, and cast on the way in and out. In a narrow
-    model that may cost more than the product saves.
+    model that may cost more than the product saves. The two are timed in turn, five times at least and as long as
+    `seconds` lasts, since threads that wake up and other processes take many times as long as a small product.
     """
     x, weight = torch.ones(rows, d_model), torch.ones(d_model, 4 * d_model)
     narrow = weight.bfloat16()
-
-    def best(product: Callable[[], torch.Tensor]) -> float:
-        times = []
-        for _ in range(repeats):
+    products = (lambda: x @ weight), (lambda: (x.bfloat16() @ narrow).float())
+    best = [math.inf, math.inf]
+    begin = time.perf_counter()
+    rounds = 0
+    while rounds < 5 or time.perf_counter() - begin < seconds:
+        for i, product in enumerate(products):
             start = time.perf_counter()
             product()
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    return best(lambda: x @ weight) / best(lambda: (x.bfloat16() @ narrow).float())
+            best[i] = min(best[i], time.perf_counter() - start)
+        rounds += 1
+    return best[0] / best[1]
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager:

@@ -38,6 +38,15 @@ class SaveError(UserError):
     """A checkpoint could not be written; those before it are whole."""
 
 
+def check_folder(run: RunFolder, step: int) -> None:
+    """SaveError where it is gone: to make it anew would cut the run in two, its config there and the new step here."""
+    if not run.path.is_dir():
+        raise SaveError(
+            f"The checkpoint {run.step(step)} could not be written: the folder {run.path} was moved or deleted while "
+            f"this training wrote to it. {_WHOLE}; put the folder back and {_GO_ON}."
+        )
+
+
 def save_checkpoint(
     run: RunFolder, weights: dict[str, Tensor], moments: dict[str, Tensor], state: TrainingState, config: RunConfig
 ) -> Path:

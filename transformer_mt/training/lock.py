@@ -38,8 +38,8 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
         yield
     finally:
         lock.release()
-        if new and [path.name for path in run.path.iterdir()] == [run.lock.name]:  # refused before anything was written
-            with suppress(OSError):
+        with suppress(OSError):
+            if new and [path.name for path in run.path.iterdir()] == [run.lock.name]:  # refused before it was begun
                 run.lock.unlink()
                 for folder in new:
                     folder.rmdir()

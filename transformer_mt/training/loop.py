@@ -16,7 +16,7 @@ from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.precision import choose_search_precision
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.training.attention_picture import attention_picture
-from transformer_mt.training.checkpoints import SaveError, save_checkpoint
+from transformer_mt.training.checkpoints import SaveError, check_folder, save_checkpoint
 from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.diagnosis import diagnose
 from transformer_mt.training.feed import Feed
@@ -363,6 +363,7 @@ class Trainer:
         weights, moments = self.updater.tensors()
 
         def save() -> None:
+            check_folder(self.run, state.step)
             self.monitor.sync()
             save_checkpoint(self.run, weights, moments, state, self.config)
 

@@ -100,9 +100,16 @@ class Monitor:
         try:
             self.bar.write(text, file=sys.stdout)
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read this is gone (`| tee log` dies of the same Ctrl-C as we do). The training is not.
+        except OSError as error:
+            # Whoever read this is gone (`| tee log` dies of the same Ctrl-C as we do), or the disk under a log is full.
+            # The training goes on.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not isinstance(error, BrokenPipeError):
+                with suppress(OSError):
+                    print(
+                        f"tmt: standard output cannot be written ({error.strerror or error}); the training goes on "
+                        "without it. What it says is in metrics.jsonl too.", file=sys.stderr,
+                    )  # fmt: skip
 
     def sync(self) -> None:
         """Put what was written so far on the disk: called before a checkpoint that relies on it. Raises OSError."""

@@ -211,9 +211,10 @@ def _told(updater: Updater, state: TrainingState, run: RunFolder, world: World) 
     except StreamError as error:
         raise error if world.is_first else ToldElsewhereError(str(error)) from error
     except OSError as error:  # what is opened in there is in the folder of the run, the mapped data apart
+        place = os.fsdecode(error.filename or run.path)  # TensorBoard's writer names files by bytes
         raise UserError(
-            f"{error.filename or run.path} could not be written: {error.strerror or error}. The checkpoints so far are "
-            f"whole; {way_to_write(error, run.path)} and go on with `tmt train --resume {run.quoted}`."
+            f"{place} could not be written: {error.strerror or error}. The checkpoints so far are whole; "
+            f"{way_to_write(error, run.path)} and go on with `tmt train --resume {run.quoted}`."
         ) from error
     except Exception as error:
         if not is_out_of_memory(error):
