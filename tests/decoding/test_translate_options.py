@@ -1,7 +1,11 @@
+from typing import Any
+
+import numpy as np
 import pytest
 
 from transformer_mt.config.schema import DecodingConfig
 from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.translator import list_of_texts
 from transformer_mt.errors import UserError
 
 
@@ -21,3 +25,32 @@ def test_what_is_given_replaces_the_config() -> None:
     assert search_options(config, n_best=6).beam_size == 6, "the beam grows where nobody said how wide it is"
     with pytest.raises(UserError, match="n_best is 3, and beam_size 2 finds no more than 2"):
         search_options(config, beam_size=2, n_best=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"beam_size": 2.5}, "beam_size is 2.5. Use a whole number, 1 or more."),
+        ({"beam_size": "4"}, "beam_size is '4'. Use a whole number, 1 or more."),
+        ({"batch_size": 0}, "batch_size is 0. Use a whole number, 1 or more."),
+        ({"n_best": -1, "beam_size": 1}, "n_best is -1. Use a whole number, 1 or more."),
+        ({"length_penalty": "1"}, "length_penalty is '1'. Use a number, 0 to 10."),
+        ({"length_penalty": 10.5}, "length_penalty is 10.5. Use a number, 0 to 10."),
+    ],
+)
+def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        search_options(DecodingConfig(), **options)
+    assert str(caught.value) == said
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given: dict[str, Any] = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5)}
+    options = search_options(DecodingConfig(), **given)
+    assert (options.beam_size, options.norm.alpha) == (3, 0.5)
+
+
+@pytest.mark.parametrize(("text", "kind"), [(None, "NoneType"), (b"one", "bytes"), (1, "int")])
+def test_what_is_no_text_is_told_by_its_place(text: object, kind: str) -> None:
+    with pytest.raises(UserError, match=f"^Text 2 of 3 is of type {kind}. Give it as str.$"):
+        list_of_texts(["a", text, "b"])  # pyright: ignore[reportArgumentType]

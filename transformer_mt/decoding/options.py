@@ -1,6 +1,7 @@
 """What a search is asked to do."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from transformer_mt.config.schema import MAX_LENGTH_PENALTY, DecodingConfig
 from transformer_mt.decoding.search import LengthNorm
@@ -27,10 +28,11 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "n_best", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}. Use 1 or more.")
-        if not 0 <= self.norm.alpha <= MAX_LENGTH_PENALTY:
-            raise UserError(f"length_penalty is {self.norm.alpha}. Use 0 to {MAX_LENGTH_PENALTY:g}.")
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < 1:
+                raise UserError(f"{name} is {value!r}. Use a whole number, 1 or more.")
+        if not isinstance(self.norm.alpha, Real) or not 0 <= self.norm.alpha <= MAX_LENGTH_PENALTY:
+            raise UserError(f"length_penalty is {self.norm.alpha!r}. Use a number, 0 to {MAX_LENGTH_PENALTY:g}.")
         if self.n_best > self.beam_size:
             raise UserError(
                 f"n_best is {self.n_best}, and beam_size {self.beam_size} finds no more than {self.beam_size}. "

@@ -74,10 +74,14 @@ class ModelDecoder:
 
 
 def list_of_texts(texts: Iterable[str]) -> list[str]:
-    """UserError where it is a single text."""
+    """UserError where it is a single text, or holds what is none."""
     if isinstance(texts, str):
         raise UserError(f"translate takes a list of texts. Write translate([{texts!r}]).")
-    return list(texts)
+    texts = list(texts)
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise UserError(f"Text {number} of {len(texts)} is of type {type(text).__name__}. Give it as str.")
+    return texts
 
 
 class Translator:
