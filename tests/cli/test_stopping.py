@@ -102,3 +102,26 @@ def test_what_the_corpus_holds_is_not_obeyed_by_the_terminal(tmp_path: Path) -> 
     assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
     assert "x…" in result.stdout
     assert len(result.stdout) < 20_000
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("translate", "one two."), 0),
+        (("config", "show", "base.yaml"), 0),
+        (("translate", "--run", "nowhere", "one."), 2),
+        (("config", "show"), 2),
+    ],
+)
+def test_a_full_disk_under_standard_error_changes_no_result(
+    arguments: tuple[str, ...], status: int, trained: Path
+) -> None:
+    """The first two say there which run and which file they took."""
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "transformer_mt", *arguments],
+            cwd=trained, stdout=subprocess.PIPE, stderr=full, text=True, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    assert (result.returncode, result.stdout != "") == (status, status == 0)

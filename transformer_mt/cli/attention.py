@@ -1,12 +1,11 @@
 """`tmt attention`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import typed
+from transformer_mt.cli.terminal import remark, typed
 
 
 def attention(
@@ -33,11 +32,11 @@ def attention(
 
     folder = open_run(run) if run is not None else newest_run(runs)
     if run is None:
-        print(f"run: {folder.path}", file=sys.stderr)
+        remark(f"run: {folder.path}")
     taken = find_checkpoint(folder, checkpoint).name
     translator = Translator.load(folder.path, taken, device)
     if translator.note:
-        print(translator.note, file=sys.stderr)
+        remark(translator.note)
     src, tgt = sentence_pair(translator, typed(sentence), target and typed(target), MAX_TOKENS)
     attentions = pair_attention(translator.model, src, tgt, translator.src_tokenizer, translator.tgt_tokenizer)
     files = write_pictures(output, attentions, f"{folder.path}, checkpoint {taken}")

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.terminal import remark
+
 app = typer.Typer(no_args_is_help=True, help="Print a configuration as it will be used, or the schema of one.")
 
 
@@ -17,7 +19,7 @@ def show(
 
     loaded = load_config(file, overrides or ())
     if loaded.note:
-        typer.echo(loaded.note, err=True)
+        remark(loaded.note)
     typer.echo(dump_config(loaded.config), nl=False)
 
 

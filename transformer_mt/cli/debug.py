@@ -1,12 +1,11 @@
 """`tmt debug`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import output_is_coloured, output_width
+from transformer_mt.cli.terminal import output_is_coloured, output_width, remark
 from transformer_mt.errors import UserError
 
 app = typer.Typer(help="Look into what went wrong.", no_args_is_help=True)
@@ -38,6 +37,6 @@ def batch(
 
     replayed = replay_file(file, folder, device, precision, checkpoint)
     for note in replayed.notes:
-        print(note, file=sys.stderr)
+        remark(note)
     for line in replay_lines(replayed, output_width(), output_is_coloured()):
         print(line)

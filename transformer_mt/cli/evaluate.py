@@ -1,11 +1,11 @@
 """`tmt evaluate`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,12 +49,12 @@ def evaluate(
 
     folder = open_run(run) if run is not None else newest_run(runs)
     taken = find_checkpoint(folder, checkpoint).name
-    print(f"run: {folder.path}, checkpoint: {taken}", file=sys.stderr)
+    remark(f"run: {folder.path}, checkpoint: {taken}")
     translator = _load(folder.path, taken, device, precision, data_root)
     files = (src, ref) if src is not None and ref is not None else None
     sources = sources_of(translator.config, split, files)
     names = ", ".join(describe(source, translator.config.data) for source in sources)
-    print(f"scored: {names if files else f'{split}, {names}'}", file=sys.stderr)
+    remark(f"scored: {names if files else f'{split}, {names}'}")
     options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(
@@ -74,7 +74,7 @@ def _load(run: Path, checkpoint: str, device: str, precision: str | None, data_r
     keep_freed_memory()
     translator = Translator.load(run, checkpoint, device, precision)
     if translator.note:
-        print(translator.note, file=sys.stderr)
+        remark(translator.note)
     if data_root is not None:
         data = translator.config.data.model_copy(update={"root": data_root})
         translator.config = translator.config.model_copy(update={"data": data})

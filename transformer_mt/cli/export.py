@@ -1,11 +1,12 @@
 """`tmt export`."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from transformer_mt.cli.terminal import remark
 
 
 class Engine(StrEnum):
@@ -31,11 +32,11 @@ def export(
 
     source = open_run(run) if run is not None else newest_run(runs)
     if run is None:
-        print(f"run: {source.path}", file=sys.stderr)
+        remark(f"run: {source.path}")
     from transformer_mt.export.ctranslate2 import DESCRIPTION, export_run
 
     note = export_run(source, checkpoint, folder, quantization)
     if note:
-        print(note, file=sys.stderr)
+        remark(note)
     print(f"{folder}: the model for {to.value}, and its tokenizers")
     print(f"{folder / DESCRIPTION} says how text becomes its tokens")

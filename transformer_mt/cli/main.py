@@ -25,7 +25,7 @@ from transformer_mt.cli import (
     translate,
     verify,
 )
-from transformer_mt.cli.terminal import utf8_output
+from transformer_mt.cli.terminal import remark, utf8_output
 from transformer_mt.errors import ToldElsewhereError, UserError
 
 STOPPED = "tmt: stopped"
@@ -131,22 +131,22 @@ def main() -> None:
             _flush()
     except UserError as error:
         if not isinstance(error, ToldElsewhereError):
-            print(f"tmt: {error}", file=sys.stderr)
+            remark(f"tmt: {error}")
         sys.exit(2)
     except OSError as error:
         # A full disk under standard output, say; what is written elsewhere says so itself.
-        print(f"tmt: {error.filename or 'the output'}: {error.strerror or error}", file=sys.stderr)
+        remark(f"tmt: {error.filename or 'the output'}: {error.strerror or error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        remark(STOPPED)
         sys.exit(130)
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        print(
+        remark(
             f"tmt: The memory ran out ({error or type(error).__name__}). Take a smaller model or vocabulary, or in a "
-            "search a smaller --batch-size or --beam-size.", file=sys.stderr,
-        )  # fmt: skip
+            "search a smaller --batch-size or --beam-size."
+        )
         sys.exit(2)
 
 

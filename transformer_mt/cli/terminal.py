@@ -10,6 +10,14 @@ def typed(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def remark(text: str) -> None:
+    """A line on standard error, where it can be written; what the command is for does not depend on it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # what waits to be written would fail again at the end, and change the exit status
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def utf8_output() -> None:
     """Standard output writes the same bytes whatever the terminal's locale and platform; names of files as they are."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)

@@ -1,13 +1,12 @@
 """`tmt trace`."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.terminal import output_is_coloured, output_width, typed
+from transformer_mt.cli.terminal import output_is_coloured, output_width, remark, typed
 
 
 class Format(StrEnum):
@@ -37,7 +36,7 @@ def trace(
 
     if run is None:
         run = newest_run(runs).path
-        print(f"run: {run}", file=sys.stderr)
+        remark(f"run: {run}")
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
@@ -45,7 +44,7 @@ def trace(
 
     translator = Translator.load(run, checkpoint, device, "fp32")
     if translator.note:
-        print(translator.note, file=sys.stderr)
+        remark(translator.note)
     traced = trace_sentence(translator, typed(sentence))
     view = View(token, layer, head, output_width(), output_is_coloured())
     check_view(traced, view)

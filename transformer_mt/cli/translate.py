@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from transformer_mt.cli.terminal import typed
+from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
 
@@ -68,14 +68,14 @@ def translate(
     with _open_input(sentences, input) as lines:
         if run is None:
             run = newest_run(runs).path
-            print(f"run: {run}", file=sys.stderr)
+            remark(f"run: {run}")
         from transformer_mt.decoding.translator import Translator
         from transformer_mt.machine.memory import keep_freed_memory
 
         keep_freed_memory()
         translator = Translator.load(run, checkpoint, device, precision)
         if translator.note:
-            print(translator.note, file=sys.stderr)
+            remark(translator.note)
         scored = format is Format.jsonl or n_best > 1
         decoding = translator.config.decoding
         options = search_options(decoding, beam_size, length_penalty, n_best, batch_size, too_long, scored)
@@ -119,11 +119,11 @@ def _report_too_long(number: int, translator: "Translator", too_long: TooLong) -
         TooLong.SPLIT: "translated in pieces",
     }[too_long]
     limit = translator.config.model.max_len
-    print(f"line {number}: longer than the model's {limit} positions, {done}", file=sys.stderr)
+    remark(f"line {number}: longer than the model's {limit} positions, {done}")
 
 
 def _report_damaged(number: int) -> None:
-    print(f"line {number}: not UTF-8; what is not, here and in any line after it, is read as U+FFFD", file=sys.stderr)
+    remark(f"line {number}: not UTF-8; what is not, here and in any line after it, is read as U+FFFD")
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[lis
         if sys.__stdin__ is None:
             raise UserError("Standard input is closed. Give sentences, or a file with --input.")
         if sys.stdin.isatty():
-            print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
+            remark("One sentence a line; Ctrl-D ends.")
         with _plain(io.FileIO(sys.stdin.fileno(), closefd=False)) as lines:
             yield lines
     else:
