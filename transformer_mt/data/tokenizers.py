@@ -33,11 +33,11 @@ from transformer_mt.machine.workers import on_all_cores
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
 _SPECIALS = list(SPECIAL_TOKENS)
+SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 
 # What a tokenizer remembers, in bytes, looked at before each batch of texts; then it starts anew. Room for about
 # 400,000 words and what was written to them, far more than the frequent ones of a language, and little beside what else
 # a training holds.
-SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 MEMO_BYTES = 2**26
 _SLOT_BYTES = 64  # of a dict, about, for an entry
 
@@ -224,7 +224,7 @@ class SubwordTokenizer(Tokenizer):
             ]
         )
         backend.decoder = decoders.ByteLevel()
-        spaced = (" ".join(["", *_chunks(text, config.lowercase)]) for text in _joined(texts, LEARNED_AT_ONCE))
+        spaced = (f" {normalize(text, config.lowercase)}" for text in _joined(texts, LEARNED_AT_ONCE))
         backend.train_from_iterator(spaced, trainer)
         return backend
 
