@@ -101,9 +101,11 @@ def test_a_line_is_of_the_updates_since_the_last_and_of_their_time_alone(
 def test_the_time_left_is_that_to_the_limit_that_comes_first(
     corpus: Path, tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str], limits: dict, seconds: float
 ) -> None:
-    """Where each step takes as long as those before it."""
+    """Where each step takes as long as those before it, and what is no step (compiling, a save) does not count."""
     clock.takes(Updater, "update", seconds)
-    training = {"max_tokens": 60, "grad_accum": 2, "log_every_steps": 100, "checkpoint_every_steps": 100, **limits}
+    clock.takes(Updater, "probe", 10)
+    clock.takes(loop, "save_checkpoint", 4)
+    training = {"max_tokens": 60, "grad_accum": 2, "log_every_steps": 100, "checkpoint_every_steps": 15, **limits}
     config = toy_config(corpus, training=training, validation={"every_steps": 100})
     plan = prepare_data(config).train.plan(config.training.max_tokens, config.seed, 0)
     assert plan.num_micro_batches is not None

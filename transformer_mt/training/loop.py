@@ -71,7 +71,7 @@ class Trainer:
         if config.training.max_epochs is not None and (number := self._updates_an_epoch()) is not None:
             monitor.expect(config.training.max_epochs * number)
         self._saved_step = state.step
-        self._first_step, self._first_elapsed = state.step, state.elapsed_seconds
+        self._first_step, self._step_seconds = state.step, 0.0  # of this start: its steps, nothing else
         self._said_split = False
         self._unsettled: RunningUpdate | None = None  # the update that was ordered last, until it is waited for
         self._num_graphs = 0  # that the console knows of
@@ -240,6 +240,7 @@ class Trainer:
         """Of the step that was made since the last tick."""
         seconds = self._tick()
         self._say_compiled(f"in step {self.state.step:,}", seconds)
+        self._step_seconds += seconds
         self._add_to_window(seconds=seconds, data_wait=self.feed.take_waited())
 
     def _add_to_window(self, **values: float) -> None:
@@ -385,7 +386,7 @@ class Trainer:
     def _tell_time_left(self) -> None:
         """What is left, as measured over the first steps of this start; where that is long, a way out."""
         state, training = self.state, self.config.training
-        per_step = (state.elapsed_seconds - self._first_elapsed) / STEPS_TIMED
+        per_step = self._step_seconds / STEPS_TIMED
         limits = []
         if training.max_steps is not None:
             limits.append((training.max_steps - state.step) * per_step / 60)
