@@ -1,7 +1,6 @@
 """Whatever happens to a byte of the cache, the data that comes out is the data that went in."""
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -92,21 +91,6 @@ def test_one_letter_or_id_that_became_another_is_warned_of(
     assert everything(prepare_data(cached.config)) == cached.answer
     assert path.read_bytes() == content
     assert f"The cache entry {path.parent} is damaged ({name} was changed between the bytes 0 and " in caplog.text
-
-
-def test_an_entry_of_an_earlier_version_is_made_again_without_a_warning(
-    cached: Cached, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It has no hashes: what it holds may be damaged."""
-    path = next(path for path in cached.files if path.parts[-3] == "corpora" and path.name == TABLE)
-    meta = path.with_name(cache.META)
-    counts = json.loads(meta.read_bytes())["counts"]
-    meta.write_text(json.dumps({"num_bytes": len(cached.files[path]), "counts": counts}))
-    path.write_bytes(cached.files[path].replace(b"uno", b"una"))
-    with caplog.at_level(logging.WARNING):
-        assert everything(prepare_data(cached.config)) == cached.answer
-    assert caplog.text == ""
-    assert meta.read_bytes() == cached.files[meta]
 
 
 @settings(max_examples=50)

@@ -158,13 +158,30 @@ def test_any_damage_to_a_run_many_times(trained: Trained, damage: Damage) -> Non
     check_damage(trained, damage)
 
 
-@pytest.mark.parametrize("name", [*TOKENIZERS, "checkpoints/step_3/model.safetensors", "checkpoints/step_3/state.json"])
-def test_a_missing_file_is_named(trained: Trained, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*TOKENIZERS, f"tokenizers/{MANIFEST}", *(f"checkpoints/step_3/{name}" for name in SAVED)]
+)
+def test_a_missing_file_is_named_by_all_who_need_it(trained: Trained, name: str) -> None:
     path = trained.run.path / name
     path.unlink()
     try:
-        with pytest.raises(UserError, match=f"{path.name} is missing"):
-            trained.resume()
+        for use_name, (use, needed) in trained.uses.items():
+            if path in needed or (path.name == MANIFEST and use_name != "averaging"):
+                with pytest.raises(UserError, match=rf"{path.parent.name}/{path.name} is missing\. \S"):
+                    use()
+    finally:
+        restore(trained.files)
+
+
+def test_a_manifest_without_a_file_that_is_needed_is_refused(trained: Trained) -> None:
+    """Nobody knows with which settings such weights were trained."""
+    path = trained.run.step(3) / "settings.yaml"
+    path.unlink()
+    write_manifest(path.parent, [name for name in SAVED if name != path.name])
+    try:
+        for use in ("resume", "averaging"):
+            with pytest.raises(UserError, match=r"manifest\.json does not name settings\.yaml"):
+                trained.uses[use][0]()
     finally:
         restore(trained.files)
 
@@ -228,11 +245,3 @@ def test_weights_of_another_model_are_refused_with_a_way_out(trained: Trained) -
         model = build_model(config, *load_tokenizers(trained.run.tokenizers, config.tokenizer))
         with pytest.raises(UserError, match=said + r"\. The config was changed .*: put back what was there\.$"):
             load_weights(model, path)
-
-
-def test_tokenizers_of_a_run_without_a_manifest_load_as_before(trained: Trained) -> None:
-    (trained.run.tokenizers / MANIFEST).unlink()
-    try:
-        assert trained.translate("step_1") == trained.answers["step_1"]
-    finally:
-        restore(trained.files)

@@ -468,3 +468,16 @@ def test_a_folder_that_is_moved_away_is_not_made_anew(
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)
     assert metrics(run) == metrics(straight)
+
+
+def test_a_deleted_metrics_file_is_told_and_begun_anew(
+    data: Path, run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(data, run, resume=True, max_steps=14).exit_status == 0
+    assert "is gone" not in capsys.readouterr().out
+    run.metrics.unlink()
+    assert train(data, run, resume=True, max_steps=16, log_every_steps=1).exit_status == 0
+    said = f"warning: {run.metrics} is gone, and with it the numbers of the steps up to 14, which TensorBoard's"
+    assert capsys.readouterr().out.count(said) == 1
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [15, 16]

@@ -40,5 +40,7 @@ def check_manifest(folder: Path, names: Sequence[str], way_out: str = _WAY_OUT) 
         raise UserError(f"{error.filename} is missing. {way_out}") from None
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}. {way_out}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except KeyError as error:
+        raise UserError(f"{folder / MANIFEST} does not name {error.args[0]}, which it needs. {way_out}") from None
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{folder / MANIFEST} is damaged ({error}). {way_out}") from None

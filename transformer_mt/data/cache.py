@@ -93,18 +93,15 @@ def shard_hashes(path: Path) -> Iterator[str]:
 
 
 def _load(entry: Path, read: Callable[[Path], Content]) -> tuple[Content, Counts] | None:
-    """The entry, or None where there is none; one that is damaged, or has no hashes yet, is removed."""
+    """The entry, or None where there is none; one that is damaged is removed."""
     import pyarrow as pa
 
     if not os.path.lexists(entry):
         return None
     try:
         meta = json.loads((entry / META).read_bytes())
-        if isinstance(meta, dict) and meta.keys() == {"num_bytes", "counts"}:
-            LOGGER.info("The cache entry %s is of an earlier version, without hashes, and is made again.", entry)
-        else:
-            _check(entry, meta)
-            return read(entry), meta["counts"]
+        _check(entry, meta)
+        return read(entry), meta["counts"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError, pa.ArrowException) as error:
         LOGGER.warning("The cache entry %s is damaged (%s) and is made again.", entry, error)
     try:

@@ -11,9 +11,7 @@ import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 
-from transformer_mt.config.files import permission_to_read
 from transformer_mt.config.manifest import check_manifest, write_manifest
-from transformer_mt.config.run_folder import MANIFEST
 from transformer_mt.config.schema import DataConfig, TokenizerConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
@@ -73,13 +71,9 @@ def load_tokenizers(
 ) -> tuple[Tokenizer, Tokenizer]:
     """What `save_tokenizers` wrote; one and the same object where the vocabulary is joint.
 
-    Raises UserError, with `way_out`, where a file is missing or is not what was written. Runs of earlier versions have
-    no manifest; of theirs only what cannot be read is seen.
+    Raises UserError, with `way_out`, where a file is missing or is not what was written.
     """
-    with permission_to_read(folder):
-        has_manifest = (folder / MANIFEST).exists()
-    if has_manifest:
-        check_manifest(folder, [SRC, TGT], way_out)
+    check_manifest(folder, [SRC, TGT], way_out)
     src = load_tokenizer(folder / SRC, config, way_out)
     return src, src if config.joint else load_tokenizer(folder / TGT, config, way_out)
 

@@ -109,8 +109,6 @@ def _refuse_edited(config: RunConfig, run: RunFolder, checkpoint: Path) -> None:
     weights by its shapes alone would translate, and wrongly.
     """
     path = checkpoint / SETTINGS
-    if not path.exists():  # a checkpoint of an earlier version
-        return
     check_manifest(checkpoint, [SETTINGS])
     trained = load_config(str(path.resolve())).config
     for section in ("model", "tokenizer"):

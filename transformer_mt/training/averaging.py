@@ -28,15 +28,13 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
     for step in chosen:
         again = f"`tmt train --resume {run.quoted}` sets it aside and makes it again."
         newer = f"Move {shlex.quote(str(run.step(step)))} away, and average those that are whole."
-        names = [name for name in (WEIGHTS, SETTINGS) if name == WEIGHTS or (run.step(step) / name).exists()]
-        check_manifest(run.step(step), names, again if step == steps[-1] else newer)
+        check_manifest(run.step(step), [WEIGHTS, SETTINGS], again if step == steps[-1] else newer)
     settings = run.step(chosen[-1]) / SETTINGS
     weights = average_weights([run.step(step) / WEIGHTS for step in chosen])
 
     def write(folder: Path) -> None:
         save_tensors(weights, folder / WEIGHTS)
-        if settings.exists():  # not in a checkpoint of an earlier version
-            shutil.copyfile(settings, folder / SETTINGS)
+        shutil.copyfile(settings, folder / SETTINGS)
         (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
     sweep_half_written(run.average)

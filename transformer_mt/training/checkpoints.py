@@ -96,8 +96,6 @@ def settings_so_far(run: RunFolder) -> RunConfig:
     """
     written = load_config(str(run.config.resolve())).config
     path = run.step(run.steps()[-1]) / SETTINGS
-    if not path.exists():  # a checkpoint of an earlier version
-        return written
     check_manifest(path.parent, [SETTINGS])
     config = load_config(str(path.resolve())).config
     training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})

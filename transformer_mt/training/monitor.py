@@ -27,6 +27,7 @@ class Monitor:
     def __init__(self, run: RunFolder, config: RunConfig, state: TrainingState) -> None:
         self.config = config
         self.run = run
+        is_gone = state.step > 0 and not run.metrics.exists()
         self.metrics_file = MetricsFile(run.metrics, state)
         # TensorBoard's own thread writes; what stops it is raised once more at the next call, where it is handled.
         self.excepthook, threading.excepthook = threading.excepthook, _say_nothing_of_os_errors
@@ -38,6 +39,11 @@ class Monitor:
             disable=not sys.stderr.isatty(),
             smoothing=0.1,
         )
+        if is_gone:
+            self.say(
+                f"warning: {run.metrics} is gone, and with it the numbers of the steps up to {state.step:,}, which "
+                "TensorBoard's files may have still. A new one begins here."
+            )
         if state.step == 0:
             self._draw(lambda board: board.add_text("config", f"```yaml\n{dump_config(config)}```"))
 
