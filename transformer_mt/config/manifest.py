@@ -24,23 +24,33 @@ def write_manifest(folder: Path, names: Sequence[str]) -> None:
     replace_file(folder / MANIFEST, json.dumps(entries, indent=1) + "\n")
 
 
+class DamagedError(UserError):
+    """A file is missing or is not what was written. `what` is the sentence that says so, without a way out."""
+
+    def __init__(self, what: str, way_out: str) -> None:
+        super().__init__(f"{what} {way_out}")
+        self.what = what
+
+
 def check_manifest(folder: Path, names: Sequence[str], way_out: str = _WAY_OUT) -> None:
     """Compare these files of a folder with its manifest.
 
-    Raises UserError, with `way_out` (by default a checkpoint's), naming the first that differs.
+    Raises DamagedError, with `way_out` (by default a checkpoint's), naming the first that differs, and UserError where
+    one cannot be read, which says nothing of what it holds.
     """
+    manifest_path = folder / MANIFEST
     try:
         with permission_to_read(folder):
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
             for name in names:
                 path, entry = folder / name, manifest[name]
                 if path.stat().st_size != entry["num_bytes"] or digest(path) != entry["blake2b"]:
-                    raise UserError(f"{path} is damaged: it was changed or cut short since it was written. {way_out}")
+                    raise DamagedError(f"{path} is damaged: it was changed or cut short since it was written.", way_out)
     except FileNotFoundError as error:
-        raise UserError(f"{error.filename} is missing. {way_out}") from None
+        raise DamagedError(f"{error.filename} is missing.", way_out) from None
     except OSError as error:
         raise UserError(f"{error.filename or folder} cannot be read: {error.strerror or error}. {way_out}") from None
     except KeyError as error:
-        raise UserError(f"{folder / MANIFEST} does not name {error.args[0]}, which it needs. {way_out}") from None
+        raise DamagedError(f"{manifest_path} does not name {error.args[0]}, which it needs.", way_out) from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{folder / MANIFEST} is damaged ({error}). {way_out}") from None
+        raise DamagedError(f"{manifest_path} is damaged ({error}).", way_out) from None

@@ -8,6 +8,7 @@ The newest checkpoint is `last`; its state names the `best` step, whose folder i
 
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.files import TEMPORARY, make_folder, way_to_write
 from transformer_mt.config.loading import dump_config, load_config
-from transformer_mt.config.manifest import check_manifest, write_manifest
+from transformer_mt.config.manifest import DamagedError, check_manifest, write_manifest
 from transformer_mt.config.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.checkpoint import SETTINGS, STATE, WEIGHTS
@@ -90,13 +91,13 @@ def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor]
 
 
 def settings_so_far(run: RunFolder) -> RunConfig:
-    """Those with which the newest checkpoint was trained, whoever has edited the run's `config.yaml` since.
+    """Those with which the newest checkpoint was trained, which `set_damaged_aside` has seen, whoever has edited the
+    run's `config.yaml` since.
 
     Of that only `training.grad_accum` is taken: what was asked for, whatever several processes made of it.
     """
     written = load_config(str(run.config.resolve())).config
     path = run.step(run.steps()[-1]) / SETTINGS
-    check_manifest(path.parent, [SETTINGS])
     config = load_config(str(path.resolve())).config
     training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})
     return config.model_copy(update={"training": training})
@@ -201,33 +202,38 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
     """Leave the newest whole checkpoint as the newest; say what was wrong with those after it and what that costs.
 
     They are renamed, not deleted. Raises UserError, with everything as it was, where there are checkpoints and none is
-    whole.
+    whole, and where one cannot be read, which may well be whole.
     """
     steps = sorted(
         (int(number), path)
         for path in run.checkpoints.glob(f"{STEP_PREFIX}*")
         if (number := path.name.removeprefix(STEP_PREFIX)).isdecimal()
     )
-    damaged: list[tuple[Path, UserError]] = []
+    damaged: list[tuple[Path, str]] = []
     while steps:
+        newest = steps[-1][1]
         try:
-            check_manifest(steps[-1][1], (WEIGHTS, OPTIMIZER, STATE), way_out="")
+            check_manifest(
+                newest,
+                (WEIGHTS, OPTIMIZER, STATE, SETTINGS),
+                f"Try again, or move {shlex.quote(str(newest))} away and go on from the checkpoint before it.",
+            )
             break
-        except UserError as error:
-            damaged.append((steps.pop()[1], error))
+        except DamagedError as error:
+            damaged.append((steps.pop()[1], error.what))
     if not damaged:
         return []
     if not steps:
         raise UserError(
-            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]}"
+            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]} "
             "Train from the start under another name (name=NEW)."
         )
     said = []
-    for path, error in damaged:
+    for path, what in damaged:
         aside = path.with_name(f"{_DAMAGED}{path.name}")
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(path, aside)
-        said.append(f"warning: {error}It is now {aside}.")
+        said.append(f"warning: {what} It is now {aside}.")
     lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
     return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
 
