@@ -1,6 +1,8 @@
 """What `training.deterministic` turns on, on each kind of device."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -30,8 +32,13 @@ def test_what_it_says_is_what_is_on(kind: str, as_before: None) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_matrix_product_on_a_gpu_runs_under_it(as_before: None) -> None:
-    be_deterministic(torch.device("cuda"))
-    a = torch.ones(8, 8, device="cuda", requires_grad=True)
-    (a @ a).sum().backward()
-    assert a.grad is not None
+def test_a_matrix_product_on_a_gpu_runs_under_it() -> None:
+    """In a process of its own: cuBLAS reads its setting once, at a process's first product."""
+    code = (
+        "import torch; from transformer_mt.machine.determinism import be_deterministic\n"
+        "be_deterministic(torch.device('cuda'))\n"
+        "a = torch.ones(8, 8, device='cuda', requires_grad=True)\n"
+        "(a @ a).sum().backward(); assert a.grad.tolist() == [[16.0] * 8] * 8"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "CUBLAS_WORKSPACE_CONFIG"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
@@ -14,6 +15,7 @@ from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import ALONE, World
+from transformer_mt.training import compiling
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -22,6 +24,7 @@ MODELS = {
     "experts": {"num_experts": 3, "experts_per_token": 2, "positions": "relative_bias", "activation": "swiglu"},
     "unpadded": {"num_heads": 1, "positions": "rotary", "bias": False},
     "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
+    "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
 }
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
 
@@ -30,7 +33,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
     """By name, the gradients of first updates; dropout is on, clipping off."""
     for name, model in MODELS.items():
         config = toy_config(
-            corpus, tokenizer={"joint": True}, model={**model, "dropout": 0.3},
+            corpus, tokenizer={"joint": True}, model={"dropout": 0.3, **model},
             training={"clip_norm": None, "sharding": sharding},
         )  # fmt: skip
         data = prepare_data(config)
@@ -38,7 +41,9 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
         for number in NUM_MICRO_BATCHES:
             torch.manual_seed(world.rank)  # the weights are those of the first process
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-            updater = Updater(made, config.training, config.seed, "fp32", CPU, world)
+            compiled = name == "compiled" and sharding == "none"
+            with patch.object(compiling, "BACKEND", "aot_eager"):  # no compiler of C++
+                updater = Updater(made, config.training, config.seed, "fp32", CPU, world, compiled)
             result = updater.update(data.train, plan[:number], 1, "").result()
             found = {
                 name: updater.sharing.whole(parameter.grad).contiguous()

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,17 @@ from trainings import metrics
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
+from transformer_mt.data.batching import Batch, make_batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.transformer import Decoder, Encoder
 from transformer_mt.training import compiling
 from transformer_mt.training import run as run_module
 from transformer_mt.training.compiling import choose_compile
+from transformer_mt.training.micro_batch import add_gradient
 from transformer_mt.training.run import start_or_resume
+from transformer_mt.training.unshared import WithLoss
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -32,10 +38,21 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
 ) -> None:
     """Graphs are traced and differentiated as ever, and then run as they are: no compiler of C++ or Triton.
 
-    Dropout is off, since on a CPU its random numbers are not torch's. Among the batches are some of one row.
+    Dropout is off, since on a CPU its random numbers are not torch's. Among the batches are some of one row. No layer
+    sees a length that is a multiple of 8, for which a GPU has other kernels.
     """
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
     torch._dynamo.reset()
+    seen: list[int] = []
+    passes = {cls: cls.forward for cls in (Encoder, Decoder)}
+    for cls, forward in passes.items():
+
+        def noted(self, tokens, *more, forward=forward):
+            if self.is_compiled and self.training:
+                seen.append(tokens.ids.size(1))
+            return forward(self, tokens, *more)
+
+        monkeypatch.setattr(cls, "forward", noted)
     corpus = write_toy_corpus(tmp_path / "toy")
     found = {}
     for compile_it in (False, True):
@@ -59,6 +76,51 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     said = capsys.readouterr().out
     assert "compile: on (as asked)" in said
     assert re.search(r"compiled before the first step: 3 graphs in \d+ s, 3 in all; at most 6 are expected", said)
+    assert len(seen) >= 2 * 30
+    assert 9 in seen
+    assert all(length % 8 for length in seen)
+
+
+@pytest.mark.parametrize(
+    ("shape", "architecture", "wide"),
+    [
+        ((5, 7), "encoder_decoder", (5, 7)),
+        ((8, 7), "encoder_decoder", (9, 7)),
+        ((5, 16), "encoder_decoder", (5, 17)),
+        ((24, 8), "encoder_decoder", (25, 9)),
+        ((32, 32), "encoder_decoder", (32, 32)),  # the model has positions for no more
+        ((8, 16), "decoder_only", (8, 17)),
+        ((8, 7), "decoder_only", (8, 7)),
+        ((3, 5), "decoder_only", (3, 6)),
+    ],
+)
+def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(shape: tuple, architecture: str, wide: tuple) -> None:
+    """The same pairs, the same loss and gradients."""
+    torch.manual_seed(0)
+    encoder = {"num_encoder_layers": 1 if architecture == "encoder_decoder" else 0}
+    model = {"architecture": architecture, "d_model": 16, "d_ff": 16, "num_heads": 2, "num_decoder_layers": 1,
+             "dropout": 0.0, "max_len": 32, **encoder}  # fmt: skip
+    network = ARCHITECTURES[architecture](ModelConfig.model_validate(model), 20, 20).train()
+    rows = [torch.randint(5, 20, (3, length - 1)).numpy() for length in shape]
+    for side in rows:
+        side[0, :] = 7
+    batch = make_batch([rows[0][0], rows[0][1][:1], rows[0][2]], [rows[1][0], rows[1][1], rows[1][2][:1]])
+    assert (batch.src.size(1), batch.tgt_out.size(1)) == shape
+    step = compiling.CompiledStep(network)
+    step.undo()
+    widened = step.widened(batch)
+    assert (widened.src.size(1), widened.tgt_in.size(1)) == wide
+    again = Batch.of(widened.src, widened.tgt_in, widened.tgt_out)
+    assert (again.num_tokens, again.num_padding) == (widened.num_tokens, widened.num_padding)
+    assert torch.equal(again.real, widened.real)
+    found = []
+    for one in (batch, widened):
+        network.zero_grad()
+        loss = WithLoss(network)(one, 0.1)
+        loss.loss.backward()
+        found.append([loss.loss, loss.nll, *(parameter.grad for parameter in network.parameters())])
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +197,37 @@ def test_a_compiler_that_fails_is_said_and_done_without_if_nobody_asked_for_it(
     assert metrics(runs[False].path) == metrics(runs["auto"].path)
     states = [json.loads((run.step(20) / "state.json").read_text()) for run in runs.values()]
     assert [state["compiled"] for state in states] == [False, False]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("bf16", 0.1)])
+def test_what_is_compiled_on_a_gpu_is_right_for_every_length(precision: str, tolerance: float) -> None:
+    """Whichever comes first, and without compiling for each: see the module's docstring."""
+    settings = TrainingConfig.model_validate({"max_steps": 1})
+    config = ModelConfig.model_validate({"d_model": 64, "d_ff": 64, "num_heads": 2, "num_encoder_layers": 2,
+                                         "num_decoder_layers": 2, "dropout": 0.0})  # fmt: skip
+    if (choice := choose_compile(settings, config, CUDA)).value == "off":
+        pytest.skip(choice.reason)
+    torch.manual_seed(0)
+    network = ARCHITECTURES["encoder_decoder"](config, 100, 100).cuda().train()
+    torch._dynamo.reset()
+    step, found = compiling.CompiledStep(network), []
+    for src_len, tgt_len, num_rows in [(8, 8, 6), (9, 7, 5), (16, 5, 4), (5, 24, 3), (24, 16, 2), (7, 8, 1)]:
+        rows = [[torch.randint(5, 100, (length - 1,)).numpy()] * num_rows for length in (src_len, tgt_len)]
+        batch, gradients = make_batch(*rows).to(CUDA), []
+        for compiled in (True, False):
+            with_loss = WithLoss(network)
+            network.zero_grad()
+            with nullcontext() if compiled else compiling.uncompiled():
+                if compiled:
+                    with_loss.cross_entropy = step.cross_entropy
+                scaler = torch.GradScaler("cuda", enabled=False)
+                given = step.widened(batch) if compiled else batch
+                add_gradient(with_loss, given, 1, precision, 0.1, batch.num_tokens, scaler)
+            gradients.append([parameter.grad for parameter in network.parameters()])
+        found.append(gradients)
+    for compiled, plain in found:
+        differences = torch.cat([(one - other).flatten() for one, other in zip(compiled, plain, strict=True)])
+        assert differences.norm() <= tolerance * torch.cat([gradient.flatten() for gradient in plain]).norm()
+    assert step.num_graphs <= step.most_graphs

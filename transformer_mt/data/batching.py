@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -51,6 +52,18 @@ class Batch:
                 tensors = [tensor.pin_memory() for tensor in tensors]
         src, tgt_in, tgt_out, real = (tensor.to(device, non_blocking=asynchronous) for tensor in tensors)
         return Batch(src, tgt_in, tgt_out, real, self.num_tokens, self.num_padding)
+
+    def widened(self, src_columns: int, tgt_columns: int) -> "Batch":
+        """The same pairs with so many more columns of padding on each side."""
+        if not src_columns and not tgt_columns:
+            return self
+        src, tgt_in, tgt_out = (
+            F.pad(ids, (0, columns), value=PAD_ID)
+            for ids, columns in ((self.src, src_columns), (self.tgt_in, tgt_columns), (self.tgt_out, tgt_columns))
+        )
+        real = self.real + self.real // self.tgt_out.size(1) * tgt_columns
+        num_padding = self.num_padding + len(self.src) * (src_columns + tgt_columns)
+        return Batch(src, tgt_in, tgt_out, real, self.num_tokens, num_padding)
 
     @property
     def num_cells(self) -> int:

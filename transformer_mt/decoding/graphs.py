@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -310,11 +310,11 @@ class CudaGraphs:
     """
 
     _one_at_a_time = threading.Lock()  # of the process
+    _failed: ClassVar[list[torch.cuda.CUDAGraph]] = []  # kept for good: the allocator goes on asking them
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device)
-        self._failed: list[torch.cuda.CUDAGraph] = []  # kept: the allocator may still know them
         with torch.cuda.stream(self._stream):
             # cuBLAS keeps memory for each stream; asked for within a capture it would lie in the pool for ever.
             square = torch.ones(8, 8, device=device)

@@ -4,6 +4,11 @@ Layers of one class share their code, so a model has two or three pieces however
 once for all shapes: sizes stay symbols, apart from a size of 1, which torch compiles for itself. That bounds how often
 anything is compiled without a padding to fixed shapes. Pieces, and not the whole model, since so the gradients of a
 layer are there before those of the one below it, which is when several processes exchange them.
+
+No length that the layers see is a multiple of 8. Attention's kernels on a GPU want masks whose rows have such lengths;
+others are copied first. What is compiled without the copy is good for those multiples alone: torch from 2.10 on
+compiles once more where another length comes, and 2.8 and 2.9 fail in the backward pass. So batches get a column of
+padding.
 """
 
 import os
@@ -17,20 +22,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch._dynamo import config as dynamo_config
 from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental import _config as fx_config
 
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
+from transformer_mt.data.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import cross_entropy_sums
 from transformer_mt.model.stack import Stack
 
 BACKEND = "inductor"  # what the tests replace, since it takes longer to compile than they have time
 OLDEST_GPU = (7, 0)  # that Triton compiles for
 SHAPES_A_PIECE = 2  # batches of several rows, and of one
+ALIGNMENT = 8  # of the lengths that kernels of attention take without a copy
 # Of a piece, beyond which torch would leave it uncompiled and say so in a log: kernels may ask for more than sizes.
 MOST_RECOMPILES = 64
 
@@ -89,12 +96,18 @@ class CompiledStep:
     Names of parameters stay what they are. `most_graphs` is how often anything should be compiled, in all.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: TranslationModel) -> None:
         # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
         if hasattr(fx_config, "use_duck_shape"):  # not in the oldest torch that we run on; there it costs graphs
             fx_config.use_duck_shape = False
         limit = "recompile_limit" if hasattr(dynamo_config, "recompile_limit") else "cache_size_limit"
         setattr(dynamo_config, limit, max(MOST_RECOMPILES, getattr(dynamo_config, limit)))
+        # A number as a symbol would be a float64 on the device, in the innermost loop of the loss.
+        if hasattr(dynamo_config, "specialize_float"):
+            dynamo_config.specialize_float = True
+        # It would cut each layer where DDP sends gradients off; they are sent layer by layer as it is.
+        dynamo_config.optimize_ddp = False
+        self._config = model.config
         self._stacks = [module for module in model.modules() if isinstance(module, Stack)]
         layers = [layer for stack in self._stacks for layer in stack.layers]
         for stack in self._stacks:
@@ -104,6 +117,16 @@ class CompiledStep:
         self.cross_entropy: Any = torch.compile(cross_entropy_sums, dynamic=True, backend=BACKEND)
         self.most_graphs = SHAPES_A_PIECE * (len({type(layer) for layer in layers}) + 1)
         self._before = _graphs_so_far()
+
+    def widened(self, batch: Batch) -> Batch:
+        """The batch with a column more where a length that the layers see would be a multiple of 8 (see above), as far
+        as the model has positions.
+        """
+        src_len, tgt_len = batch.src.size(1), batch.tgt_out.size(1)
+        is_stream = self._config.architecture == "decoder_only"  # whose layers see both as one
+        src_columns = int(src_len % ALIGNMENT == 0 and src_len < self._config.max_len and not is_stream)
+        seen = src_len + tgt_len if is_stream else tgt_len
+        return batch.widened(src_columns, int(seen % ALIGNMENT == 0 and tgt_len < self._config.max_len))
 
     def undo(self) -> None:
         """Leave the layers as they were before."""

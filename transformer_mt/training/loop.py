@@ -71,7 +71,8 @@ class Trainer:
         if config.training.max_epochs is not None and (number := self._updates_an_epoch()) is not None:
             monitor.expect(config.training.max_epochs * number)
         self._saved_step = state.step
-        self._first_step, self._step_seconds = state.step, 0.0  # of this start: its steps, nothing else
+        self._first_step = state.step
+        self._step_seconds, self._num_compiling = 0.0, 0  # of this start's steps, and those of them that compiled
         self._said_split = False
         self._unsettled: RunningUpdate | None = None  # the update that was ordered last, until it is waited for
         self._num_graphs = 0  # that the console knows of
@@ -153,15 +154,17 @@ class Trainer:
         self.state.compiled = False
         self.monitor.say(f"warning: {said} Training goes on uncompiled, which is slower (training.compile: false).")
 
-    def _say_compiled(self, when: str, seconds: float) -> None:
-        """That something was compiled since this was last called, and how often that should be."""
+    def _say_compiled(self, when: str, seconds: float) -> bool:
+        """That something was compiled since this was last called, and how often that should be. Returns whether."""
         compiled = self.updater.compiled
-        if compiled and compiled.num_graphs > self._num_graphs:
-            more, self._num_graphs = compiled.num_graphs - self._num_graphs, compiled.num_graphs
-            self.monitor.say(
-                f"compiled {when}: {more} graphs in {seconds:.0f} s, {self._num_graphs} in all; at most "
-                f"{compiled.most_graphs} are expected"
-            )
+        if not compiled or compiled.num_graphs == self._num_graphs:
+            return False
+        more, self._num_graphs = compiled.num_graphs - self._num_graphs, compiled.num_graphs
+        self.monitor.say(
+            f"compiled {when}: {more} graphs in {seconds:.0f} s, {self._num_graphs} in all; at most "
+            f"{compiled.most_graphs} are expected"
+        )
+        return True
 
     def _say_split(self, what: str) -> None:
         """Once a start: that micro-batches are split, and how to do without."""
@@ -203,7 +206,7 @@ class Trainer:
             self.profiler.step_done(state.step)
             self._tick()  # writing a trace is no part of the next step
         self.monitor.advance(state)
-        if state.step - self._first_step == STEPS_TIMED:
+        if state.step - self._first_step == STEPS_TIMED > self._num_compiling:
             self._tell_time_left()
 
     def _settle(self) -> UpdateResult | None:
@@ -239,8 +242,10 @@ class Trainer:
     def _account_time(self) -> None:
         """Of the step that was made since the last tick."""
         seconds = self._tick()
-        self._say_compiled(f"in step {self.state.step:,}", seconds)
-        self._step_seconds += seconds
+        if self._say_compiled(f"in step {self.state.step:,}", seconds):
+            self._num_compiling += 1
+        else:
+            self._step_seconds += seconds
         self._add_to_window(seconds=seconds, data_wait=self.feed.take_waited())
 
     def _add_to_window(self, **values: float) -> None:
@@ -386,7 +391,7 @@ class Trainer:
     def _tell_time_left(self) -> None:
         """What is left, as measured over the first steps of this start; where that is long, a way out."""
         state, training = self.state, self.config.training
-        per_step = self._step_seconds / STEPS_TIMED
+        per_step = self._step_seconds / (STEPS_TIMED - self._num_compiling)
         limits = []
         if training.max_steps is not None:
             limits.append((training.max_steps - state.step) * per_step / 60)

@@ -275,6 +275,7 @@ class Updater:
 
     def _backward(self, batch: Batch, seed: int, num_tokens: int, last: bool, weight: float = 1.0) -> LossSums:
         smoothing = self.config.label_smoothing
+        batch = self.compiled.widened(batch) if self.compiled else batch
         with self.sharing.passing(last):
             return add_gradient(
                 self.sharing.module,
