@@ -1,6 +1,7 @@
 """Who may import whom (see CONTRIBUTING.md), and what importing must not load."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -47,6 +48,16 @@ def test_imports_go_one_way(path: Path) -> None:
         return  # the package's own door
     part = path.parts[0]
     assert imported_packages(path) - {part} <= BELOW[part]
+
+
+def test_the_table_of_contributing_is_the_one_that_is_tested() -> None:
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+) \| (.+) \|$", text.partition("## Who may import whom")[2].partition("\n## ")[0], re.M)
+    table = {}
+    for parts, allowed in rows:
+        below = set(BELOW) - {"cli"} if allowed == "everything" else set(re.findall(r"`(\w+)`", allowed))
+        table |= dict.fromkeys(re.findall(r"`(\w+)`", parts), below)
+    assert table == BELOW
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

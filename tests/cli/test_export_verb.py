@@ -79,4 +79,4 @@ def test_without_ctranslate2_the_way_to_it_is_named(trained: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code], cwd=trained, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.startswith("tmt: CTranslate2 is not installed")
-    assert "Install it with: pip install ctranslate2" in result.stderr
+    assert "Install it with: pip install 'ctranslate2>=4.7'" in result.stderr

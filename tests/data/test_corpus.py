@@ -21,9 +21,10 @@ from transformer_mt.data import corpus as corpus_module
 from transformer_mt.data import hub, hub_folder
 from transformer_mt.data import sources as sources_module
 from transformer_mt.data.builtin import builtin_pairs
-from transformer_mt.data.columns import PairBlock
-from transformer_mt.data.corpus import Corpus, cache_folder, load_corpus
-from transformer_mt.data.sources import RawPair, read_blocks, read_pairs
+from transformer_mt.data.cache import cache_folder
+from transformer_mt.data.columns import PairBlock, RawPair
+from transformer_mt.data.corpus import Corpus, load_corpus
+from transformer_mt.data.sources import read_blocks, read_pairs
 from transformer_mt.data.window import stream_pairs
 from transformer_mt.errors import UserError
 

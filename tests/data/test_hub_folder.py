@@ -126,15 +126,20 @@ def test_json_of_a_hub_folder_may_be_one_array(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", ["a\tb\t0.9\nc\td\t0.8\n", "a\tb\t\n", "a\n", '"Hi there\thola\nfoo\tbar\nend" x\ty\n']
+    ("rows", "told"),
+    [
+        ("a\tb\t0.9\nc\td\t0.8\n", "3 columns, but the header has 2. Put double quotes around a text that holds a {}"),
+        ("a\tb\t\n", "3 columns, but the header has 2. Put double quotes around a text that holds a {}"),
+        ("a\n", "1 column, but the header has 2. Put double quotes around a text that holds a {}"),
+        ('"Hi there\thola\nfoo\tbar\nend" x\ty\n', "the row that begins here is not CSV"),
+    ],
 )
-def test_rows_that_do_not_have_the_headers_columns_are_named(rows: str, tmp_path: Path) -> None:
+def test_rows_that_do_not_have_the_headers_columns_are_named(rows: str, told: str, tmp_path: Path) -> None:
     """Not moved to the side, so that the second column is the source, nor left out."""
     for suffix, text in (("tsv", rows), ("csv", rows.replace("\t", ","))):
         write_files(tmp_path, **{f"a__{suffix}": "src\ttgt\n".replace("\t", "," if suffix == "csv" else "\t") + text})
         message = fails(tmp_path, CORPUS)
-        assert f"a.{suffix}, line 2: " in message
-        assert ("comma" if suffix == "csv" else "tab") in message or "double quote" in message
+        assert f"a.{suffix}, line 2: {told.format('comma' if suffix == 'csv' else 'tab')}" in message
         (tmp_path / "corpus" / "train" / f"a.{suffix}").unlink()
 
 

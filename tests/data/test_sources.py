@@ -34,8 +34,9 @@ from writers import (
 
 from transformer_mt.config.schema import ColumnsConfig, SourceConfig
 from transformer_mt.data.builtin import builtin_pairs
+from transformer_mt.data.columns import RawPair
 from transformer_mt.data.hub import hub_stream
-from transformer_mt.data.sources import RawPair, describe, place, read_pairs, source_files
+from transformer_mt.data.sources import describe, place, read_pairs, source_files
 from transformer_mt.errors import UserError
 
 COLUMNS = ColumnsConfig(src="one", tgt="two")
@@ -407,14 +408,14 @@ def test_paths_and_descriptions(tmp_path: Path, monkeypatch: Any) -> None:
     config = make_config(tmp_path)
     assert "NUL" in fails(tmp_path, SourceConfig(src="a\0", tgt="b"))
     assert source_files(source, config) == [tmp_path / "a.en", tmp_path / "a.es"]
-    assert describe(source, config) == "a.en / a.es"
-    assert describe(SourceConfig(jsonl="x/a.jsonl"), config) == "x/a.jsonl"
-    assert describe(SourceConfig(hub="a/b", config="en-es", split="dev"), config) == "a/b (en-es, dev)"
+    assert describe(source) == "a.en / a.es"
+    assert describe(SourceConfig(jsonl="x/a.jsonl")) == "x/a.jsonl"
+    assert describe(SourceConfig(hub="a/b", config="en-es", split="dev")) == "a/b (en-es, dev)"
     builtin = SourceConfig(builtin="en-es", split="test")
-    assert describe(builtin, config) == "builtin:en-es (test)"
-    assert place(source, config, 17) == "a.en / a.es, line 17"
-    assert place(builtin, config, 17) == "builtin:en-es (test), row 17"
-    assert place(SourceConfig(parquet="a.parquet"), config, 17) == "a.parquet, row 17"
+    assert describe(builtin) == "builtin:en-es (test)"
+    assert place(source, 17) == "a.en / a.es, line 17"
+    assert place(builtin, 17) == "builtin:en-es (test), row 17"
+    assert place(SourceConfig(parquet="a.parquet"), 17) == "a.parquet, row 17"
 
 
 def test_import_stays_light() -> None:

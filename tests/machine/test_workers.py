@@ -258,7 +258,7 @@ def test_processes_that_cannot_be_begun_are_one_message() -> None:
             print(error)
     """
     out, _ = started(code, stdout=subprocess.PIPE).communicate()
-    assert out == "No process can be begun for the work: Too many open files. Take fewer, with OMP_NUM_THREADS=1.\n"
+    assert out == "No process could be started for the work: Too many open files. Take fewer, with OMP_NUM_THREADS=1.\n"
 
 
 @on_linux
@@ -487,7 +487,7 @@ def test_where_no_process_can_be_begun_the_first_goes_on_and_says_so(
         (i, os.getpid()) for i in range(9)
     ]
     (said,) = caplog.messages
-    assert said == "No process can be begun for the work: Resource temporarily unavailable; this one goes on alone."
+    assert said == "No process could be started for the work: Resource temporarily unavailable; this one goes on alone."
     with pytest.raises(UserError, match=r"Take fewer, with OMP_NUM_THREADS=1.$"):
         list(in_parallel([functools.partial(int, 1)] * 3, CPU))
 

@@ -202,7 +202,7 @@ def test_passes_that_do_not_compile_are_told_of_and_done_without(
     finally:
         attention_kernels.works.cache_clear()
     assert [record.getMessage() for record in caplog.records] == [
-        "numba does not work here (no such instruction): it goes without, and slower."
+        "numba does not work here (no such instruction): going on without it, which is slower."
     ]
     torch.testing.assert_close(outs[1], plain([q, k, v], None, 0.0).float(), rtol=1e-5, atol=1e-5)
 

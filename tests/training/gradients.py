@@ -50,7 +50,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
                 for name, parameter in updater.model.named_parameters()
                 if parameter.grad is not None
             }
-            sums = torch.tensor([result.loss, result.nll, result.grad_norm, result.num_tokens, result.cells])
+            sums = torch.tensor([result.loss, result.nll, result.grad_norm, result.num_tokens, result.num_cells])
             yield f"{name}_{number}", {**found, "sums": sums}
 
 

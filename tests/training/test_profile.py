@@ -50,7 +50,7 @@ def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys:
         found = list(run.profile.iterdir()) if run.profile.exists() else []
         assert [path.name.partition(".")[0] for path in found] == files
         said = capsys.readouterr().out
-        assert ("profile: there is none, since this start ended before its step 10" in said) == (not files)
+        assert ("profile: nothing was profiled, for training ended before step 10 of this start" in said) == (not files)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def evaluate(
     translator = _load(folder.path, taken, device, precision, data_root)
     files = (src, ref) if src is not None and ref is not None else None
     sources = sources_of(translator.config, split, files)
-    names = ", ".join(describe(source, translator.config.data) for source in sources)
+    names = ", ".join(describe(source) for source in sources)
     remark(f"scored: {names if files else f'{split}, {names}'}")
     options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:

@@ -7,7 +7,6 @@ from pathlib import Path
 from transformer_mt.config.files import permission_to_read
 from transformer_mt.errors import UserError
 
-RUNS = "runs"
 STEP_PREFIX = "step_"
 MANIFEST = "manifest.json"
 

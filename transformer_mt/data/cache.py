@@ -59,7 +59,7 @@ def _cache_folder(data: DataConfig) -> Path:
         caches = Path("Library", "Caches") if sys.platform == "darwin" else Path(".cache")
         return Path.home() / caches / "transformer_mt"
     except RuntimeError as error:
-        raise UserError(f"The cache folder has no place: {error} Set data.cache_dir to a folder.") from None
+        raise UserError(f"No place for the cache folder was found: {error} Set data.cache_dir to a folder.") from None
 
 
 def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], Content]) -> tuple[Content, Counts]:

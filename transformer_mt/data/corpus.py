@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datasets import Dataset
 
-__all__ = ["Corpus", "cache_folder", "load_corpus"]
-
 TABLE = "data.arrow"
-FORMAT_VERSION = 1  # raise it whenever the same sources would give another table
+FORMAT_VERSION = 2  # raise it whenever the same sources would give another table
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class Corpus:
     num_blank: int
     fingerprint: str
     sources: list[SourceConfig]
-    data: DataConfig
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -80,7 +77,7 @@ class Corpus:
     @property
     def descriptions(self) -> list[str]:
         """The sources as the configuration names them."""
-        return [describe(source, self.data) for source in self.sources]
+        return [describe(source) for source in self.sources]
 
     def _names(self) -> str:
         return ", ".join(self.descriptions)
@@ -88,7 +85,7 @@ class Corpus:
     def where(self, row: int) -> str:
         """Where the pair `row` stands: `file.en / file.de, line 17`."""
         pair = self.dataset[row]
-        return place(self.sources[pair["source"]], self.data, pair["line"])
+        return place(self.sources[pair["source"]], pair["line"])
 
 
 def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
@@ -103,7 +100,7 @@ def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
     def write(folder: Path) -> Counts:
         counts = _write_pairs(folder / TABLE, sources, data)
         if _corpus_key(sources, data) != key:
-            names = ", ".join(describe(source, data) for source in sources)
+            names = ", ".join(describe(source) for source in sources)
             raise UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
         return counts
 
@@ -113,7 +110,7 @@ def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
         return Dataset.from_file(str(folder / TABLE))
 
     dataset, counts = cached(entry, write, read)
-    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, sources, data)
+    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, sources)
 
 
 def _corpus_key(sources: list[SourceConfig], data: DataConfig) -> str:
@@ -136,10 +133,7 @@ def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
     choices = column_choices(source, data)
     if source.kind == "hub":  # the names say which split a file belongs to
         names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
-        # tables that were made while `datasets` read CSV and JSON may have 7 for 007
-        guessed = {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
-        reading = ["as text"] if any(guessed & set(path.suffixes) for path in files) else []
-        return ["hub", choices, source.config, source.split, names, digests, *reading]
+        return ["hub", choices, source.config, source.split, names, digests]
     return [source.kind, choices, digests]
 
 
@@ -175,12 +169,12 @@ def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> C
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
             if num_read == before and len(sources) > 1:
-                raise without_pairs(source, data)
+                raise without_pairs(source)
     if not num_rows:
-        names = ", ".join(describe(source, data) for source in sources)
+        names = ", ".join(describe(source) for source in sources)
         found = f"all {num_read:,} pairs have a blank side" if num_read else "there is not a single line"
         raise UserError(f"The corpus {names} is empty: {found}. Check that these are the files you mean.")
-    return {"num_rows": num_rows, "num_read": num_read, "num_blank": num_read - num_rows}
+    return {"num_read": num_read, "num_blank": num_read - num_rows}
 
 
 def _without_blanks(block: PairBlock) -> PairBlock:
@@ -194,7 +188,7 @@ def _with_bar(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
     """The pairs, with a progress bar where standard error is a terminal."""
     from tqdm import tqdm
 
-    with tqdm(desc=f"Reading {describe(source, data)}", unit=" pairs", leave=False, disable=None) as bar:
+    with tqdm(desc=f"Reading {describe(source)}", unit=" pairs", leave=False, disable=None) as bar:
         for block in read_blocks(source, data):
             yield block
             bar.update(len(block.lines))

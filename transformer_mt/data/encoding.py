@@ -100,7 +100,7 @@ def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> 
         columns = zip((src, tgt), batch.columns, strict=True)
         return [tokenizer.encode_flat(column.to_pylist()) for tokenizer, column in columns]
 
-    counts = {"num_rows": len(corpus), "num_unknown_src": 0, "num_unknown_tgt": 0}
+    counts = {"num_unknown_src": 0, "num_unknown_tgt": 0}
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
     encoded = closing(on_all_cores(encode, corpus.batches(), "tokenizing"))
     writers = (IdWriter(folder, name, tokenizer.vocab_size) for name, tokenizer in (("src", src), ("tgt", tgt)))

@@ -150,7 +150,7 @@ def _head_tokenizers(config: RunConfig) -> Tokenizers:
     if next(head.texts(0), None) is None:
         raise UserError(
             f"There is no pair with two sides among the first {config.data.streaming_tokenizer_pairs:,} of "
-            f"{', '.join(describe(source, config.data) for source in config.data.train)}. Check that these are the "
+            f"{', '.join(describe(source) for source in config.data.train)}. Check that these are the "
             "files you mean."
         )
     return train_tokenizers(head.texts, config.tokenizer)

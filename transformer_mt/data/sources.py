@@ -13,8 +13,6 @@ from transformer_mt.data.files import read_line_blocks, read_lines, read_raw_lin
 from transformer_mt.data.records import csv_pairs, jsonl_pairs
 from transformer_mt.errors import UserError
 
-__all__ = ["RawPair", "describe", "place", "read_blocks", "read_pairs", "source_files", "without_pairs"]
-
 BLOCK_PAIRS = 10_000
 BLOCK_CHARACTERS = 2**24
 
@@ -52,7 +50,7 @@ def _side_by_side(pairs: list[RawPair]) -> PairBlock:
     return PairBlock([pair.src for pair in pairs], [pair.tgt for pair in pairs], [pair.line for pair in pairs])
 
 
-def describe(source: SourceConfig, data: DataConfig) -> str:
+def describe(source: SourceConfig) -> str:
     """The source in a few words, as the configuration names it: `train.en / train.de`."""
     if source.kind == "text":
         return f"{source.src} / {source.tgt}"
@@ -62,14 +60,14 @@ def describe(source: SourceConfig, data: DataConfig) -> str:
     return f"builtin:{name} ({source.split})" if source.kind == "builtin" else name
 
 
-def place(source: SourceConfig, data: DataConfig, number: int) -> str:
+def place(source: SourceConfig, number: int) -> str:
     """Where a pair stands: `train.en / train.de, line 17`; of what has no lines of its own, `pairs.parquet, row 17`."""
-    return f"{describe(source, data)}, {'line' if source.kind in OF_LINES else 'row'} {number}"
+    return f"{describe(source)}, {'line' if source.kind in OF_LINES else 'row'} {number}"
 
 
-def without_pairs(source: SourceConfig, data: DataConfig) -> UserError:
+def without_pairs(source: SourceConfig) -> UserError:
     """What to raise where one of several sources held nothing: a file that was never written, a download cut short."""
-    return UserError(f"{describe(source, data)} holds not a single pair. Check it, or take it out of the sources.")
+    return UserError(f"{describe(source)} holds not a single pair. Check it, or take it out of the sources.")
 
 
 def source_files(source: SourceConfig, data: DataConfig) -> list[Path]:

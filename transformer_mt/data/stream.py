@@ -72,7 +72,7 @@ class Stream:
     name = "train"
 
     def __init__(self, config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> None:
-        self.descriptions = [describe(source, config.data) for source in config.data.train]
+        self.descriptions = [describe(source) for source in config.data.train]
         self.size = config.data.shuffle_window
         # A row is (epoch, number of its window, place in it) in one number.
         self._windows_an_epoch = 2**EPOCH_BITS // self.size

@@ -97,7 +97,7 @@ def stream_pairs(data: DataConfig) -> Iterator[tuple[int, RawPair]]:
             is_empty = False
             yield number, pair
         if is_empty and len(data.train) > 1:
-            raise without_pairs(source, data)
+            raise without_pairs(source)
 
 
 class _Filling:
@@ -168,7 +168,7 @@ class WindowReader:
 
     def where(self, source: int, line: int) -> str:
         """Where a pair stands: `file.en / file.de, line 17`."""
-        return place(self.data.train[source], self.data, line)
+        return place(self.data.train[source], line)
 
     def _go_to(self, place: int) -> None:
         """Have the pair number `place` be the next one."""

@@ -1,1 +1,1 @@
-"""Search over any step function (`search`, `beam`), and text to text (`translator`)."""
+"""From weights and text to text: checkpoints read, search over any step function, batches shared out, `Translator`."""

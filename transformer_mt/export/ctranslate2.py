@@ -28,7 +28,9 @@ try:
     import ctranslate2
     from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 except ImportError as error:
-    raise UserError(f"CTranslate2 is not installed ({error}). Install it with: pip install ctranslate2") from error
+    raise UserError(
+        f"CTranslate2 is not installed ({error}). Install it with: pip install 'ctranslate2>=4.7'"
+    ) from error
 
 from transformer_mt.export.ctranslate2_spec import make_spec
 
@@ -114,7 +116,7 @@ def refuse_occupied(folder: Path) -> None:
         raise UserError(f"{folder} is not the name of a new folder. Give one, for example {folder / 'exported'}.")
     if folder.is_dir() and not any(folder.iterdir()):
         return
-    if folder.exists() or folder.is_symlink():
+    if folder.exists():
         raise UserError(f"{folder} exists and is not an empty folder. Name another, or delete it first.")
 
 
@@ -122,9 +124,10 @@ class ExportedTranslator:
     """What `tmt export --to ctranslate2` wrote, with our tokenizers and, as far as CTranslate2 has them, our rules.
 
     PAD, BOS and, unless the run allows it, UNK are never generated, a hypothesis' length counts EOS, and lengths are
-    limited as in our search. Three things are CTranslate2's own. Of the tokens not generated it shares out the
-    probability among the others. A sentence is done when as many hypotheses as the beam is wide are finished, however
-    good the live ones are. And a hypothesis at its largest length is scored without an EOS, not with a forced one.
+    limited as in our search. Four things are CTranslate2's own. Its length norm is `average`. Of the tokens not
+    generated it shares out the probability among the others. A sentence is done when as many hypotheses as the beam is
+    wide are finished, however good the live ones are. And a hypothesis at its largest length is scored without an EOS,
+    not with a forced one.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ Work = Callable[[Argument], Result]
 
 
 class NoProcessError(UserError):
-    """That none can be begun."""
+    """Another process could not be started."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}. Take fewer, with OMP_NUM_THREADS=1.")
@@ -178,7 +178,7 @@ class Workers:
                 process.start()
                 self._workers[ours] = Worker(process, os.getpid())
         except OSError as error:
-            raise NoProcessError(f"No process can be begun for {self._name}: {error.strerror or error}") from error
+            raise NoProcessError(f"No process could be started for {self._name}: {error.strerror or error}") from error
         theirs.close()
 
     def _received(self, end: Connection) -> tuple[Any, Exception | None]:

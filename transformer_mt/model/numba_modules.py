@@ -35,4 +35,4 @@ def tried(work: Callable[[], object]) -> bool:
 
 @functools.cache
 def _tell(reason: str) -> None:
-    logging.getLogger(__name__).warning("numba does not work here (%s): it goes without, and slower.", reason)
+    logging.getLogger(__name__).warning("numba does not work here (%s): going on without it, which is slower.", reason)

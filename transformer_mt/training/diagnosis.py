@@ -25,10 +25,7 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
     path = run.debug / f"step_{error.step}.safetensors"
     files = _write(path, error, updater, model, run, found)
     precision = "" if updater.precision == "fp32" else " Or set training.precision: fp32."
-    return UserError(
-        f"{error.reason}, so the training stops; nothing was changed by this step and the checkpoints are as they "
-        f"were.\n{found}\n{files}\n{ADVICE}{precision}{_too_late(error, run)}"
-    )
+    return UserError(f"{error.outcome}\n{found}\n{files}\n{ADVICE}{precision}{_too_late(error, run)}")
 
 
 def _too_late(error: NotFiniteError, run: RunFolder) -> str:

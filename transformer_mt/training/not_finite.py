@@ -24,16 +24,20 @@ class NotFiniteError(UserError):
         loss_scale: float,
     ) -> None:
         self.step = step
-        self.place = place
         self.split = split
         self.parts = parts
         self.num_tokens = num_tokens
         self.loss_scale = loss_scale
         first = split.where(int(parts[0].rows[0]))
         self.reason = f"The {what} is {value} at step {step:,} ({place}; its first pair is {first})"
-        super().__init__(
-            f"{self.reason}, so the training stops; nothing was changed by this step and the checkpoints are "
-            f"as they were. {ADVICE}"
+        super().__init__(f"{self.outcome} {ADVICE}")
+
+    @property
+    def outcome(self) -> str:
+        """What was not finite, where, and what became of the run."""
+        return (
+            f"{self.reason}, so the training stops; nothing was changed by this step and the checkpoints are as they "
+            "were."
         )
 
 

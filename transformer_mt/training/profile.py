@@ -116,7 +116,7 @@ class StepProfiler:
             self._profile.stop()
         num_steps = min(self._num_done - FIRST_STEP + 1, NUM_STEPS)
         if self._profile is None or num_steps < 1:
-            self.say(f"profile: there is none, since this start ended before its step {FIRST_STEP}, the first profiled")
+            self.say(f"profile: nothing was profiled, for training ended before step {FIRST_STEP} of this start")
             return
         finished, self._profile = self._profile, None
         self.seconds = seconds_by_kind(finished.events(), self.on_gpu)

@@ -61,7 +61,8 @@ SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended. `reason` is None where a signal ended it; `exit_status` is 0, 130 or 143."""
+    """How a call ended. `reason` is None where a signal ended it; `exit_status` is 0, or 128 and
+    the number of a signal: 129, 130 or 143."""
 
     run: RunFolder
     step: int
@@ -133,7 +134,6 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
     if "validation.metric" in changes:
         _judge_anew(state, config.validation.metric, run)
-    state.micro_batches_per_update = state.micro_batches_per_update or before.training.grad_accum
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
     if grad_accum != config.training.grad_accum:
         processes = f"{num_processes} process{'es' * (num_processes > 1)}"

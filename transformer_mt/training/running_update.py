@@ -14,7 +14,7 @@ from transformer_mt.training.parts import Part
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """Sums over the update's target tokens, and what was done with them. `cells` are positions, padding included.
+    """Sums over the update's target tokens, and what was done with them. `num_cells` are positions, padding included.
 
     `num_split` micro-batches were computed in parts, for want of memory. `skipped`: under fp16 a gradient overflowed,
     and nothing was changed but the scale of the loss.
@@ -23,8 +23,8 @@ class UpdateResult:
     loss: float
     nll: float
     num_tokens: int
-    padded_cells: float
-    cells: int
+    num_padding: int
+    num_cells: int
     grad_norm: float
     lr: float
     load_balancing: float | None
@@ -65,8 +65,8 @@ class RunningUpdate:
     split: TrainingSplit
     parts: list[Part]
     num_tokens: int
-    cells: int
-    padded_cells: float
+    num_cells: int
+    num_padding: int
     num_split: int
     lr: float
     loss_scale: float
@@ -79,13 +79,13 @@ class RunningUpdate:
 
     def result(self) -> UpdateResult:
         """What it came to, the same in all processes, which all must ask. Raises NotFiniteError."""
-        loss, nll, load_balancing, cells, padded_cells, num_split, grad_norm = self._all_sums()
+        loss, nll, load_balancing, num_cells, num_padding, num_split, grad_norm = self._all_sums()
         return UpdateResult(
             loss=loss,
             nll=nll,
             num_tokens=self.num_tokens,
-            padded_cells=padded_cells,
-            cells=int(cells),
+            num_padding=int(num_padding),
+            num_cells=int(num_cells),
             grad_norm=grad_norm,
             lr=self.lr,
             load_balancing=load_balancing if self.balances_load else None,
@@ -97,7 +97,7 @@ class RunningUpdate:
         """Sums over processes, and the norm of their gradient; asked of them once."""
         if not self._sums:
             *own_loss, grad_norm = self.own.tolist()
-            sums = self.world.sum([*own_loss, self.cells, self.padded_cells, self.num_split])
+            sums = self.world.sum([*own_loss, self.num_cells, self.num_padding, self.num_split])
             if not self.may_overflow:
                 self._refuse_not_finite(("loss", sums[0]), ("gradient norm", grad_norm))
             self._sums = [*sums, grad_norm]

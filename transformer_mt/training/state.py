@@ -25,7 +25,7 @@ class TrainingState:
     best_step: int | None = None
     best_metrics: dict[str, float] | None = None
     num_bad_validations: int = 0
-    micro_batches_per_update: int = 0  # of all processes; 0: a checkpoint of before there were several
+    micro_batches_per_update: int = 1  # of all processes
     precision: str = ""
     compiled: bool = False
     device: str = ""

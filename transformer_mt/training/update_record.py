@@ -51,8 +51,8 @@ class UpdateRecord(_Frozen):
     device: str
     num_threads: int
     torch_version: str
-    numba: bool = False
-    unpadded: bool = False
+    numba: bool
+    unpadded: bool
     checkpoint: int | None
     parts: list[PartRecord]
 

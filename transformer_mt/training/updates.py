@@ -41,8 +41,8 @@ class _Sums:
 
     loss: Tensor
     parts: list[Part] = field(default_factory=list)
-    cells: int = 0
-    padded_cells: float = 0.0
+    num_cells: int = 0
+    num_padding: int = 0
 
     @property
     def num_split(self) -> int:
@@ -52,8 +52,8 @@ class _Sums:
     def add(self, part: Part, batch: Batch, loss: Tensor) -> None:
         self.loss += loss
         self.parts.append(part)
-        self.cells += batch.num_cells
-        self.padded_cells += batch.padding_share() * batch.num_cells
+        self.num_cells += batch.num_cells
+        self.num_padding += batch.num_padding
 
 
 class Updater:
@@ -128,8 +128,8 @@ class Updater:
             split=split,
             parts=own.parts,
             num_tokens=num_tokens,
-            cells=own.cells,
-            padded_cells=own.padded_cells,
+            num_cells=own.num_cells,
+            num_padding=own.num_padding,
             num_split=own.num_split,
             lr=self.schedule(step),
             loss_scale=scale,

@@ -3,7 +3,7 @@
 from transformer_mt.data.builtin import lexicon, morphology
 from transformer_mt.data.builtin.events import nearby, place
 from transformer_mt.data.builtin.grammar import Dice, Piece, finish, join
-from transformer_mt.data.builtin.lexicon import Adjective, Noun, Verb
+from transformer_mt.data.builtin.lexicon import Adjective, Noun
 from transformer_mt.data.builtin.morphology import HE, THEY
 from transformer_mt.data.builtin.nouns import (
     DEFINITE,
@@ -16,8 +16,6 @@ from transformer_mt.data.builtin.nouns import (
     spanish_adjective,
 )
 
-BE = Verb("be", "was", "ser", "", (), (), (), frozenset({"state"}))
-HAVE = next(verb for verb in lexicon.TRANSITIVES if verb.en == "have")
 PREDICATIVES = tuple(adjective for adjective in lexicon.ADJECTIVES if adjective.copula != "-")
 FEELINGS = (
     ("hungry", "hambre"), ("thirsty", "sed"), ("sleepy", "sueño"), ("afraid", "miedo"), ("in a hurry", "prisa"),

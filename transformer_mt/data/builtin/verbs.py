@@ -12,7 +12,6 @@ from transformer_mt.data.builtin.nouns import NounPhrase
 REFLEXIVES = ("me", "te", "se", "nos", "se")
 # tense: the English auxiliary and Spanish verb before an infinitive
 MODALS = {"can": "poder", "must": "deber", "want": "querer", "going": "ir"}
-PAST_TENSES = frozenset({"past", "pastprog"})
 
 
 @cache
