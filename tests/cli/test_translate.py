@@ -34,6 +34,16 @@ def test_greedy_and_beam_and_module_start(tmt, call) -> None:
         assert start("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
 
 
+def test_a_tilde_is_the_home_folder_also_where_the_shell_leaves_it(tmt, trained: Path, monkeypatch) -> None:
+    """As in `--runs=~/runs`, which would else mean a folder of that name."""
+    monkeypatch.setenv("HOME", str(trained))
+    result = tmt("translate", "--runs=~/runs", "--output=~/home.txt", "seven eight.")
+    assert result.stderr == f"run: {trained}/runs/toy\n"
+    assert (trained / "home.txt").read_text() == "ocho siete.\n"
+    assert tmt("translate", "--run", "~/runs/toy", "seven eight.").stdout == "ocho siete.\n"
+    assert "~no-such-user/runs is not" in tmt("translate", "--run", "~no-such-user/runs", "seven eight.").stderr
+
+
 def test_standard_input_comes_out_line_by_line(tmt) -> None:
     """Blank lines, CRLF, other line separators inside a line, bytes that are not UTF-8, no end on the last line."""
     lines = [

@@ -308,6 +308,19 @@ def test_rows_of_parquet_are_counted_from_the_beginning_of_the_file(row: int, tm
     assert f"a.parquet, row {row}: column tgt holds a value of type int, not text" in message
 
 
+@pytest.mark.parametrize(
+    ("header", "way"),
+    [
+        ("en;es", "one column with semicolons in it: if they are between its cells, write the file with commas."),
+        ("en\tes", "one column with tabs in it: if they are between its cells, name the file as tsv."),
+        ("text", "Name the two that hold the text, for example columns: {src: english, tgt: spanish}."),
+    ],
+)
+def test_a_header_of_one_column_is_told_what_separates_cells(header: str, way: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\na\n", encoding="utf-8")
+    assert fails(tmp_path, SourceConfig(csv="a.csv"), src_lang="en", tgt_lang="es").endswith(way)
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_missing_column_names_those_that_exist(kind: str, tmp_path: Path) -> None:
     (tmp_path / "csv").write_text("id,en,fr\n1,2,3\n", encoding="utf-8")

@@ -5,7 +5,7 @@ import pytest
 
 from transformer_mt.config.schema import DecodingConfig
 from transformer_mt.decoding.options import search_options
-from transformer_mt.decoding.translator import list_of_texts
+from transformer_mt.decoding.translator import Translator, list_of_texts
 from transformer_mt.errors import UserError
 
 
@@ -48,6 +48,14 @@ def test_numbers_of_numpy_are_numbers() -> None:
     given: dict[str, Any] = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5)}
     options = search_options(DecodingConfig(), **given)
     assert (options.beam_size, options.norm.alpha) == (3, 0.5)
+
+
+def test_what_is_no_list_of_texts_and_no_path_is_told() -> None:
+    with pytest.raises(UserError, match=r"not what is of type NoneType\. Give it a list\."):
+        list_of_texts(None)  # pyright: ignore[reportArgumentType]
+    for run in (None, 3):
+        with pytest.raises(UserError, match=rf"not of the type {type(run).__name__}\. Give its path\."):
+            Translator.load(run)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(("text", "kind"), [(None, "NoneType"), (b"one", "bytes"), (1, "int")])

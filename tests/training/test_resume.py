@@ -205,6 +205,23 @@ def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
     longer = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=6")
     assert longer.returncode == 0, "the length of a training may be changed"
     assert "going on from step 4" in longer.stdout
+    assert "begins anew" not in result.stdout + longer.stdout
+
+
+def test_a_run_begun_anew_keeps_the_numbers_that_it_had(folder: Path) -> None:
+    """Its checkpoints were deleted, say to free space."""
+    arguments = "train", "--config", "toy.yaml", "--resume", "auto", "name=anew", "training.max_steps=4"
+    assert tmt_here(folder, *arguments).returncode == 0
+    before = (folder / "runs/anew/metrics.jsonl").read_bytes()
+    shutil.rmtree(folder / "runs/anew/checkpoints")
+    result = tmt_here(folder, *arguments)
+    assert result.returncode == 0
+    aside = "runs/anew/metrics_before.jsonl"
+    assert (
+        f"runs/anew has no checkpoint, so training begins anew; the numbers so far are now in {aside}" in result.stdout
+    )
+    assert (folder / aside).read_bytes() == before
+    assert metrics(folder / "runs/anew") != []
 
 
 def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,30 @@ from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointOption,
+    DeviceOption,
+    RunOption,
+    RunsOption,
+    chosen_run,
+    path_option,
+)
 from transformer_mt.cli.terminal import remark, typed
 
 
 def attention(
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
-    output: Annotated[Path, typer.Option(help="The folder for attention.html and the pictures.")],
+    output: Annotated[Path, path_option("The folder for attention.html and the pictures.")],
     target: Annotated[str | None, typer.Option(help="A translation. Default: the model's own, greedy.")] = None,
-    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+    run: RunOption = None,
+    checkpoint: CheckpointOption = None,
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
 ) -> None:
     """Draw where a model looks: every attention, layer and head, as a page and as pictures. Both count from 0."""
     from tqdm import tqdm
 
-    from transformer_mt.config.run_folder import newest_run, open_run
     from transformer_mt.data.words import printable
     from transformer_mt.decoding.checkpoint import find_checkpoint
     from transformer_mt.decoding.sentence_pair import sentence_pair
@@ -30,9 +36,7 @@ def attention(
     from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
     from transformer_mt.inspect.pictures import num_files, write_pictures
 
-    folder = open_run(run) if run is not None else newest_run(runs)
-    if run is None:
-        remark(f"run: {folder.path}")
+    folder = chosen_run(run, runs)
     taken = find_checkpoint(folder, checkpoint).name
     translator = Translator.load(folder.path, taken, device)
     if translator.note:

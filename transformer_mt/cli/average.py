@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.options import path_argument
+
 
 def average(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    run: Annotated[Path, path_argument("The folder of a run.")],
     last: Annotated[int, typer.Option(min=1, help="How many of the newest checkpoints.")] = 5,
 ) -> None:
     """Average the weights of a run's newest checkpoints; use the result with --checkpoint average."""

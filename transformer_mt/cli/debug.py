@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.options import DeviceOption, path_argument, path_option
 from transformer_mt.cli.terminal import output_is_coloured, output_width, remark
 from transformer_mt.errors import UserError
 
@@ -18,12 +19,12 @@ def _verbs() -> None:
 
 @app.command("batch")
 def batch(
-    file: Annotated[Path, typer.Argument(help="What a training left: runs/NAME/debug/step_N.safetensors.")],
-    run: Annotated[Path | None, typer.Option(help="The folder of the run. Default: the one that FILE is in.")] = None,
+    file: Annotated[Path, path_argument("What a training left: runs/NAME/debug/step_N.safetensors.")],
+    run: Annotated[Path | None, path_option("The folder of the run. Default: the one that FILE is in.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Weights of best, last, average or step_N. Default: those beside FILE.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32, bf16, fp16 or auto. Default: the update's.")] = None,
 ) -> None:
     """Replay an update whose loss or gradient was not finite: where, module by module, and with what gradients."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_mt.cli.options import RUNS, CheckpointOption, DeviceOption, RunOption, RunsOption, path_option
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -14,13 +15,11 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
-    ] = None,
+    run: RunOption = None,
+    checkpoint: CheckpointOption = None,
     split: Annotated[str, typer.Option(help="train, validation or test, as the run's config names them.")] = "test",
-    src: Annotated[Path | None, typer.Option(help="A file of sources, instead of a split.")] = None,
-    ref: Annotated[Path | None, typer.Option(help="Its references, line by line.")] = None,
+    src: Annotated[Path | None, path_option("A file of sources, instead of a split.")] = None,
+    ref: Annotated[Path | None, path_option("Its references, line by line.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="0: none. Default: the run's config.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Sentences decoded together.")] = None,
@@ -29,11 +28,11 @@ def evaluate(
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
     data_root: Annotated[str | None, typer.Option(help="Where the split's relative paths start now.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, int8 or auto. Default: the run's config.")
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+    runs: RunsOption = RUNS,
 ) -> None:
     """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the run's folder."""
     if (src is None) != (ref is None):

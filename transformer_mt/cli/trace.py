@@ -1,11 +1,11 @@
 """`tmt trace`."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.options import RUNS, CheckpointOption, DeviceOption, RunOption, RunsOption, chosen_run
 from transformer_mt.cli.terminal import output_is_coloured, output_width, remark, typed
 
 
@@ -18,31 +18,25 @@ class Format(StrEnum):
 
 def trace(
     sentence: Annotated[str, typer.Argument(help="A sentence.")],
-    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
-    ] = None,
+    run: RunOption = None,
+    checkpoint: CheckpointOption = None,
     token: Annotated[int, typer.Option(help="The position whose vectors are shown, in encoder and decoder.")] = 1,
     layer: Annotated[int | None, typer.Option(help="Show this layer of each stack only. Default: all.")] = None,
     head: Annotated[
         int | None, typer.Option(help="Show all rows of this head's weights. Default: the token's row of every head.")
     ] = None,
     format: Annotated[Format, typer.Option(help="json: every vector and every weight, on one line.")] = Format.text,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
-    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
 ) -> None:
     """Show what a trained model does with a sentence, vector by vector. Tokens, layers and heads count from 0."""
-    from transformer_mt.config.run_folder import newest_run
-
-    if run is None:
-        run = newest_run(runs).path
-        remark(f"run: {run}")
+    folder = chosen_run(run, runs)
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
     from transformer_mt.inspect.trace_text import View, check_view, trace_lines
 
-    translator = Translator.load(run, checkpoint, device, "fp32")
+    translator = Translator.load(folder.path, checkpoint, device, "fp32")
     if translator.note:
         remark(translator.note)
     traced = trace_sentence(translator, typed(sentence))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer_mt.cli.options import RUNS, path_option, user_path
+
 if TYPE_CHECKING:
     from transformer_mt.training.run import Outcome
 
@@ -25,7 +27,7 @@ def train(
     change_lr: Annotated[
         bool, typer.Option("--change-lr", help="With --resume: let the settings of the learning rate change.")
     ] = False,
-    runs: Annotated[Path, typer.Option(help="The folder that the run's folder lands in.")] = Path("runs"),
+    runs: Annotated[Path, path_option("The folder that the run's folder lands in.")] = RUNS,
     profile: Annotated[
         bool, typer.Option("--profile", help="Say where the time of a few steps goes, and keep a trace of them.")
     ] = False,
@@ -38,7 +40,7 @@ def train(
 
     launch.let_first_speak()
     try:
-        folder = None if resume in (None, "auto") else open_run(Path(str(resume)), to_train=True)
+        folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), to_train=True)
         if config is None and folder is None:
             raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
         if config is None and folder is not None:

@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointOption,
+    DeviceOption,
+    RunOption,
+    RunsOption,
+    chosen_run,
+    path_option,
+)
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.decoding.splitting import TooLong
 from transformer_mt.errors import UserError
@@ -37,12 +46,10 @@ def translate(
         list[str] | None,
         typer.Argument(help="Sentences; -- stands before one that begins with a dash. None, or -: standard input."),
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="The folder of a run. Default: the newest in runs/.")] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")
-    ] = None,
-    input: Annotated[Path | None, typer.Option(help="A file, plain or gzip, one sentence a line.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Where the translations go. Default: standard output.")] = None,
+    run: RunOption = None,
+    checkpoint: CheckpointOption = None,
+    input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
+    output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="0: none. Default: the run's config.")] = None,
     n_best: Annotated[int, typer.Option(help="Hypotheses a sentence; as text: NUMBER ||| text ||| score.")] = 1,
@@ -51,29 +58,26 @@ def translate(
     too_long: Annotated[
         TooLong, typer.Option(help="A sentence longer than the model's positions: a blank line, what fits, or pieces.")
     ] = TooLong.BLANK,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16, int8 or auto. Default: the run's config.")
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where to look for the newest run.")] = Path("runs"),
+    runs: RunsOption = RUNS,
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
     if sentences == ["-"]:
         sentences = None
-    from transformer_mt.config.run_folder import newest_run
     from transformer_mt.decoding.options import search_options
 
     with _open_input(sentences, input) as lines:
-        if run is None:
-            run = newest_run(runs).path
-            remark(f"run: {run}")
+        folder = chosen_run(run, runs)
         from transformer_mt.decoding.translator import Translator
         from transformer_mt.machine.memory import keep_freed_memory
 
         keep_freed_memory()
-        translator = Translator.load(run, checkpoint, device, precision)
+        translator = Translator.load(folder.path, checkpoint, device, precision)
         if translator.note:
             remark(translator.note)
         scored = format is Format.jsonl or n_best > 1

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from transformer_mt.cli.options import path_option
+
 
 def verify_resume(
     config: Annotated[str, typer.Option("--config", "-c", help="YAML file, found as `tmt train` finds it.")],
@@ -14,7 +16,7 @@ def verify_resume(
     ] = None,
     steps: Annotated[int, typer.Option(help="How long each training is; an even number.")] = 20,
     keep: Annotated[
-        Path | None, typer.Option(help="A new folder that both runs stay in. Default: a temporary one, deleted.")
+        Path | None, path_option("A new folder that both runs stay in. Default: a temporary one, deleted.")
     ] = None,
 ) -> None:
     """Prove on this machine that a killed and resumed training is the same, bit for bit, as one that was not.

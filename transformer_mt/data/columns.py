@@ -84,8 +84,18 @@ def choose_columns(
     inside = f", and {NESTED} holds {_listed(nested)}" if nested else ""
     raise UserError(
         f"{place}: no columns {wanted}; the columns that exist are {_listed(names) or 'none'}{inside}. "
-        "Name the two that hold the text, for example columns: {src: english, tgt: spanish}."
+        f"{_way_to_columns(names)}"
     )
+
+
+def _way_to_columns(names: Sequence[str]) -> str:
+    """What to do about a header in which the wanted columns are not."""
+    (first, *others) = names or [""]
+    if not others and "\t" in first:
+        return "That is one column with tabs in it: if they are between its cells, name the file as tsv."
+    if not others and ";" in first:
+        return "That is one column with semicolons in it: if they are between its cells, write the file with commas."
+    return "Name the two that hold the text, for example columns: {src: english, tgt: spanish}."
 
 
 def _listed(names: Sequence[str]) -> str:

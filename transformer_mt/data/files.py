@@ -44,7 +44,8 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root."
+            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, "
+            "which data.root=FOLDER moves (for `tmt evaluate`: --data-root FOLDER)."
         ) from None
     except PermissionError:
         raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None

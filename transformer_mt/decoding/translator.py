@@ -4,6 +4,7 @@ from transformer_mt import Translator
 Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
@@ -77,6 +78,8 @@ def list_of_texts(texts: Iterable[str]) -> list[str]:
     """UserError where it is a single text, or holds what is none."""
     if isinstance(texts, str):
         raise UserError(f"translate takes a list of texts. Write translate([{texts!r}]).")
+    if not isinstance(texts, Iterable):
+        raise UserError(f"translate takes a list of texts, not what is of type {type(texts).__name__}. Give it a list.")
     texts = list(texts)
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
@@ -116,6 +119,8 @@ class Translator:
         checkpoint: `best`, `last`, `average` or `step_N`; by default best, else last. precision: by default what the
         run's config says under `decoding`. Raises UserError where the folder or the checkpoint is not there or damaged.
         """
+        if not isinstance(run, str | os.PathLike):
+            raise UserError(f"A run is the path of its folder, not of the type {type(run).__name__}. Give its path.")
         folder = open_run(Path(run))
         config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)

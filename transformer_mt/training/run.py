@@ -56,6 +56,7 @@ from transformer_mt.training.validation import is_better
 
 NOTABLE_SECONDS = 3.0  # of compiling, which a user wonders about
 SAME_SIGNAL_SECONDS = 2.0
+EARLIER_METRICS = "metrics_before.jsonl"
 SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a part of the model (FSDP2)"}
 
 
@@ -127,6 +128,8 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     if resume:
         print("".join(f"{line}\n" for line in set_damaged_aside(run)), end="")
     if not (resume and run.steps()):
+        if resume:
+            _set_metrics_aside(run)
         per_update = config.training.grad_accum * num_processes
         return _Begun(False, TrainingState(micro_batches_per_update=per_update), {}, config)
     before = settings_so_far(run)
@@ -140,6 +143,14 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
         print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
     return _Begun(True, state, changes, config)
+
+
+def _set_metrics_aside(run: RunFolder) -> None:
+    """Where a run begins anew whose checkpoints are gone or were never reached, its numbers may be all that is left."""
+    if run.metrics.exists() and run.metrics.stat().st_size:
+        aside = run.metrics.with_name(EARLIER_METRICS)
+        os.replace(run.metrics, aside)
+        print(f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {aside}")
 
 
 def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> None:
