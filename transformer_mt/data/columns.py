@@ -84,7 +84,7 @@ def choose_columns(
     inside = f", and {NESTED} holds {_listed(nested)}" if nested else ""
     raise UserError(
         f"{place}: no columns {wanted}; the columns that exist are {_listed(names) or 'none'}{inside}. "
-        f"{_way_to_columns(names)}"
+        + _way_to_columns(names)
     )
 
 
