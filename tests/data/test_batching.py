@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +41,7 @@ def test_batches_are_not_in_order_of_length() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 30) | st.just(70_000), st.integers(1, 30))), st.integers(0, 9))
 def test_the_order_is_that_of_one_sort_by_all_keys(pairs: list[tuple[int, int]], seed: int) -> None:
-    """As runs of earlier versions had it, which are to be resumed."""
+    """Of as many rows as are planned at once."""
     src, tgt = (np.array([pair[side] for pair in pairs], dtype=np.int32) for side in (0, 1))
     generator = np.random.default_rng([seed, 2])
     side = np.maximum(src, tgt)
@@ -50,6 +51,46 @@ def test_the_order_is_that_of_one_sort_by_all_keys(pairs: list[tuple[int, int]],
     shuffled = generator.permutation(len(plan))
     in_order = [plan[int(np.flatnonzero(shuffled == i)[0])] for i in range(len(plan))]
     assert np.concatenate([np.empty(0, np.int64), *in_order]).tolist() == order.tolist()
+
+
+@given(lengths, st.integers(40, 400), st.integers(0, 9), st.integers(1, 30))
+def test_many_rows_are_sorted_part_by_part(
+    pairs: list[tuple[int, int]], budget: int, seed: int, planned_at_once: int
+) -> None:
+    """Each row in one batch within the budget, the same each time, and as many batches as the sorted parts fill."""
+    src, tgt = (np.array(side, dtype=np.int32) for side in zip(*pairs, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batching, "PLANNED_AT_ONCE", planned_at_once)
+        plan, again = (plan_batches(src, tgt, budget, seed, 3) for _ in range(2))
+        parts = list(batching._dealt_out(len(pairs), np.random.default_rng([seed, 3])))
+    assert [rows.tolist() for rows in plan] == [rows.tolist() for rows in again]
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(pairs)))
+    assert len(parts) == -(-len(pairs) // planned_at_once)
+    in_parts = [set(range(len(pairs)) if part is None else part.tolist()) for part in parts]
+    for rows in plan:
+        assert len(rows) * max(src[rows].max(), tgt[rows].max()) <= budget
+        assert sum(set(rows.tolist()) <= part for part in in_parts) == 1  # a part's batches are its own
+    longest = np.maximum(src, tgt)
+    expected = sum(
+        len(batching._fill(np.arange(len(part)), np.sort(longest[list(part)]).astype(np.int64), budget))
+        for part in in_parts
+    )
+    assert len(plan) == expected
+
+
+def test_parts_are_dealt_out_by_chance_and_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "PLANNED_AT_ONCE", 1000)
+    ones = np.full(3500, 5, np.int32)
+    plans = [plan_batches(ones, ones, 100, 1, epoch) for epoch in (0, 1)]
+    assert len({frozenset(rows.tolist()) for rows in plans[0]} & {frozenset(rows.tolist()) for rows in plans[1]}) == 0
+    for plan in plans:
+        # Rows of a batch come from the whole corpus, not from a stretch of it: 20 of 3,500 lie 3,167 apart.
+        assert np.mean([rows.max() - rows.min() for rows in plan]) > 3000
+        assert 3500 / 20 <= len(plan) <= 3500 / 20 + 4  # but for a part's last, all are full
+    parts = [part for part in batching._dealt_out(3500, np.random.default_rng(0)) if part is not None]
+    assert len(parts) == 4
+    assert all(800 < len(part) < 950 for part in parts)  # 875, deviation 26
+    assert all(np.all(np.diff(part) > 0) for part in parts)
 
 
 @given(st.lists(st.sampled_from([-1.5, 0.0, 0.25, 3.0]) | st.floats(-9, 9), max_size=60))

@@ -41,8 +41,11 @@ def test_what_was_written_in_pieces_is_read_by_row(
         assert column.lengths.tolist() == list(map(len, rows))
         wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20) if rows else st.just([]))
         ids, lengths = column.gather(np.array(wanted, np.int64))
-        assert ids.tolist() == [token for row in wanted for token in rows[row]]
         assert lengths.tolist() == [len(rows[row]) for row in wanted]
+        assert ids.shape == (len(wanted), max([0, *lengths]) + 1)
+        assert [found[:length].tolist() for found, length in zip(ids, lengths, strict=True)] == [
+            rows[row] for row in wanted
+        ]
         some = sorted({token for row in rows[:2] for token in row})
         assert column.count(some) == sum(token in some for row in rows for token in row)
 
@@ -73,12 +76,18 @@ class Places:
     def __getitem__(self, places: object) -> object:
         return places
 
+    def take(self, places: NDArray[np.int64], mode: str) -> NDArray[np.int64]:
+        assert mode == "clip"
+        return np.minimum(places, self.number - 1)
+
 
 @pytest.mark.parametrize("many", [2**10, 2**31 - 1])
 def test_more_ids_than_32_bits_count_are_found(many: int) -> None:
     column = IdColumn(cast(Any, Places(3 * many + 5)), np.array([many, many, many, 2, 3], np.int32))
     assert column[4] == slice(3 * many + 2, 3 * many + 5)
-    assert column.gather(np.array([4, 3]))[0].tolist() == [3 * many + i for i in (2, 3, 4, 0, 1)]
+    ids, own = column.gather(np.array([4, 3]))
+    assert own.tolist() == [3, 2]
+    assert [ids[0, :3].tolist(), ids[1, :2].tolist()] == [[3 * many + i for i in part] for part in ((2, 3, 4), (0, 1))]
     assert column.lengths.tolist() == [many, many, many, 2, 3]
 
 

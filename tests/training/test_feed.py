@@ -159,9 +159,10 @@ def test_ids_gathered_together_are_those_read_one_by_one(data: PreparedData) -> 
     rows = np.random.default_rng(0).permutation(len(split))[:40]
     for column in (split.ids.src, split.ids.tgt):
         ids, lengths = column.gather(split.rows[rows])
-        expected = [column[row] for row in split.rows[rows]]
-        assert ids.tolist() == np.concatenate(expected).tolist()
-        assert lengths.tolist() == list(map(len, expected))
+        expected = [column[row].tolist() for row in split.rows[rows]]
+        assert [found[:length].tolist() for found, length in zip(ids, lengths, strict=True)] == expected
+    one_by_one = make_batch(*([side[row] for row in split.rows[rows]] for side in (split.ids.src, split.ids.tgt)))
+    assert_same(split.batch(rows), one_by_one)
 
 
 def test_what_a_batch_says_of_itself_is_in_its_tensors() -> None:

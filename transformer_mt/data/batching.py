@@ -5,7 +5,7 @@ the tensors: a source is x + EOS, a target is BOS + y going in and y + EOS comin
 tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,7 +18,9 @@ from torch import Tensor
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 Rows = NDArray[np.int64]
-Ids = tuple[NDArray[np.integer], NDArray[np.int64]]  # all ids of some rows one after the other, the rows' lengths
+# (num_rows, longest + 1) ids, of which a row's own are the first, and (num_rows,) how many those are.
+Ids = tuple[NDArray[np.integer], NDArray[np.int64]]
+PLANNED_AT_ONCE = 2**20  # rows: what sorting them moves about then fits the caches, and padding has long ceased to fall
 
 
 @dataclass(frozen=True)
@@ -77,42 +79,44 @@ class Batch:
 
 def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     """Rows of ids, right-padded -> (num_rows, longest) int64."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    padded = np.full((len(rows), lengths.max()), PAD_ID, dtype=np.int64)
-    padded[_filled(lengths)] = np.concatenate(rows)
-    return torch.from_numpy(padded)
+    return torch.from_numpy(_in_rows(rows, 0)[0])
 
 
 def make_batch(src: Sequence[NDArray[np.integer]], tgt: Sequence[NDArray[np.integer]]) -> Batch:
     """Ids without special tokens, a row a sentence, to a batch."""
-    sides = (np.concatenate(side) for side in (src, tgt))
-    lengths = (np.fromiter(map(len, side), np.int64, len(side)) for side in (src, tgt))
-    return batch_of_ids(*zip(sides, lengths, strict=True))
+    return batch_of_ids(_in_rows(src, 1), _in_rows(tgt, 1))
+
+
+def _in_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]], more: int) -> Ids:
+    """PAD after the last id of each row, so many columns more than the longest fills."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    padded = np.full((len(rows), int(lengths.max()) + more), PAD_ID, np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return padded, lengths
 
 
 def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
-    """`make_batch` of each side's ids in one array, with the length of each row."""
-    (src_ids, src_lengths), (tgt_ids, tgt_lengths) = src, tgt
-    tgt_in = np.full((len(tgt_lengths), tgt_lengths.max() + 1), PAD_ID, dtype=np.int64)
+    """`make_batch` of each side's ids in rows, with the length of each; what stands after its end is not looked at."""
+    (sources, is_src), (targets, is_tgt) = (_with_eos(*side) for side in (src, tgt))
+    tgt_in = np.empty_like(targets)
     tgt_in[:, 0] = BOS_ID
-    tgt_in[:, 1:][_filled(tgt_lengths)] = tgt_ids
-    sources, targets = _with_eos(src_ids, src_lengths), _with_eos(tgt_ids, tgt_lengths)
-    real = np.flatnonzero(_filled(tgt_lengths + 1))
-    num_padding = sources.size - int(src_lengths.sum()) - len(src_lengths) + targets.size - len(real)
+    tgt_in[:, 1:] = targets[:, :-1]
+    # y + EOS moved by one place: where the EOS has gone, there is padding.
+    rows = np.flatnonzero(tgt[1] + 1 < targets.shape[1])
+    tgt_in[rows, tgt[1][rows] + 1] = PAD_ID
+    real = np.flatnonzero(is_tgt)
+    num_padding = is_src.size - int(np.count_nonzero(is_src)) + is_tgt.size - len(real)
     src_tensor, *tgt_tensors, places = (torch.from_numpy(array) for array in (sources, tgt_in, targets, real))
     return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places, len(real), num_padding)
 
 
-def _filled(lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(num_rows, longest), True in as many places from the left as a row is long."""
-    return np.arange(lengths.max()) < lengths[:, None]
-
-
-def _with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    padded = np.full((len(lengths), lengths.max() + 1), PAD_ID, dtype=np.int64)
-    padded[:, :-1][_filled(lengths)] = ids
+def _with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Padded after EOS, and which cells are no padding."""
+    padded = ids.astype(np.int64)
     padded[np.arange(len(lengths)), lengths] = EOS_ID
-    return padded
+    is_real = np.arange(padded.shape[1]) <= lengths[:, None]
+    np.copyto(padded, PAD_ID, where=~is_real)
+    return padded, is_real
 
 
 def plan_batches(
@@ -127,17 +131,32 @@ def plan_batches(
 
     Rows are sorted by their longer side and, within it, by how much longer the source is, up and down in turn, so
     that neighbours are alike on both sides. Ties, a little noise and the order of the batches come from
-    (seed, epoch), and where the rows are those of one window of a stream from its number. No side may exceed
+    (seed, epoch), and where the rows are those of one window of a stream from its number. More rows than
+    `PLANNED_AT_ONCE` are dealt out by chance to as many parts as it takes, and sorted part by part. No side may exceed
     max_tokens.
     """
     generator = np.random.default_rng([seed, epoch, window] if window else [seed, epoch])
-    difference = generator.uniform(-1.0, 1.0, len(src_lengths))  # as many bytes as the rest of this together
-    difference += src_lengths - tgt_lengths
-    side = np.maximum(src_lengths, tgt_lengths)
-    np.negative(difference, out=difference, where=side % 2 == 1)
-    order = _sorted_by(side, difference)
-    batches = _fill(order, side[order].astype(np.int64), max_tokens)
+    batches: list[Rows] = []
+    for rows in _dealt_out(len(src_lengths), generator):
+        src, tgt = (lengths if rows is None else lengths[rows] for lengths in (src_lengths, tgt_lengths))
+        difference = generator.uniform(-1.0, 1.0, len(src))  # as many bytes as the rest of this together
+        difference += src - tgt
+        side = np.maximum(src, tgt)
+        np.negative(difference, out=difference, where=side % 2 == 1)
+        order = _sorted_by(side, difference)
+        batches += _fill(order if rows is None else rows[order], side[order].astype(np.int64), max_tokens)
     return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def _dealt_out(num_rows: int, generator: np.random.Generator) -> Iterator[Rows | None]:
+    """Every row in one part, ascending; None is all of them."""
+    num_parts = -(-num_rows // PLANNED_AT_ONCE)
+    if num_parts <= 1:
+        yield None
+        return
+    part = generator.integers(num_parts, size=num_rows, dtype=np.uint16)
+    order = np.argsort(part, kind="stable")  # numpy counts where a number has 16 bits
+    yield from np.split(order, np.cumsum(np.bincount(part, minlength=num_parts))[:-1])
 
 
 def _sorted_by(side: NDArray[np.int32], then: NDArray[np.float64]) -> Rows:

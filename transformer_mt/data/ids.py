@@ -50,13 +50,17 @@ class IdColumn:
         return self.ids[int(self._starts[row]) : int(self._starts[row + 1])]
 
     def gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-        """The ids of these rows one after the other, and the length of each."""
+        """(num_rows, longest + 1) ids, each row's own first and then whatever follows them in the column, and
+        (num_rows,) how many are its own.
+        """
         # All in one go: the rows of a batch lie anywhere, and so a processor waits for many of them at once.
         starts, ends = (self._starts[edge].astype(np.int64) for edge in (rows, rows + 1))
         lengths = ends - starts
-        places = np.repeat(ends - np.cumsum(lengths), lengths)
-        places += np.arange(len(places))
-        return self.ids[places], lengths
+        width = int(lengths.max(initial=0)) + 1
+        if len(self.ids) == 0:
+            return np.zeros((len(rows), width), np.int64), lengths
+        places = starts[:, None] + np.arange(width)
+        return self.ids.take(places, mode="clip"), lengths
 
     def count(self, ids: list[int]) -> int:
         """How many of all the ids are among these."""
