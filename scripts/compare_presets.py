@@ -1,4 +1,4 @@
-"""Trains every preset at one small size on Multi30k and prints the table of README: quality and speed side by side.
+"""Trains every preset at one small size on Multi30k and prints the table of docs/results.md, quality beside speed.
 
     python scripts/compare_presets.py --data FOLDER [--steps 3000] [--presets llama modern] [--rounds 3]
 

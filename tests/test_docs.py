@@ -28,12 +28,14 @@ from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.changes import FREE_TO_CHANGE
 
-PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md", "runs/README.md"]
-PAGES += ["docs/architecture.md", "docs/worked_example.md", "docs/reliability.md", "docs/performance.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "runs/README.md"]
+PAGES += sorted(path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "docs").glob("*.md"))
 README = "README.md"
 KEYS = "docs/configuration.md"
+TRAINING = "docs/training.md"
 PROMISES = "docs/reliability.md"
 EQUATIONS = "docs/architecture.md"
+BY_HAND = "docs/worked_example.md"
 SECTION_OF_HEADING = {
     "Top level": schema.RunConfig,
     "data": schema.DataConfig,
@@ -119,10 +121,14 @@ def parse_command(line: str) -> tuple[str, dict[str, Any]]:
     return name, command.make_context(name, arguments).params
 
 
+def own_yaml() -> list[str]:
+    return [text for page in PAGES for text in blocks(page, "yaml")]
+
+
 @pytest.fixture
 def own_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the YAML blocks of README in it, each under its name."""
-    for text in blocks(README, "yaml"):
+    """A working folder with the YAML blocks of all pages in it, each under its name."""
+    for text in own_yaml():
         (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -143,8 +149,8 @@ def test_wrong_commands_do_not_parse(line: str) -> None:
 
 def test_configs_in_the_pages_load(own_configs: Path) -> None:
     files = sorted(own_configs.glob("*.yaml"))
-    assert len(files) == len(blocks(README, "yaml"))
-    assert "mine.yaml" in [file.name for file in files]
+    assert len(files) == len(own_yaml())
+    assert {"mine.yaml", "example.yaml", "streamed.yaml"} <= {file.name for file in files}
     for file in files:
         assert load_config(str(file)).config.name == file.stem
 
@@ -190,7 +196,8 @@ def test_every_key_is_documented_with_its_type_and_default(heading: str) -> None
 
 def test_there_is_a_table_for_every_section() -> None:
     headings = re.findall(r"^## (.*)$", read(KEYS), re.MULTILINE)
-    assert [heading for heading in headings if heading != "Presets"] == list(SECTION_OF_HEADING)
+    others = ["By example", "Presets"]
+    assert [heading for heading in headings if heading not in others] == list(SECTION_OF_HEADING)
 
 
 def test_every_preset_is_documented_with_its_size() -> None:
@@ -216,7 +223,7 @@ def test_keys_named_in_passing_exist(page: str) -> None:
 
 
 def test_what_a_resumed_run_may_change_is_listed() -> None:
-    listed = {span for span in spans(section(README, "Resuming")) if span.split(".")[0] in [*SECTIONS, "name"]}
+    listed = {span for span in spans(section(TRAINING, "Resuming")) if span.split(".")[0] in [*SECTIONS, "name"]}
     assert listed == {key + "*" * key.endswith(".") for key in FREE_TO_CHANGE}
 
 
@@ -331,7 +338,7 @@ def test_every_file_of_a_run_is_documented(folder: Path) -> None:
 
 
 def test_every_metric_is_documented(folder: Path) -> None:
-    train, validation, _ = tables(section(README, "What is recorded"))
+    train, validation, _ = tables(section(TRAINING, "What is recorded"))
     lines = [json.loads(line) for line in (folder / "runs/quickstart/metrics.jsonl").read_text("utf-8").splitlines()]
     for kind, table in (("train", train), ("validation", validation)):
         keys = {key for line in lines if line["kind"] == kind for key in line}
@@ -345,14 +352,19 @@ def test_every_tag_of_tensorboard_is_documented(folder: Path) -> None:
     events.Reload()
     found = events.Tags()
     tags = {tag.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for tag in found[kind]}
-    *_, table = tables(section(README, "What is recorded"))
+    *_, table = tables(section(TRAINING, "What is recorded"))
     assert tags == {tag for row in table[1:] for tag in spans(row[0])}
 
 
-@pytest.mark.parametrize("code", blocks(README, "python"))
-def test_python_in_the_readme_runs(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def python_blocks() -> list[tuple[str, str]]:
+    """Every block of Python that is to run beside a run; two pages are run as a whole, by tests of their own."""
+    return [(page, code) for page in PAGES if page not in (EQUATIONS, BY_HAND) for code in blocks(page, "python")]
+
+
+@pytest.mark.parametrize(("page", "code"), python_blocks())
+def test_python_in_the_pages_runs(page: str, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             assert all(hasattr(importlib.import_module(str(node.module)), name.name) for name in node.names)
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, page, "exec"), {})

@@ -48,7 +48,7 @@ class Monitor:
             self._draw(lambda board: board.add_text("config", f"```yaml\n{dump_config(config)}```"))
 
     def train(self, step: int, metrics: dict[str, float]) -> None:
-        """Numbers since the last line; see `README.md` for what each is."""
+        """Numbers since the last line; see `docs/training.md` for what each is."""
         self._line("train", step, metrics)
         names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "data_wait",
                  "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
