@@ -12,7 +12,7 @@ from toy import all_entries, toy_pairs
 from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.schema import DecodingConfig, RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam import _Sentence
@@ -26,7 +26,7 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 
 from exports import export, make_translator, our_log_probs, their_log_probs
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, write_model
+from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _other_norm, write_model
 
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative_bias", "none")
@@ -55,6 +55,7 @@ CONVERTED: dict[str, dict[str, Any]] = {
     "no bias on a free output": {"tie_embeddings": "none", "bias": False},
     "three layers and one": {"num_encoder_layers": 3, "num_decoder_layers": 1},
     "a window that hides nothing": {"attention_window": SMALL["max_len"]},
+    "a window that hides nothing of one stream": {"attention_window": 2 * SMALL["max_len"], **ONE_STREAM},
     **{
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
@@ -97,6 +98,7 @@ def test_far_positions(positions: str, tmp_path: Path) -> None:
         ({"num_experts": 4}, "model.num_experts is 4"),
         ({"attention_window": 23}, "model.attention_window is 23"),
         ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
+        ({"attention_window": 47, **ONE_STREAM}, "model.attention_window is 47"),
         ({"positions": "relative_bias", **ONE_STREAM}, "model.positions is relative_bias"),
     ],
 )
@@ -104,6 +106,21 @@ def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], ke
     with pytest.raises(UserError, match=key):
         export(make_translator({"num_encoder_layers": 1, **SMALL, **model}), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("decoding", "is_told"),
+    [
+        ({"beam_size": 4, "length_norm": "gnmt"}, True),
+        ({"beam_size": 4, "length_norm": "average"}, False),
+        ({"beam_size": 4, "length_norm": "gnmt", "length_penalty": 0.0}, False),
+        ({"beam_size": 1, "length_norm": "gnmt"}, False),
+    ],
+)
+def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bool) -> None:
+    note = _other_norm(DecodingConfig(**decoding))
+    assert note.startswith("note: decoding.length_norm is gnmt, and CTranslate2 has only average") == is_told
+    assert bool(note) == is_told
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])

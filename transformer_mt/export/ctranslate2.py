@@ -65,7 +65,17 @@ def export_run(run: RunFolder, checkpoint: str | None, folder: Path, quantizatio
     _check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
     write_model(model, src, tgt, config, folder, quantization, taken.name)
-    return stale_average(run, taken)
+    return "\n".join(note for note in (stale_average(run, taken), _other_norm(config.decoding)) if note)
+
+
+def _other_norm(decoding: DecodingConfig) -> str:
+    """A note where a beam in CTranslate2 would not be the run's own; else nothing."""
+    if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
+        return ""
+    return (
+        f"note: decoding.length_norm is {decoding.length_norm}, and CTranslate2 has only average: a beam there is "
+        "scored otherwise than by `tmt translate`. Greedy search is the same."
+    )
 
 
 def write_model(

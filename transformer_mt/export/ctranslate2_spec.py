@@ -40,7 +40,8 @@ def refuse_inexpressible(config: ModelConfig) -> None:
             f"model.num_experts is {config.num_experts}, and CTranslate2 has no mixture of experts. "
             "Train a model with model.num_experts: 1 to export it, or translate with `tmt translate`."
         )
-    if config.attention_window is not None and config.attention_window < config.max_len:
+    longest = config.max_len * (2 if config.architecture == "decoder_only" else 1)  # source and target in one stream
+    if config.attention_window is not None and config.attention_window < longest:
         raise UserError(
             f"model.attention_window is {config.attention_window}, and CTranslate2 has no window over a sequence that "
             "is read at once. Train a model with model.attention_window: null to export it, or translate with "
