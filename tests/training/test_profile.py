@@ -51,6 +51,8 @@ def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys:
         assert [path.name.partition(".")[0] for path in found] == files
         said = capsys.readouterr().out
         assert ("profile: nothing was profiled, for training ended before step 10 of this start" in said) == (not files)
+        start_or_resume(toy_config(corpus, training={"max_steps": end}), run, resume=True, profiled=True)
+        assert "profile: nothing was profiled, for the run is finished" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,8 @@ def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, worl
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         # A kill may have come between the last save and this.
         world.first(lambda: remove_superfluous(run, state.best_step, config.training.keep_checkpoints))
+        if profiled:
+            print("profile: nothing was profiled, for the run is finished")
         return Outcome(run, state.step, reason, 0)
     data = _prepare_together(config, run, going_on, world)
     print("\n".join(report_lines(data)))
