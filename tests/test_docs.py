@@ -276,7 +276,7 @@ def test_every_quoted_line_stands_in_the_function_named_first() -> None:
 
 def test_every_public_name_of_the_model_is_on_the_page_of_equations() -> None:
     there = {part for span in spans(read(EQUATIONS)) for part in span.split(".")}
-    files = sorted((REPOSITORY / "transformer_mt/model").glob("*.py"))
+    files = sorted((REPOSITORY / "transformer_mt/model").rglob("*.py"))
     names = {name for file in files for name in definitions(file) if "." not in name and not name.startswith("_")}
     assert len(names) > 40
     assert sorted(names - there) == []

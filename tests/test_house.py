@@ -14,7 +14,7 @@ BELOW = {
     "config": set(),
     "machine": set(),
     "data": {"config", "machine"},
-    "model": {"config"},
+    "model": {"config", "machine"},
     "decoding": {"config", "machine", "data", "model"},
     "inspect": {"config", "machine", "data", "model", "decoding"},
     "export": {"config", "machine", "data", "model", "decoding"},

@@ -5,25 +5,18 @@ import math
 import pytest
 import torch
 
-from transformer_mt.model import dropout as dropout_module
 from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.dropout import (
-    Dropout,
-    StoredDraw,
-    add_dropout,
-    dropout,
-    keep_factors,
-    new_draw,
-    relu_dropout,
-)
-from transformer_mt.model.kernels import CompiledDraw
+from transformer_mt.model.cpu import dropout as cpu_dropout
+from transformer_mt.model.cpu.dropout import StoredDraw, keep_factors, new_draw
+from transformer_mt.model.cpu.kernels import CompiledDraw
+from transformer_mt.model.dropout import Dropout, add_dropout, dropout, relu_dropout
 
 
 @pytest.fixture(params=[CompiledDraw, StoredDraw], autouse=True)
 def kind_of_draw(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
     """With numba and without."""
     if request.param is StoredDraw:
-        monkeypatch.setattr(dropout_module, "numba_module", lambda name: None)
+        monkeypatch.setattr(cpu_dropout, "numba_module", lambda name: None)
     assert isinstance(new_draw(torch.Size((3,)), 0.1, torch.float32), request.param)
     return request.param
 

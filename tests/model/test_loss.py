@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_mt.model import chunked_loss
+from transformer_mt.model.cpu import chunked_loss
 from transformer_mt.model.loss import cross_entropy_sums, output_loss_sums
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.batching import pad_rows
-from transformer_mt.model import cpu_attention
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
-from transformer_mt.model.cpu_attention import prepare_attention, unpadded_attention
-from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.cpu import attention as cpu_attention
+from transformer_mt.model.cpu.attention import prepare_attention, unpadded_attention
+from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums, batch_loss
 from transformer_mt.model.transformer import Transformer

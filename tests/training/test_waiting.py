@@ -17,7 +17,7 @@ from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
-from transformer_mt.model import chunked_loss
+from transformer_mt.model.cpu import chunked_loss
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.training import updates
 from transformer_mt.training.running_update import RunningUpdate

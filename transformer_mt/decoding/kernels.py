@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transformer_mt.model.jit import compiled
+from transformer_mt.machine.jit import compiled
 
 # Those of `packed.py`, written out: what was compiled with them is compiled anew only where this file has changed.
 _LARGEST_INT8, _SMALLEST = np.float32(127), np.float32(1e-30)

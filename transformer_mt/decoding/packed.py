@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from transformer_mt.decoding.candidates import LargestToken, largest_token
 from transformer_mt.machine.device import DTYPES
+from transformer_mt.machine.numba_modules import numba_module
 from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.feed_forward import ReluFeedForward
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.numba_modules import numba_module
 from transformer_mt.model.unpadded import BlockDiagonal
 
 LARGEST_INT8 = 127

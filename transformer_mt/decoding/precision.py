@@ -7,7 +7,7 @@ import torch
 from transformer_mt.decoding.packed import find_packing
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, DTYPES, Choice, choose_precision
-from transformer_mt.model.numba_modules import has_numba
+from transformer_mt.machine.numba_modules import has_numba
 
 ROWS = 64
 ON_A_CPU = ("fp32", "bf16", "int8")  # what `auto` tries there

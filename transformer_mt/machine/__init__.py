@@ -1,1 +1,1 @@
-"""What the computations run on: device, precision, memory, processes that work together. Knows nothing of models."""
+"""What the computations run on: device, precision, memory, numba, processes that work together. Knows no models."""

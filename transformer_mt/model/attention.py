@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.errors import UserError
-from transformer_mt.model.cpu_attention import training_attention, unpadded_attention
+from transformer_mt.model.cpu.attention import training_attention, unpadded_attention
 from transformer_mt.model.unpadded import BlockDiagonal
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.attention import product_dtype
-from transformer_mt.model.chunked_loss import ChunkedCrossEntropy
 from transformer_mt.model.context import Routing
+from transformer_mt.model.cpu.chunked_loss import ChunkedCrossEntropy
 from transformer_mt.model.experts import mean_load_balancing
 from transformer_mt.model.interface import TranslationModel
 

@@ -12,7 +12,7 @@ from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.attention import MultiHeadAttention, lowered, product_dtype
 from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
 from transformer_mt.model.context import Routing
-from transformer_mt.model.cpu_attention import prepare_attention
+from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask

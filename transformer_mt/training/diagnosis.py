@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
-from transformer_mt.model.dropout import draws_with_numba
+from transformer_mt.model.cpu.dropout import draws_with_numba
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.not_finite import ADVICE, NotFiniteError

@@ -14,7 +14,7 @@ from transformer_mt.decoding.checkpoint import WEIGHTS, build_model, find_checkp
 from transformer_mt.decoding.weights import load_weights
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device, choose_precision, set_up
-from transformer_mt.model.dropout import draws_with_numba
+from transformer_mt.model.cpu.dropout import draws_with_numba
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.training.micro_batch import dropout_seed, goes_unpadded
 from transformer_mt.training.replay import Replay, replay

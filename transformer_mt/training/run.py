@@ -25,8 +25,8 @@ from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_
 from transformer_mt.machine.joining import is_restart, joined_world, mark_beginning
 from transformer_mt.machine.memory import is_out_of_memory, keep_freed_memory
 from transformer_mt.machine.world import World
-from transformer_mt.model.cpu_attention import prepare_attention
-from transformer_mt.model.dropout import draws_with_numba
+from transformer_mt.model.cpu.attention import prepare_attention
+from transformer_mt.model.cpu.dropout import draws_with_numba
 from transformer_mt.training.changes import (
     Changes,
     Splits,

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from transformer_mt.model.dropout import new_draw
-from transformer_mt.model.jit import ParallelPass, uses_all_cores
-from transformer_mt.model.kernels import DTYPES, CompiledDraw
-from transformer_mt.model.lanes import (
+from transformer_mt.machine.jit import ParallelPass, uses_all_cores
+from transformer_mt.machine.numba_modules import tried
+from transformer_mt.model.cpu.dropout import new_draw
+from transformer_mt.model.cpu.kernels import DTYPES, CompiledDraw
+from transformer_mt.model.cpu.lanes import (
     WIDTH,
     add,
     each,
@@ -35,7 +36,6 @@ from transformer_mt.model.lanes import (
     turn,
 )
 from transformer_mt.model.masks import as_bias
-from transformer_mt.model.numba_modules import tried
 from transformer_mt.model.unpadded import BlockDiagonal
 
 LANES = "a4615933af1830ca"  # the beginning of the SHA-256 of lanes.py: see there
@@ -290,7 +290,7 @@ def works(dtype: torch.dtype) -> bool:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, p: float, scale: float) -> Tensor:
-    """`cpu_attention.training_attention` of what `takes` says yes to. Where k and v have fewer heads than q, each of
+    """`attention.training_attention` of what `takes` says yes to. Where k and v have fewer heads than q, each of
     them is that of as many neighbours.
     """
     assert k.shape == v.shape == (q.size(0), k.size(1), k.size(2), q.size(3)), (

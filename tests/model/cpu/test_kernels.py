@@ -17,8 +17,9 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.model import chunked_loss, jit, kernels, numba_modules
-from transformer_mt.model.jit import ParallelPass
+from transformer_mt.machine import jit, numba_modules
+from transformer_mt.machine.jit import ParallelPass
+from transformer_mt.model.cpu import chunked_loss, kernels
 from transformer_mt.model.loss import output_loss_sums
 
 SPECIAL = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -math.nan, 3.4e38, -3.4e38, 1e-45, 1.5e-40, 1.00390625]
@@ -203,7 +204,7 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeyp
 def test_a_numba_that_cannot_be_loaded_is_told_of_once(
     missing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name = "transformer_mt.model.kernels"
+    name = "transformer_mt.model.cpu.kernels"
 
     def failing(name: str) -> types.ModuleType:
         raise OSError("Could not load shared object file: libllvmlite.so")
@@ -225,7 +226,7 @@ def test_without_numba_nothing_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
     monkeypatch.setattr(numba_modules, "find_spec", lambda name: None)
     numba_modules.numba_module.cache_clear()
     try:
-        assert numba_modules.numba_module("transformer_mt.model.kernels") is None
+        assert numba_modules.numba_module("transformer_mt.model.cpu.kernels") is None
     finally:
         numba_modules.numba_module.cache_clear()
     assert caplog.text == ""
@@ -238,7 +239,8 @@ def test_a_numba_that_does_not_work_is_found_out_before_it_is_needed(setting: di
     """tbb is not installed here."""
     code = """
         import torch
-        from transformer_mt.model.dropout import dropout, draws_with_numba
+        from transformer_mt.model.cpu.dropout import draws_with_numba
+        from transformer_mt.model.dropout import dropout
         print(draws_with_numba(torch.device("cpu")), dropout(torch.ones(1000), 0.5).mean().item())
     """
     out, said = ran(code, setting)
@@ -254,7 +256,8 @@ def test_threads_without_openmp_take_turns() -> None:
     """numba's own kind ends the process where two threads of Python call it at once."""
     code = """
         import threading, torch
-        from transformer_mt.model import jit, kernels
+        from transformer_mt.machine import jit
+        from transformer_mt.model.cpu import kernels
         x = torch.randn(300_000)
         draw = kernels.CompiledDraw(3, 0.4)
         expected, found = draw.times(x, torch.float32), []
@@ -273,7 +276,7 @@ def test_threads_without_openmp_take_turns() -> None:
 def test_a_copy_of_a_process_goes_on() -> None:
     code = """
         import os, torch
-        from transformer_mt.model import kernels
+        from transformer_mt.model.cpu import kernels
         torch.set_num_threads(1)
         x, draw = torch.randn(1000), kernels.CompiledDraw(3, 0.4)
         expected = draw.times(x, torch.float32)

@@ -12,7 +12,7 @@ from numba import njit, prange, types
 from numba.extending import overload
 from torch import Tensor
 
-from transformer_mt.model.jit import ParallelPass
+from transformer_mt.machine.jit import ParallelPass
 
 DTYPES = torch.float32, torch.bfloat16
 _LEVELS = 2**32  # a probability is rounded to one of so many

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.machine.numba_modules import numba_module
 from transformer_mt.model.unpadded import ROWS
 
 CHUNK = 1024  # rows: products of this height run at full speed, and some chunks' worth of logits stay in the cache
@@ -44,7 +44,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         narrow_bias = None if bias is None else bias.to(dtype)
         grads = _Gradients(hidden, weight, bias) if with_gradient else None
         nll = normalisers = hidden.new_zeros((), dtype=wide)
-        kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.kernels")
+        kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.cpu.kernels")
         of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
         height = min(CHUNK, len(hidden))
         memory = narrow.new_empty(height + -height % ROWS, len(weight))  # of each chunk: no page of it is fetched twice

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
-from transformer_mt.model.cpu_attention import REGISTER, training_attention
-from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.cpu.attention import REGISTER, training_attention
+from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.masks import causal_mask
 
 BATCH, HEADS, QUERIES, SIZE = 3, 2, 5, 4

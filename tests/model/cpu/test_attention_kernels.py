@@ -13,11 +13,13 @@ from numba import njit
 from numba.core.errors import TypingError
 from torch import Tensor
 
-from transformer_mt.model import attention_kernels, cpu_attention, jit, lanes, numba_modules
+from transformer_mt.machine import jit, numba_modules
 from transformer_mt.model.attention import MultiHeadAttention, attention_weights
-from transformer_mt.model.attention_kernels import attention, takes
-from transformer_mt.model.cpu_attention import training_attention
-from transformer_mt.model.dropout import keep_factors
+from transformer_mt.model.cpu import attention as cpu_attention
+from transformer_mt.model.cpu import attention_kernels, lanes
+from transformer_mt.model.cpu.attention import training_attention
+from transformer_mt.model.cpu.attention_kernels import attention, takes
+from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.masks import causal_mask
 
 BATCH, HEADS = 3, 2

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.model.dropout import keep_factors
-from transformer_mt.model.numba_modules import numba_module
+from transformer_mt.machine.numba_modules import numba_module
+from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.unpadded import BlockDiagonal
 
 REGISTER = 64  # bytes: torch's softmax over a row that does not fill one goes by single numbers, 15 times as slowly
 
 FUSED_FROM = 32  # keys: without dropout torch's fused kernel is as fast from here on, measured forward and back
 
-KERNELS = "transformer_mt.model.attention_kernels"
+KERNELS = "transformer_mt.model.cpu.attention_kernels"
 
 
 def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
