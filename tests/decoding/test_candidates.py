@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.decoding import candidates, kernels
+from transformer_mt.decoding import candidates, int8_kernels
 from transformer_mt.decoding.candidates import (
     LANES,
     LargestToken,
@@ -19,7 +19,7 @@ from transformer_mt.decoding.candidates import (
 )
 from transformer_mt.errors import UserError
 
-either = pytest.mark.parametrize("largest", [largest_token, kernels.largest_token], ids=["torch", "numba"])
+either = pytest.mark.parametrize("largest", [largest_token, int8_kernels.largest_token], ids=["torch", "numba"])
 WIDTHS = [10, LANES, 16 * LANES - 1, 16 * LANES, 50 * LANES + 7, 7996]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator
 
-from transformer_mt.decoding import kernels, packed, precision
+from transformer_mt.decoding import int8_kernels, packed, precision
 from transformer_mt.decoding.compiled import CompiledInt8Linear, CompiledReluFeedForward
 from transformer_mt.decoding.packed import Int8Linear
 from transformer_mt.model.attention import MultiHeadAttention
@@ -34,7 +34,7 @@ def sums_of(seed: int, shape: tuple[int, int] = (7, 37)) -> tuple[Tensor, Tensor
 def test_rows_are_rounded_as_torch_rounds_them(numbers: list[list[float]]) -> None:
     rows = torch.tensor(numbers, dtype=torch.float32)
     expected, expected_steps = packed.rounded_rows(rows)
-    rounded, steps = kernels.round_rows(rows)
+    rounded, steps = int8_kernels.round_rows(rows)
     assert torch.equal(rounded, expected)
     assert torch.equal(torch.from_numpy(steps), expected_steps.squeeze(1))
     assert int(rounded.int().abs().max()) <= 127
@@ -44,7 +44,7 @@ def test_rows_are_rounded_as_torch_rounds_them(numbers: list[list[float]]) -> No
 def test_sums_are_scaled(seed: int) -> None:
     sums, steps, scale, bias = sums_of(seed)
     expected = sums.double() * scale.double() * steps.double()[:, None] + bias.double()
-    found = kernels.scale_(sums, steps.numpy(), scale, bias)
+    found = int8_kernels.scale_(sums, steps.numpy(), scale, bias)
     assert found.data_ptr() == sums.data_ptr()
     torch.testing.assert_close(found.double(), expected, atol=1e-4, rtol=1e-6)
 
@@ -53,10 +53,10 @@ def test_sums_are_scaled(seed: int) -> None:
 def test_relu_on_the_way_is_relu_of_what_was_scaled(seed: int) -> None:
     sums, steps, scale, bias = sums_of(seed)
     bias[:] -= 3000 * (seed == 0)  # rows without a number above 0
-    expected, expected_steps = kernels.round_rows(
-        kernels.scale_(sums.clone(), steps.numpy().copy(), scale, bias).relu()
+    expected, expected_steps = int8_kernels.round_rows(
+        int8_kernels.scale_(sums.clone(), steps.numpy().copy(), scale, bias).relu()
     )
-    rounded, found_steps = kernels.scale_relu_round(sums, steps.numpy(), scale, bias)
+    rounded, found_steps = int8_kernels.scale_relu_round(sums, steps.numpy(), scale, bias)
     assert torch.equal(rounded, expected)
     assert np.array_equal(found_steps, expected_steps)
     assert bool(rounded.any()) == (seed > 0)
@@ -99,11 +99,11 @@ def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float)
 
 @torch.inference_mode()
 def test_a_score_that_is_no_number_does_not_get_lost() -> None:
-    slots = kernels.pack_heads(torch.randn(1, 1, 16, 8, generator=torch.Generator().manual_seed(2)))
+    slots = int8_kernels.pack_heads(torch.randn(1, 1, 16, 8, generator=torch.Generator().manual_seed(2)))
     for number in (torch.nan, -torch.nan, torch.inf):
         bias = torch.zeros(1, 1, 1, 16)
         bias[..., 3] = number
-        assert not kernels.attend(torch.ones(1, 1, 1, 8), slots, slots, bias, 1.0).isfinite().any()
+        assert not int8_kernels.attend(torch.ones(1, 1, 1, 8), slots, slots, bias, 1.0).isfinite().any()
 
 
 @torch.inference_mode()
@@ -139,7 +139,7 @@ def test_keys_and_values_are_rounded_one_by_one(head_dim: int) -> None:
     heads = (torch.randn(3, 5, 2, head_dim, generator=generator).transpose(1, 2) * scale).contiguous()
     heads[1, 1, 3] = 0
     for layout in (heads, heads.transpose(1, 2).contiguous().transpose(1, 2)):
-        slots = kernels.pack_heads(layout)
+        slots = int8_kernels.pack_heads(layout)
         step = heads.abs().amax(dim=-1, keepdim=True) / 127
         assert ((unpacked(slots, head_dim) - heads).abs() <= 0.5001 * step).all()
         assert torch.equal(slots.view(torch.float32)[..., -1:], step.clamp_min(1e-30 / 127))
@@ -156,16 +156,16 @@ def test_attention_over_slots_is_that_of_torch(num_rows: int, group: int, bias_h
     torch.manual_seed(0)
     attention = MultiHeadAttention(num_heads * head_dim, num_heads, 0.0, True, num_heads // group).eval()
     shape = (num_sentences, num_heads // group, capacity, head_dim)
-    k, v = (kernels.pack_heads(4 * torch.randn(shape, generator=generator))[:, :, :width] for _ in range(2))
+    k, v = (int8_kernels.pack_heads(4 * torch.randn(shape, generator=generator))[:, :, :width] for _ in range(2))
     q = torch.randn(num_sentences, num_rows, num_heads, head_dim, generator=generator).transpose(1, 2)
     bias = torch.randn(num_sentences, bias_heads, num_rows, width, generator=generator)
     hidden = torch.rand(num_sentences, 1, num_rows, width, generator=generator) < 0.6
     hidden[..., 3] = False
     bias = bias.masked_fill(hidden, -torch.inf)
     expected = attention.attend_to_slots(q, unpacked(k, head_dim), unpacked(v, head_dim), bias)
-    found = kernels.attend(q, k, v, bias, attention.scale)
+    found = int8_kernels.attend(q, k, v, bias, attention.scale)
     torch.testing.assert_close(attention.out_proj(found.flatten(2)), expected, atol=2e-5, rtol=1e-5)
-    alone = kernels.attend(q[2:3], k[2:3], v[2:3], bias[2:3], attention.scale)
+    alone = int8_kernels.attend(q[2:3], k[2:3], v[2:3], bias[2:3], attention.scale)
     assert torch.equal(alone, found[2:3]), "nothing of another sentence"
 
 
@@ -174,9 +174,9 @@ def test_attention_far_apart_in_score_is_finite() -> None:
     """Scores of which all but one vanish, and scores that are all the same large number."""
     heads = torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 16, 4).clone()
     heads[0, 0, 5, 0] = 3
-    slots = kernels.pack_heads(heads)
+    slots = int8_kernels.pack_heads(heads)
     for large in (1e3, 1e6, -1e6):
-        found = kernels.attend(torch.full((1, 1, 1, 4), large), slots, slots, torch.zeros(1, 1, 1, 16), 1.0)
+        found = int8_kernels.attend(torch.full((1, 1, 1, 4), large), slots, slots, torch.zeros(1, 1, 1, 16), 1.0)
         assert found.flatten().tolist() == pytest.approx([3.0 if large > 0 else 1.0, 0, 0, 0])
 
 
@@ -216,8 +216,8 @@ def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pyte
 
 
 def test_the_constants_are_those_of_the_weights() -> None:
-    assert float(kernels._LARGEST_INT8) == packed.LARGEST_INT8
-    assert float(kernels._SMALLEST) == float(np.float32(packed.SMALLEST))
+    assert float(int8_kernels._LARGEST_INT8) == packed.LARGEST_INT8
+    assert float(int8_kernels._SMALLEST) == float(np.float32(packed.SMALLEST))
 
 
 def test_without_numba_int8_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.decoding.kernels import (
+from transformer_mt.decoding.int8_kernels import (
     Steps,
     attend,
     largest_token,

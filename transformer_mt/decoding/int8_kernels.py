@@ -1,4 +1,4 @@
-"""Passes over the rows of a matrix that torch has not as one operation, compiled by numba for the processor at hand.
+"""Passes of int8 over the rows of a matrix that torch has not as one operation, compiled for the processor at hand.
 
 `packed.py` does the same with several operations of torch where numba is not installed.
 """
