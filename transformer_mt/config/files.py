@@ -16,28 +16,31 @@ TEMPORARY = ".tmp-"  # how the name of what is being written begins
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text as UTF-8, beside the final name, sync them, and put them in place of what was there.
+    """Write bytes, or text as UTF-8, as `make_file` does."""
+    make_file(path, lambda file: file.write_bytes(content.encode("utf-8") if isinstance(content, str) else content))
+
+
+def make_file(final: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write a file beside the final name, sync it, and put it in place of what was there.
 
     Whoever reads meanwhile, or after a kill or a full disk, finds the old file or the new one.
     """
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    temporary = temporary_beside(final)
     try:
-        with temporary.open("wb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write(temporary)
+        _sync(temporary)
+        os.replace(temporary, final)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def make_folder(final: Path, write: Callable[[Path], None], make_way: Callable[[], None] = lambda: None) -> None:
+def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable[[], None] = lambda: None) -> None:
     """Let `write` fill a folder beside the final name, sync all that is in it, and rename it.
 
     `make_way` is called right before the renaming, and takes away what stands at the final name; without it, nothing or
     an empty folder must stand there. Raises OSError and whatever the two raise, and then leaves nothing of its own.
     """
-    temporary = final.with_name(f"{TEMPORARY}{final.name}-{secrets.token_hex(4)}")
+    temporary = temporary_beside(final)
     try:
         temporary.mkdir(parents=True)
         write(temporary)
@@ -48,6 +51,11 @@ def make_folder(final: Path, write: Callable[[Path], None], make_way: Callable[[
         _sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def temporary_beside(final: Path) -> Path:
+    """A new name beside `final`, for what is not whole yet or is no more."""
+    return final.with_name(f"{TEMPORARY}{final.name}-{secrets.token_hex(4)}")
 
 
 @contextmanager

@@ -10,22 +10,21 @@ import errno
 import json
 import logging
 import os
-import secrets
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import xxhash
 
+from transformer_mt.config.files import TEMPORARY, make_folder, temporary_beside
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
 
 META = "meta.json"
-TEMPORARY = ".tmp-"
 SHARD_BYTES = 2**26
 BLOCK_BYTES = 2**20
 STALE_SECONDS = 24 * 3600
@@ -135,7 +134,7 @@ def _hash_of(meta: dict[str, Any]) -> str:
 
 def _remove(entry: Path) -> None:
     """Takes the entry away in one step, then deletes it."""
-    rubbish = _temporary(entry)
+    rubbish = temporary_beside(entry)
     os.rename(entry, rubbish)
     if rubbish.is_dir() and not rubbish.is_symlink():
         shutil.rmtree(rubbish, ignore_errors=True)
@@ -144,44 +143,38 @@ def _remove(entry: Path) -> None:
 
 
 def _store(entry: Path, write: Callable[[Path], Counts]) -> None:
-    temporary = make_temporary_folder(entry)
-    try:
-        counts = write(temporary)
+    def fill(folder: Path) -> None:
+        counts = write(folder)
         files = {
             path.name: {"num_bytes": path.stat().st_size, "shards": list(shard_hashes(path))}
-            for path in sorted(temporary.iterdir())
+            for path in sorted(folder.iterdir())
         }
         meta = {"counts": counts, "files": files}
-        (temporary / META).write_text(json.dumps({**meta, "hash": _hash_of(meta)}), encoding="utf-8")
-        for path in temporary.iterdir():
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-        try:
-            os.rename(temporary, entry)
-        except OSError:
-            if not entry.exists():  # else another process has made the same entry meanwhile
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        (folder / META).write_text(json.dumps({**meta, "hash": _hash_of(meta)}), encoding="utf-8")
+
+    _sweep(entry.parent)
+    try:
+        make_folder(entry, fill)
+    except OSError:
+        if not entry.exists():  # else another process has made the same entry meanwhile
+            raise
 
 
 def make_temporary_folder(entry: Path) -> Path:
-    """A new folder beside `entry`, after sweeping away those that killed processes left there a day ago."""
-    try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        for left in entry.parent.glob(f"*{TEMPORARY}*"):
-            newest = max((path.lstat().st_mtime for path in [left, *left.rglob("*")]), default=0.0)
-            if time.time() - newest > STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-    except FileNotFoundError:  # another process sweeps too
-        pass
-    temporary = _temporary(entry)
-    temporary.mkdir()
+    """A new folder beside `entry`, after sweeping."""
+    _sweep(entry.parent)
+    temporary = temporary_beside(entry)
+    temporary.mkdir(parents=True)
     return temporary
 
 
-def _temporary(entry: Path) -> Path:
-    return entry.with_name(f"{entry.name}{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}")
+def _sweep(folder: Path) -> None:
+    """Deletes what killed processes left there a day ago."""
+    with suppress(FileNotFoundError):  # another process sweeps too
+        for left in folder.glob(f"{TEMPORARY}*"):
+            newest = max((path.lstat().st_mtime for path in [left, *left.rglob("*")]), default=0.0)
+            if time.time() - newest > STALE_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

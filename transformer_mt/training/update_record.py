@@ -3,8 +3,6 @@
 Ids are tensors, everything else is JSON in the header of the same file. There is no pickle.
 """
 
-import os
-import secrets
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -12,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, int64, nn
 
-from transformer_mt.config.files import replace_file
+from transformer_mt.config.files import make_file, replace_file
 from transformer_mt.data.batching import Batch
 from transformer_mt.decoding.weights import save_weights
 from transformer_mt.errors import UserError
@@ -71,13 +69,7 @@ def write_record(path: Path, record: UpdateRecord, batches: list[Batch]) -> None
 
 def write_weights(path: Path, model: nn.Module) -> None:
     """Write the weights that belong to the update at `path`, whole or not at all. Raises OSError or SafetensorError."""
-    final = weights_path(path)
-    temporary = final.with_name(f".tmp-{final.name}-{secrets.token_hex(4)}")
-    try:
-        save_weights(model, temporary)
-        os.replace(temporary, final)
-    finally:
-        temporary.unlink(missing_ok=True)
+    make_file(weights_path(path), lambda file: save_weights(model, file))
 
 
 def read_record(path: Path) -> tuple[UpdateRecord, list[Batch]]:
