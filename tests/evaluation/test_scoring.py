@@ -9,9 +9,8 @@ from toy import toy_pairs
 from translators import SMALL, make_translator
 
 from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.config.schema import SourceConfig
 from transformer_mt.decoding.options import search_options
-from transformer_mt.evaluation.evaluate import Evaluation, evaluate, evaluation_name
+from transformer_mt.evaluation.evaluate import Evaluation, Scoring, evaluate, evaluation_name
 
 PAIRS = toy_pairs(6)
 
@@ -25,8 +24,8 @@ def scores(
     model = {"num_encoder_layers": 1, **SMALL}
     translator = make_translator(model, data=data or {}, tokenizer={"lowercase": lowercase})
     options = search_options(translator.config.decoding, beam_size=1)
-    source = SourceConfig(src=str(folder / "few.en"), tgt=str(folder / "few.es"))
-    return evaluate(translator, RunFolder(folder / "run"), "step_1", [source], options)[0]
+    scoring = Scoring(files=(folder / "few.en", folder / "few.es"))
+    return evaluate(translator, RunFolder(folder / "run"), "step_1", scoring, options)[0]
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("zh", "zh"), ("es", "13a")])
@@ -47,15 +46,21 @@ def test_a_model_taught_in_lower_case_is_scored_in_it(tmp_path: Path) -> None:
 def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> None:
     plain = scores(tmp_path, [tgt for _, tgt in PAIRS])
     run = RunFolder(tmp_path / "run")
-    other = [Path("a/test.en"), Path("a/test.es")], [Path("b/test.en"), Path("b/test.es")], [Path("a")]
     names = [
-        evaluation_name(run, "test", [], plain, None, False),
-        evaluation_name(run, "validation", [], plain, None, False),
-        *(evaluation_name(run, "test", places, plain, None, False) for places in other),
-        evaluation_name(run, "test", [], plain, "char", False),
-        evaluation_name(run, "test", [], plain, None, True),
         *(
-            evaluation_name(run, "test", [], replace(plain, **change), None, False)
+            evaluation_name(run, scoring, plain)
+            for scoring in (
+                Scoring(),
+                Scoring("validation"),
+                Scoring(files=(Path("a/test.en"), Path("a/test.es"))),
+                Scoring(files=(Path("b/test.en"), Path("b/test.es"))),
+                Scoring(data_root="a"),
+                Scoring(tokenizer="char"),
+                Scoring(lowercase=True),
+            )
+        ),
+        *(
+            evaluation_name(run, Scoring(), replace(plain, **change))
             for change in (
                 {"checkpoint": "step_2"},
                 {"beam_size": 4},

@@ -10,7 +10,6 @@ from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.translator import Translator
     from transformer_mt.evaluation.evaluate import Evaluation
 
 
@@ -40,44 +39,29 @@ def evaluate(
     from tqdm import tqdm
 
     from transformer_mt.config.run_folder import newest_run, open_run
-    from transformer_mt.data.sources import describe
     from transformer_mt.decoding.checkpoint import find_checkpoint
     from transformer_mt.decoding.options import search_options
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.evaluation.evaluate import Scoring, save_evaluation
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
-    from transformer_mt.evaluation.evaluate import evaluation_name, save_evaluation, sources_of
+    from transformer_mt.machine.memory import keep_freed_memory
 
     folder = open_run(run) if run is not None else newest_run(runs)
     taken = find_checkpoint(folder, checkpoint).name
     remark(f"run: {folder.path}, checkpoint: {taken}")
-    translator = _load(folder.path, taken, device, precision, data_root)
-    files = (src, ref) if src is not None and ref is not None else None
-    sources = sources_of(translator.config, split, files)
-    names = ", ".join(describe(source) for source in sources)
-    remark(f"scored: {names if files else f'{split}, {names}'}")
-    options = search_options(translator.config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
-    with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
-        evaluation, rows = evaluate_run(
-            translator, folder, taken, sources, options, bleu_tokenize, lowercase, bar.update
-        )
-    _print(evaluation, translator.config.model.max_len)  # first: what took so long to find is not to be lost
-    places = files or ([Path(data_root)] if data_root is not None else [])
-    name = evaluation_name(folder, split, places, evaluation, bleu_tokenize, lowercase)
-    print(f"saved: {save_evaluation(folder, name, evaluation, rows)}")
-
-
-def _load(run: Path, checkpoint: str, device: str, precision: str | None, data_root: str | None) -> "Translator":
-    """The run's translator, its data where they are now."""
-    from transformer_mt.decoding.translator import Translator
-    from transformer_mt.machine.memory import keep_freed_memory
-
     keep_freed_memory()
-    translator = Translator.load(run, checkpoint, device, precision)
+    translator = Translator.load(folder.path, taken, device, precision)
     if translator.note:
         remark(translator.note)
-    if data_root is not None:
-        data = translator.config.data.model_copy(update={"root": data_root})
-        translator.config = translator.config.model_copy(update={"data": data})
-    return translator
+    config = translator.config
+    files = (src, ref) if src is not None and ref is not None else None
+    scoring = Scoring(split, files, data_root, bleu_tokenize, lowercase)
+    remark(f"scored: {scoring.description(config)}")
+    options = search_options(config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
+    with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
+        evaluation, rows = evaluate_run(translator, folder, taken, scoring, options, bar.update)
+    _print(evaluation, config.model.max_len)  # first: what took so long to find is not to be lost
+    print(f"saved: {save_evaluation(folder, scoring, evaluation, rows)}")
 
 
 def _print(evaluation: "Evaluation", max_len: int) -> None:

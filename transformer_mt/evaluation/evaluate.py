@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import load_split
+from transformer_mt.data.sources import describe
 from transformer_mt.decoding.checkpoint import averaged_steps
 from transformer_mt.decoding.options import SearchOptions
 from transformer_mt.decoding.translator import Translated, Translator
@@ -47,46 +48,69 @@ class Evaluation:
     sentences_per_second: float
 
 
-def sources_of(config: RunConfig, split: str, files: tuple[Path, Path] | None) -> list[SourceConfig]:
-    """Two files, or what the config names for `train`, `validation` or `test`. UserError where it names nothing."""
-    if files is not None:
-        # Paths that a user types start where the user stands, not at data.root.
-        return [SourceConfig(src=str(files[0].absolute()), tgt=str(files[1].absolute()))]
-    if split not in ("train", "validation", "test"):
-        raise UserError(f"There is no split {split!r}. Use train, validation or test, or --src FILE --ref FILE.")
-    sources = getattr(config.data, split)
-    if not sources:
-        raise UserError(f"The run's config names no {split} data. Use --split validation, or --src FILE --ref FILE.")
-    return sources
+@dataclass(frozen=True)
+class Scoring:
+    """What is scored and how: every choice beside the search's that changes a score.
+
+    `files` are sources and their references, instead of a split of the config, and `data_root` is where the relative
+    paths of such a split start now. `tokenizer` is BLEU's, by default by the target language.
+    """
+
+    split: str = "test"
+    files: tuple[Path, Path] | None = None
+    data_root: str | None = None
+    tokenizer: str | None = None
+    lowercase: bool = False
+
+    def sources(self, config: RunConfig) -> list[SourceConfig]:
+        """The two files, or what the config names for the split. UserError where it names nothing."""
+        if self.files is not None:
+            # Paths that a user types start where the user stands, not at data.root.
+            return [SourceConfig(src=str(self.files[0].absolute()), tgt=str(self.files[1].absolute()))]
+        if self.split not in ("train", "validation", "test"):
+            raise UserError(
+                f"There is no split {self.split!r}. Use train, validation or test, or --src FILE --ref FILE."
+            )
+        sources = getattr(config.data, self.split)
+        if not sources:
+            raise UserError(
+                f"The run's config names no {self.split} data. Use --split validation, or --src FILE --ref FILE."
+            )
+        return sources
+
+    def description(self, config: RunConfig) -> str:
+        """What is scored, in words. UserError as `sources` raises it."""
+        names = ", ".join(describe(source) for source in self.sources(config))
+        return names if self.files is not None else f"{self.split}, {names}"
 
 
 def evaluate(
     translator: Translator,
     run: RunFolder,
     checkpoint: str,
-    sources: list[SourceConfig],
+    scoring: Scoring,
     options: SearchOptions,
-    tokenizer: str | None = None,
-    lowercase: bool = False,
     progress: Callable[[], object] = lambda: None,
 ) -> tuple[Evaluation, list[dict[str, str]]]:
-    """Translate every pair of the sources and score it; a sentence that is too long counts as an empty translation.
+    """Translate every pair and score it; a sentence that is too long counts as an empty translation.
 
-    tokenizer: of BLEU, by default by the target language. `progress` is called once a sentence done. A pair with a
-    blank side is left out and counted. Returns the scores, and of each pair its place, texts and translation.
+    `progress` is called once a sentence done. A pair with a blank side is left out and counted. Returns the scores, and
+    of each pair its place, texts and translation.
     """
-    data = translator.config.data.model_copy(update={"too_long": "filter"})
+    root = translator.config.data.root if scoring.data_root is None else scoring.data_root
+    data = translator.config.data.model_copy(update={"too_long": "filter", "root": root})
     config = translator.config.model_copy(update={"data": data})
-    tokenizer = tokenizer or bleu_tokenizer(data.tgt_lang)
+    tokenizer = scoring.tokenizer or bleu_tokenizer(data.tgt_lang)
     check_bleu_tokenizer(tokenizer)
-    corpus = load_corpus(sources, data)
+    corpus = load_corpus(scoring.sources(config), data)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     split = load_split("evaluated", corpus, *tokenizers, config, "Evaluate on shorter ones.")
     pairs = list(corpus)
     translations, seconds = _translate([src for src, _ in pairs], translator, options, progress)
     hypotheses = [translated.text for translated in translations]
     # A model that was taught in lower case cannot be asked for more: validation does not ask for it either.
-    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase or config.tokenizer.lowercase)
+    lowercase = scoring.lowercase or config.tokenizer.lowercase
+    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase)
     # Its weights are packed in the translator's precision, and need no other arithmetic.
     nll = split_nll(translator.search_model, split, config.training.max_tokens, "fp32")
     evaluation = Evaluation(
@@ -126,34 +150,30 @@ def _translate(
     return [done[index] for index in range(len(texts))], time.perf_counter() - start
 
 
-def evaluation_name(
-    run: RunFolder, split: str, places: Sequence[Path], evaluation: Evaluation, tokenizer: str | None, lowercase: bool
-) -> str:
-    """A name with every choice that changes a score, so that one evaluation does not take another's place.
-
-    places: two files instead of the split, or a folder in which its files are now; empty where the config says all.
-    """
-    data = split
+def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) -> str:
+    """A name with every choice that changes a score, so that one evaluation does not take another's place."""
+    data = scoring.split
+    places = scoring.files or ([] if scoring.data_root is None else [Path(scoring.data_root)])
     if places:  # many folders have a test.en
         key = hashlib.blake2b("\n".join(str(path.absolute()) for path in places).encode(), digest_size=3).hexdigest()
-        data = f"{places[0].stem if len(places) == 2 else split}-{key}"
+        data = f"{data if scoring.files is None else places[0].stem}-{key}"
     checkpoint = evaluation.checkpoint
     if checkpoint == run.average.name:
         steps = averaged_steps(run)
         checkpoint = f"{checkpoint}{len(steps)}_to_{steps[-1]}"
     parts = [data, checkpoint, f"beam{evaluation.beam_size}"]
     parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
-    parts += [f"tok-{tokenizer}"] * (tokenizer is not None) + ["lc"] * lowercase
+    parts += [f"tok-{scoring.tokenizer}"] * (scoring.tokenizer is not None) + ["lc"] * scoring.lowercase
     parts += [evaluation.precision] * (evaluation.precision != "fp32")
     return "_".join(parts)
 
 
-def save_evaluation(run: RunFolder, name: str, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
-    """`evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first.
+def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
+    """Write `evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first.
 
     Raises UserError where it cannot be written.
     """
-    path = run.evaluations / f"{name}.json"
+    path = run.evaluations / f"{evaluation_name(run, scoring, evaluation)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
