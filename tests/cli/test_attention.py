@@ -10,8 +10,8 @@ import pytest
 
 from transformer_mt import Translator
 from transformer_mt.decoding.search import Hypothesis
-from transformer_mt.decoding.sentence_pair import sentence_pair
 from transformer_mt.errors import UserError
+from transformer_mt.inspect.sentence_pair import sentence_pair
 
 SENTENCE = "one two three."
 

@@ -46,11 +46,8 @@ def test_token_layer_and_head(call) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([""], "The sentence is blank. Give one"),
-        (
-            [" ".join(["one"] * 40)],
-            "The sentence has 41 tokens, EOS counted, and the model has 24 positions. Give a sh",
-        ),
+        ([""], "The sentence is blank. Give at least one word."),
+        ([" ".join(["one"] * 40)], "The sentence has 40 tokens, and the model reads 23. Give a shorter one."),
         ([SENTENCE, "--token", "5"], "--token is 5, and there are 5 in the encoder and 5 in the decoder"),
         ([SENTENCE, "--token", "-1"], "Use 0 to 4."),
         ([SENTENCE, "--layer", "1"], "--layer is 1, and there are 1 in the encoder and 1 in the decoder"),

@@ -236,5 +236,5 @@ def test_a_blank_sentence_is_refused(sentence: str) -> None:
 def test_a_sentence_that_is_too_long_is_refused() -> None:
     translator = make_translator(SMALL)
     assert len(trace(translator, " ".join(["one"] * 23)).src_tokens) == 24
-    with pytest.raises(UserError, match="has 25 tokens, EOS counted, and the model has 24 positions"):
+    with pytest.raises(UserError, match="has 24 tokens, and the model reads 23"):
         trace(translator, " ".join(["one"] * 24))

@@ -31,10 +31,10 @@ def attention(
 
     from transformer_mt.data.words import printable
     from transformer_mt.decoding.checkpoint import find_checkpoint
-    from transformer_mt.decoding.sentence_pair import sentence_pair
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
     from transformer_mt.inspect.pictures import num_files, write_pictures
+    from transformer_mt.inspect.sentence_pair import sentence_pair
 
     folder = chosen_run(run, runs)
     taken = find_checkpoint(folder, checkpoint).name

@@ -1,6 +1,8 @@
 """What stands where in the folder of a run. Reading and writing the parts is the business of those who own them."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +98,13 @@ class RunFolder:
                     found.append(int(number))
         return sorted(found)
 
+    def trained_steps(self) -> list[int]:
+        """`steps`, one at least. UserError where there is none."""
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"{self.path} has no checkpoint yet. Train it with `tmt train --resume {self.quoted}`.")
+        return steps
+
     @property
     def quoted(self) -> str:
         """The path as one would type it."""
@@ -104,6 +113,17 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a training has begun here."""
         return self.config.exists() or self.checkpoints.exists()
+
+
+@contextmanager
+def run_folder_errors(run: RunFolder) -> Iterator[None]:
+    """Turns what the system says while the body writes into the folder into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
+        ) from error
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -150,6 +170,6 @@ def open_run(path: Path, to_train: bool = False) -> RunFolder:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
         hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")
-    if not to_train and not run.steps():
-        raise UserError(f"{path} has no checkpoint yet. Train it with `tmt train --resume {run.quoted}`.")
+    if not to_train:
+        run.trained_steps()
     return run

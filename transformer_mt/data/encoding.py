@@ -18,6 +18,7 @@ from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.ids import IdColumn, IdWriter
 from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
+from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ class EncodedCorpus:
 
     def __len__(self) -> int:
         return len(self.src)
+
+
+def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
+    """What is said of a pair of so many tokens, EOS not counted, where one that does not fit is an error."""
+    return UserError(
+        f"{where}: {num_src + 1:,} source and {num_tgt + 1:,} target tokens (EOS counted), model.max_len is {max_len}. "
+        "Shorten the pair, raise model.max_len, or set data.too_long: filter."
+    )
 
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batching import Batch, Rows, batch_of_ids, plan_batches
 from transformer_mt.data.corpus import Corpus, load_corpus
-from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus
+from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
 from transformer_mt.data.plan import WholePlan
 from transformer_mt.data.sources import describe
 from transformer_mt.data.stream import Stream
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer, train_tokenizers
-from transformer_mt.data.window import Head
+from transformer_mt.data.window import NUM_SHOWN, Head
 from transformer_mt.data.words import printable
 from transformer_mt.errors import UserError
 
 LARGEST_UNKNOWN_SHARE = 0.5
 WORTH_A_HINT = 0.1
-NUM_SHOWN = 3  # pairs
 MOST_SHOWN = 500  # characters of each side
 
 
@@ -168,11 +167,7 @@ def load_split(
     rows = np.flatnonzero(fits)
     if config.data.too_long == "error" and len(rows) < len(ids):
         row = int(np.flatnonzero(~fits)[0])
-        raise UserError(
-            f"{corpus.where(row)}: {ids.src.lengths[row] + 1:,} source and {ids.tgt.lengths[row] + 1:,} target tokens "
-            f"(EOS counted), model.max_len is {config.model.max_len}. "
-            "Shorten the pair, raise model.max_len, or set data.too_long: filter."
-        )
+        raise too_long(corpus.where(row), ids.src.lengths[row], ids.tgt.lengths[row], config.model.max_len)
     if len(rows) == 0:
         raise UserError(
             f"All {len(ids):,} pairs of {', '.join(corpus.descriptions)} are longer than model.max_len "
@@ -203,9 +198,9 @@ def _shown(text: str) -> str:
 
 def _split_lines(split: Split) -> list[str]:
     dropped = f", {split.corpus.num_blank:,} with a blank side dropped" if split.corpus.num_blank else ""
-    too_long = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
+    left_out = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
     return [
-        f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{too_long})",
+        f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{left_out})",
         *_token_lines(split.src_lengths, split.tgt_lengths, split.unknown_shares()),
     ]
 
@@ -213,11 +208,11 @@ def _split_lines(split: Split) -> list[str]:
 def _stream_lines(stream: Stream) -> list[str]:
     window = stream.beginning
     dropped = f", {window.num_blank:,} with a blank side dropped" if window.num_blank else ""
-    too_long = f", {window.num_too_long:,} too long left out" if window.num_too_long else ""
+    left_out = f", {window.num_too_long:,} too long left out" if window.num_too_long else ""
     return [
         f"{stream.name}: a stream ({', '.join(stream.descriptions)}), shuffled within {stream.size:,} pairs at a time; "
         "how many there are shows at the end of the first epoch",
-        f"  its first window: {len(window):,} pairs{dropped}{too_long}",
+        f"  its first window: {len(window):,} pairs{dropped}{left_out}",
         *_token_lines(window.src_lengths, window.tgt_lengths, stream.unknown_shares()),
     ]
 

@@ -13,13 +13,13 @@ from transformer_mt.config.schema import DataConfig, RunConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.batching import Batch, Rows, batch_of_ids
 from transformer_mt.data.columns import RawPair
+from transformer_mt.data.encoding import too_long
 from transformer_mt.data.ids import IdColumn
 from transformer_mt.data.sources import place, read_pairs, without_pairs
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.errors import UserError
 
 CHUNK_PAIRS = 1000
-NUM_SHOWN = 3
+NUM_SHOWN = 3  # pairs, in the report on the data
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,7 @@ class WindowReader:
         fits = (num_src < self.max_len) & (num_tgt < self.max_len)
         if self.data.too_long == "error" and not fits.all():
             i = int(np.argmin(fits))
-            raise UserError(
-                f"{self.where(kept[i][0], kept[i][1].line)}: {num_src[i] + 1:,} source and "
-                f"{num_tgt[i] + 1:,} target tokens (EOS counted), model.max_len is {self.max_len}. "
-                "Shorten the pair, raise model.max_len, or set data.too_long: filter."
-            )
+            raise too_long(self.where(kept[i][0], kept[i][1].line), num_src[i], num_tgt[i], self.max_len)
         filling.num_too_long += int((~fits).sum())
         for i, (source, pair) in enumerate(kept):
             if fits[i]:

@@ -32,9 +32,7 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
 
     Raises UserError, naming what there is, where there is no such checkpoint.
     """
-    steps = run.steps()
-    if not steps:
-        raise UserError(f"{run.path} has no checkpoint yet. Train it with `tmt train --resume {run.quoted}`.")
+    steps = run.trained_steps()
     named = {"last": run.step(steps[-1]), **{f"{STEP_PREFIX}{step}": run.step(step) for step in steps}}
     if (run.average / WEIGHTS).is_file():
         named["average"] = run.average

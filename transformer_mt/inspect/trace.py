@@ -18,9 +18,9 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.search import greedy_search
 from transformer_mt.decoding.translator import ModelDecoder, Translator
-from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
+from transformer_mt.inspect.sentence_pair import sentence_ids
 from transformer_mt.inspect.sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
 from transformer_mt.model.experts import MixtureOfExperts, choose_experts
 from transformer_mt.model.interface import TranslationModel
@@ -129,7 +129,7 @@ def trace(translator: Translator, sentence: str) -> Trace:
     """
     model = translator.model
     assert not model.training, "dropout would change the numbers"
-    row = _source_ids(translator, sentence)
+    row = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
     found, step_logits = _search(translator, row)
     src = torch.tensor([[*row, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *found]], device=translator.device)
@@ -152,19 +152,6 @@ def trace(translator: Translator, sentence: str) -> Trace:
         shared_parameters=shared,
         flops=flops_by_part(model, src.size(1), tgt_in.size(1)),
     )
-
-
-def _source_ids(translator: Translator, sentence: str) -> list[int]:
-    row = translator.src_tokenizer.encode(sentence)
-    most = translator.config.model.max_len
-    if not row:
-        raise UserError('The sentence is blank. Give one with words in it, for example tmt trace "The cat sat".')
-    if len(row) + 1 > most:
-        raise UserError(
-            f"The sentence has {len(row) + 1} tokens, EOS counted, and the model has {most} positions. "
-            "Give a shorter one."
-        )
-    return row
 
 
 # What modules computed

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from filelock import FileLock, Timeout
 
-from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.run_folder import RunFolder, run_folder_errors
 from transformer_mt.errors import UserError
 
 
@@ -20,18 +20,15 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
     """
     lock = FileLock(run.lock)
     new = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
-    try:
+    with run_folder_errors(run):
         run.path.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise UserError(
-            f"{run.path} is being trained by {_holder(run)}. Wait for it or stop it, or train under another name "
-            "(name=NEW)."
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
-        ) from error
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise UserError(
+                f"{run.path} is being trained by {_holder(run)}. Wait for it or stop it, or train under another name "
+                "(name=NEW)."
+            ) from None
     try:
         with suppress(OSError):  # on a full disk nobody learns who we are, and that is all
             run.lock.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")

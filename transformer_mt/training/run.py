@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_mt.config.files import replace_file, way_to_write
 from transformer_mt.config.loading import dump_config
-from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.run_folder import RunFolder, run_folder_errors
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.preparation import TrainingData, prepare_training_data, report_lines
@@ -369,12 +369,8 @@ def _write_beginnings(config: RunConfig, run: RunFolder, data: TrainingData | No
 
     Without data only the config, in which a resumed run may have changed the little that it may.
     """
-    try:
+    with run_folder_errors(run):
         run.path.mkdir(parents=True, exist_ok=True)
         if data is not None:
             save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
         replace_file(run.config, dump_config(config))
-    except OSError as error:
-        raise UserError(
-            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
-        ) from error

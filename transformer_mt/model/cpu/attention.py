@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from transformer_mt.machine.numba_modules import numba_module
 from transformer_mt.model.cpu.dropout import keep_factors
+from transformer_mt.model.masks import as_bias
 from transformer_mt.model.unpadded import BlockDiagonal
 
 REGISTER = 64  # bytes: torch's softmax over a row that does not fill one goes by single numbers, 15 times as slowly
@@ -32,13 +33,10 @@ def training_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: 
     if p == 0 and k.size(2) >= FUSED_FROM and q.dtype != torch.bfloat16:
         return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
     key_len = max(k.size(2), REGISTER // q.element_size())
-    if mask is None:
-        mask = q.new_zeros(1, 1, 1, k.size(2))
-    elif mask.dtype == torch.bool:
-        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, -torch.inf)
-    mask = F.pad(mask.to(q.dtype).expand(*mask.shape[:-1], k.size(2)), (0, key_len - k.size(2)), value=-torch.inf)
+    bias = q.new_zeros(1, 1, 1, 1) if mask is None else as_bias(mask).to(q.dtype)
+    bias = F.pad(bias.expand(*bias.shape[:-1], k.size(2)), (0, key_len - k.size(2)), value=-torch.inf)
     factors = keep_factors(torch.Size((*q.shape[:3], key_len)), p, q.dtype) if p else None
-    return _Attention.apply(q, k, v, mask, factors, scale)
+    return _Attention.apply(q, k, v, bias, factors, scale)
 
 
 def prepare_attention(dtype: torch.dtype, head_dim: int) -> bool:

@@ -1,5 +1,6 @@
 """A sentence and its translation as ids, to look into a model with: the model's own translation, or a given one."""
 
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -12,11 +13,11 @@ def sentence_pair(
 
     Raises UserError where a side is blank, or longer, EOS counted, than the model's positions or `max_tokens`.
     """
-    src = translator.src_tokenizer.encode(sentence)
-    _check("The sentence", src, translator, max_tokens)
+    src = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
+    _refuse_more("The sentence", src, max_tokens)
     if target is not None:
-        tgt = translator.tgt_tokenizer.encode(target)
-        _check("--target", tgt, translator, max_tokens)
+        tgt = sentence_ids("--target", target, translator.tgt_tokenizer, translator)
+        _refuse_more("--target", tgt, max_tokens)
         return src, tgt
     ((hypothesis,),) = translator.search([src], search_options(translator.config.decoding, beam_size=1))
     if len(hypothesis.tokens) + 1 > max_tokens:
@@ -27,11 +28,20 @@ def sentence_pair(
     return src, hypothesis.tokens
 
 
-def _check(side: str, ids: list[int], translator: Translator, max_tokens: int) -> None:
+def sentence_ids(side: str, text: str, tokenizer: Tokenizer, translator: Translator) -> list[int]:
+    """Ids of one side, which messages call `side`, without BOS and EOS.
+
+    Raises UserError where it is blank or longer, EOS counted, than the model's positions.
+    """
+    ids = tokenizer.encode(text)
     if not ids:
         raise UserError(f"{side} is blank. Give at least one word.")
     positions = translator.config.model.max_len
     if len(ids) + 1 > positions:
         raise UserError(f"{side} has {len(ids)} tokens, and the model reads {positions - 1}. Give a shorter one.")
+    return ids
+
+
+def _refuse_more(side: str, ids: list[int], max_tokens: int) -> None:
     if len(ids) + 1 > max_tokens:
         raise UserError(f"{side} has {len(ids)} tokens, and {max_tokens - 1} can be shown. Give a shorter one.")
