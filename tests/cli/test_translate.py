@@ -287,7 +287,7 @@ def test_from_python(trained: Path) -> None:
         (["--input", "toy.yaml", "--output", "toy.yaml"], "is the input itself"),
         (["--output", "no/such/folder", "a"], "no/such/folder cannot be written"),
         (["--beam-size", "0", "a"], "beam_size is 0. Use a whole number, 1 or more"),
-        (["--n-best", "3", "--beam-size", "2", "a"], "Use --beam-size 3 or more"),
+        (["--n-best", "3", "--beam-size", "2", "a"], "Use beam_size 3 or more"),
         (["--length-penalty", "-1", "a"], "length_penalty is -1.0. Use a number, 0 to 10"),
         (["--length-penalty", "nan", "a"], "length_penalty is nan. Use a number, 0 to 10"),
         (["--device", "cuda:x", "a"], "'cuda:x' is not a device"),

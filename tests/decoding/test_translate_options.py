@@ -23,7 +23,9 @@ def test_what_is_given_replaces_the_config() -> None:
     changed = search_options(config, beam_size=2, length_penalty=0.0, batch_size=7, n_best=2)
     assert (changed.beam_size, changed.norm.alpha, changed.batch_size, changed.n_best) == (2, 0.0, 7, 2)
     assert search_options(config, n_best=6).beam_size == 6, "the beam grows where nobody said how wide it is"
-    with pytest.raises(UserError, match="n_best is 3, and beam_size 2 finds no more than 2"):
+    with pytest.raises(
+        UserError, match=r"n_best is 3, and beam_size 2 finds no more than 2\. Use beam_size 3 or more\."
+    ):
         search_options(config, beam_size=2, n_best=3)
 
 

@@ -132,6 +132,9 @@ def test_what_cannot_be_shared_evenly_is_refused_with_the_arithmetic(tmp_path: P
         adapted_grad_accum(before, before, 6, 4)
     with pytest.raises(UserError, match=r"is 6 micro-batches .*2 x 2 are 4: .*set training.grad_accum: 3, or"):
         adapted_grad_accum(before, other, 6, 2)
+    alone = toy_config(tmp_path, training={"grad_accum": 1})
+    with pytest.raises(UserError, match=r"is 1 micro-batch \(.*2 processes cannot share them evenly"):
+        adapted_grad_accum(alone, alone, 1, 2)
 
 
 def test_shares_are_put_together_again() -> None:

@@ -14,7 +14,7 @@ from trainings import assert_same_run
 
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.training.feed import DATA_WAIT
-from transformer_mt.training.profile import FIRST_STEP, KINDS, NUM_STEPS, OTHER, STEP, kind_of, seconds_by_kind
+from transformer_mt.training.profile import FIRST_STEP, NUM_STEPS, OPERATIONS, OTHER, STEP, kind_of, seconds_by_kind
 from transformer_mt.training.run import start_or_resume
 
 
@@ -36,7 +36,7 @@ def test_a_resumed_training_is_profiled_and_stays_the_same(tmp_path: Path, capsy
     assert {"aten::addmm", "aten::_fused_adam_", DATA_WAIT} <= names
     table = said.partition(f"profile of steps {first} to {last}, by kind of operation:")[2]
     rows = {kind.strip(): float(share) for kind, share in re.findall(r"^  (\S.*?)\s+([\d.]+) %", table, re.MULTILINE)}
-    assert rows.keys() == {*KINDS, OTHER}
+    assert rows.keys() == {*OPERATIONS, OTHER}
     assert sum(rows.values()) == pytest.approx(100, abs=0.06 * len(rows))
     # To a tenth of a percent, the wait for such small batches may be none.
     assert all(rows[kind] > 0 for kind in ("matrix products", "attention products", "optimizer and clipping", OTHER))

@@ -120,7 +120,11 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def main() -> None:
-    """Exit status: 0, 2 for what the user can put right, 130 for Ctrl-C, 1 for a failure that is ours."""
+    """Do what the command line asks for, and exit.
+
+    Exit status: 0, 2 for what the user can put right, 1 for a failure that is ours; where a signal ended it, 128 and
+    the signal's number: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
+    """
     _open_closed()
     utf8_output()
     try:

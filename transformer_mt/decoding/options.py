@@ -36,7 +36,7 @@ class SearchOptions:
         if self.n_best > self.beam_size:
             raise UserError(
                 f"n_best is {self.n_best}, and beam_size {self.beam_size} finds no more than {self.beam_size}. "
-                f"Use --beam-size {self.n_best} or more."
+                f"Use beam_size {self.n_best} or more."
             )
 
     def max_length(self, src_len: int, positions: int) -> int:

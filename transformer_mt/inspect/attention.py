@@ -32,7 +32,7 @@ class Kind:
     keys: str
 
 
-KINDS = {
+ATTENTIONS = {
     "encoder_decoder": (
         Kind(
             "encoder", "Encoder self-attention", "Each row is a source word, each column a source word it looks at.",
@@ -131,7 +131,7 @@ def pair_attention(
                 if name.startswith(f"{kind.stack}.") and name.endswith(f".{kind.module}")
             ]),
         )
-        for kind in KINDS[model.config.architecture]
+        for kind in ATTENTIONS[model.config.architecture]
     ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class GatedFeedForward(FeedForward):
         return self.out_proj(self.dropout(self.activation(self.gate_proj(x)) * self.in_proj(x)))
 
 
-KINDS: dict[str, tuple[type[FeedForward], type[nn.Module]]] = {
+ACTIVATIONS: dict[str, tuple[type[FeedForward], type[nn.Module]]] = {
     "relu": (ReluFeedForward, nn.ReLU),
     "gelu": (FeedForward, nn.GELU),
     "swiglu": (GatedFeedForward, nn.SiLU),
@@ -61,5 +61,5 @@ KINDS: dict[str, tuple[type[FeedForward], type[nn.Module]]] = {
 
 def make_dense(config: ModelConfig) -> FeedForward:
     """The feed-forward of the config's activation: a layer's own, or one of its experts."""
-    kind, activation = KINDS[config.activation]
+    kind, activation = ACTIVATIONS[config.activation]
     return kind(config, activation())

@@ -55,8 +55,9 @@ def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_p
         if share.is_integer()
         else (f"{num_processes} processes cannot share them evenly", f"start as many processes as one of {fitting}")
     )
+    counted = "1 micro-batch" if per_update == 1 else f"{per_update} micro-batches"
     raise UserError(
-        f"An update of this run is {per_update} micro-batches (processes x training.grad_accum), and {what}: going on "
+        f"An update of this run is {counted} (processes x training.grad_accum), and {what}: going on "
         f"would not be the same training. Instead, {way}, or train from the start under another name (name=NEW)."
     )
 

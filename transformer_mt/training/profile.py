@@ -17,7 +17,7 @@ OTHER = "other"
 
 # The first pattern that is found in the name of an operation, in this order. Compiled kernels are named after all that
 # they do, so they come under the first of it.
-KINDS = {
+OPERATIONS = {
     DATA_WAIT: f"^{DATA_WAIT}$",
     "optimizer and clipping": r"adam|Optimizer|_foreach_|linalg_vector_norm",
     "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|\b_Attention",
@@ -34,7 +34,7 @@ WITHIN = ("optimizer and clipping", "softmax and loss")  # what is done inside o
 
 def kind_of(name: str) -> str:
     """The kind of an operation by its name alone; `other` for those that only look at a tensor another way."""
-    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
+    return next((kind for kind, pattern in OPERATIONS.items() if re.search(pattern, name)), OTHER)
 
 
 def seconds_by_kind(events: Iterable[FunctionEvent], on_gpu: bool) -> dict[str, float]:
@@ -45,7 +45,7 @@ def seconds_by_kind(events: Iterable[FunctionEvent], on_gpu: bool) -> dict[str, 
     """
     events = list(events)
     steps = [event for event in events if event.name.startswith(STEP) and event.device_type.name == "CPU"]
-    seconds = dict.fromkeys((*KINDS, OTHER), 0.0)
+    seconds = dict.fromkeys((*OPERATIONS, OTHER), 0.0)
     threads = {event.thread for event in steps}
     for event in events:
         if event.device_type.name != "CPU" or not (on_gpu or event.thread in threads):
