@@ -100,7 +100,7 @@ def own_memory() -> int:
 
 
 def processor_seconds() -> float:
-    """Of this process and of those that it began and that have ended."""
+    """What this process took, and those that it began and that have ended."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in usage)
 

@@ -48,7 +48,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model: widths, and layers on each side."""
+    """A model's widths, and its layers on each side."""
 
     d_model: int = 256
     d_ff: int = 1024
@@ -178,7 +178,7 @@ def joey(data: Path, python: Path, config: Path, shape: Shape, folder: Path) -> 
 
 
 def gflops(shape: tuple[int, int, int], dtype: torch.dtype, seconds: float = 0.3) -> float:
-    """Of a product (m, k) x (k, n), the best of what fits into the time."""
+    """The speed of a product (m, k) x (k, n), the best of what fits into the time."""
     m, k, n = shape
     a, b = torch.ones(m, k, dtype=dtype), torch.ones(k, n, dtype=dtype)
     best, end = float("inf"), time.perf_counter() + seconds

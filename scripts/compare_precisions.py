@@ -24,7 +24,7 @@ CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 
 @dataclass(frozen=True)
 class Result:
-    """Of one run: nats a target token of the validation split, and how long it trained."""
+    """What a run came to: nats a target token of the validation split, and how long it trained."""
 
     nll: float
     seconds: float
@@ -58,7 +58,7 @@ def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
 
 
 def row(precision: str, results: list[Result]) -> list[str]:
-    """Of the table."""
+    """A row of the table."""
     nlls = [result.nll for result in results]
     seconds = statistics.mean(result.seconds for result in results)
     spread = (statistics.mean(nlls), statistics.stdev(nlls))

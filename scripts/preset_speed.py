@@ -39,7 +39,7 @@ SMOKE = ["model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.num_e
 def flops_per_target_token(
     model: TranslationModel, src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32]
 ) -> float:
-    """Of a training step over pairs of these lengths, EOS counted; see the top of this file for what counts."""
+    """Operations of a training step over pairs of these lengths, EOS counted; the top of this file says what counts."""
     pairs = Counter(zip(src_lengths.tolist(), tgt_lengths.tolist(), strict=True))
     forward = sum(number * sum(flops_by_part(model, *lengths).values()) for lengths, number in pairs.items())
     return 3 * forward / int(tgt_lengths.sum())

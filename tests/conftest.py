@@ -70,7 +70,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Of the tests of all workers."""
+    """Collects the cases of the tests of all workers."""
     for name, value in report.user_properties:
         if name == "num_cases" and isinstance(value, int):
             _CASES[report.nodeid] = value

@@ -1,4 +1,4 @@
-"""That the benchmarks run, and that what they print is what they measured. Never how fast anything is."""
+"""The benchmarks run, and what they print is what they measured. Never how fast anything is."""
 
 import importlib.util
 import json

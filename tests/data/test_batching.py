@@ -41,7 +41,7 @@ def test_batches_are_not_in_order_of_length() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 30) | st.just(70_000), st.integers(1, 30))), st.integers(0, 9))
 def test_the_order_is_that_of_one_sort_by_all_keys(pairs: list[tuple[int, int]], seed: int) -> None:
-    """Of as many rows as are planned at once."""
+    """The order of as many rows as are planned at once."""
     src, tgt = (np.array([pair[side] for pair in pairs], dtype=np.int32) for side in (0, 1))
     generator = np.random.default_rng([seed, 2])
     side = np.maximum(src, tgt)

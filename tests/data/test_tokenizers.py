@@ -158,7 +158,7 @@ def test_min_frequency_and_vocab_size_limit_words() -> None:
 
 
 def test_min_frequency_limits_merges() -> None:
-    """Of neighbours that are seen twice there are none in `ab`, and so its bytes are all there is."""
+    """No neighbours are seen twice in `ab`, and so its bytes are all there is."""
     assert train_tokenizer(["ab"], config("bpe", min_frequency=2)).vocab_size == 4 + 256
     assert train_tokenizer(["ab"], config("bpe", min_frequency=1)).vocab_size == 4 + 256 + 2
 

@@ -319,7 +319,7 @@ def spoil(decoders: GraphedDecoders) -> None:
 
 @torch.inference_mode()
 def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> None:
-    """Of 61 and 41 tokens: both have room for 64, filled up to 64 and to 48."""
+    """Sources of 61 and 41 tokens: both have room for 64, filled up to 64 and to 48."""
     model = model_of("sinusoidal, pre-norm", max_len=64)
     decoders = GraphedDecoders(Recordings)
     long, short = (sources(model.output.out_features, lengths, 1) for lengths in ([60, 60], [40, 33]))

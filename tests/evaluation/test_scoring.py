@@ -18,7 +18,7 @@ PAIRS = toy_pairs(6)
 def scores(
     folder: Path, references: list[str], data: dict[str, Any] | None = None, lowercase: bool = False
 ) -> Evaluation:
-    """Of a model that has learned nothing."""
+    """The scores of a model that has learned nothing."""
     for name, lines in (("few.en", [src for src, _ in PAIRS]), ("few.es", references)):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     model = {"num_encoder_layers": 1, **SMALL}

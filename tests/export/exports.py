@@ -29,7 +29,7 @@ def export(translator: Translator, folder: Path, quantization: str | None = None
 
 @torch.no_grad()
 def our_log_probs(translator: Translator, src: list[int], tgt: list[int]) -> Tensor:
-    """Of each token of tgt and of EOS, teacher-forced: (len(tgt) + 1,)."""
+    """The log-probability of each token of tgt and of EOS, teacher-forced: (len(tgt) + 1,)."""
     tgt_in, tgt_out = torch.tensor([[BOS_ID, *tgt]]), torch.tensor([[*tgt, EOS_ID]])
     log_probs = translator.model(torch.tensor([[*src, EOS_ID]]), tgt_in).log_softmax(dim=-1)
     return log_probs.gather(2, tgt_out[:, :, None])[0, :, 0]

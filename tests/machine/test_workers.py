@@ -41,7 +41,7 @@ def in_threads(tasks: Tasks, num_workers: int) -> Generator[Any]:
 
 
 def in_processes(tasks: Tasks, num_workers: int) -> Generator[Any]:
-    """Of tasks that cannot be pickled, by their place; of those that come one by one, as they come."""
+    """Results of tasks that cannot be pickled, by their place; of those that come one by one, as they come."""
     workers = Workers("the work", "Do less.")
     if not isinstance(tasks, Sequence):
         return workers._in_processes(call, tasks, num_workers)

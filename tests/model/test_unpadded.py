@@ -26,7 +26,7 @@ SRC_LENGTHS, TGT_LENGTHS = [5, 1, 20, 7], [3, 18, 1, 7]
 
 
 def ids_of(lengths: list[int], surplus: int = 0, seed: int = 1) -> Tensor:
-    """Of sentences of these lengths, with so many columns of padding more than the longest needs."""
+    """Ids of sentences of these lengths, with so many columns of padding more than the longest needs."""
     torch.manual_seed(seed)
     ids = pad_rows([torch.randint(4, VOCAB, (n,)).numpy() for n in lengths])
     return torch.nn.functional.pad(ids, (0, surplus), value=PAD_ID)

@@ -40,7 +40,7 @@ MICRO_BATCHES = [np.arange(8), np.arange(8, 19)]
 
 @pytest.fixture(scope="module", params=[2, 1], ids=["padded", "unpadded"])
 def config(corpus: Path, request: pytest.FixtureRequest) -> RunConfig:
-    """Of heads that are 8 wide, too narrow for numba's attention, and of one that is not."""
+    """A config of heads that are 8 wide, too narrow for numba's attention, and one of heads that are not."""
     model = {"dropout": 0.3, "num_heads": request.param}
     return toy_config(corpus, model=model, training={"grad_accum": 2, "clip_norm": None})
 

@@ -62,7 +62,7 @@ def gradients_of_two(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_two_processes_have_the_gradients_of_one(gradients_of_two: Path, sharding: str) -> None:
-    """Of the same micro-batches, dropout on, also where there are too few for both."""
+    """With the same micro-batches, dropout on, also where there are too few for both."""
     for name, alone in gradients.gradients(gradients_of_two / "toy", "none"):
         together = load_file(gradients_of_two / sharding / f"{name}.safetensors")
         assert alone.keys() == together.keys()

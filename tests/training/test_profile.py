@@ -77,7 +77,7 @@ def test_kinds_by_name(name: str, kind: str) -> None:
 
 
 def test_kinds_add_up_to_the_time_by_the_clock() -> None:
-    """Of a step whose parts are known: half of it waits for data; the adding inside of the optimizer is its own."""
+    """A step whose parts are known: half of it waits for data; the adding inside of the optimizer is its own."""
     a = torch.ones(64, 64)
     with profile(activities=[ProfilerActivity.CPU]) as done:
         began = time.perf_counter()

@@ -21,7 +21,7 @@ CHINESE = dict(zip([*SPANISH, "."], "一二三四五六七八九十。", strict=
 
 
 def random_model(config: RunConfig, data: PreparedData) -> TranslationModel:
-    """That has learned nothing, with weights far enough apart that not all sentences have one translation."""
+    """A model that has learned nothing, its weights so far apart that not all sentences have one translation."""
     torch.manual_seed(1)
     model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).eval()
     with torch.no_grad():

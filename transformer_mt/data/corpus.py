@@ -47,7 +47,7 @@ class Corpus:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     def texts(self, side: int) -> Iterator[list[str]]:
-        """Those of the sources (0) or of the targets (1), some thousand at a time."""
+        """The texts of the sources (0) or of the targets (1), some thousand at a time."""
         for batch in self.batches():
             yield batch.column(side).to_pylist()
 

@@ -155,7 +155,7 @@ def read_line_blocks(path: Path) -> Iterator[list[str]]:
 
 
 def _lines_before_error(raw: bytes, path: Path, number: int) -> Iterator[list[str]]:
-    """Those before the one whose bytes are not UTF-8, then the `UserError` for it. `number` lines come before `raw`."""
+    """The lines before the one whose bytes are not UTF-8, then its `UserError`. `number` lines come before `raw`."""
     lines: list[str] = []
     for line in raw.split(b"\n"):
         number += 1

@@ -12,7 +12,7 @@ COUNTED_AT_ONCE = 2**20  # ids: numpy needs up to 15 bytes for each
 
 
 def id_type(vocab_size: int) -> np.dtype[np.integer]:
-    """Of a file of the ids of such a vocabulary. Fewer bytes: fewer misses of the caches in a batch."""
+    """The type of the ids of such a vocabulary in a file. Fewer bytes: fewer misses of the caches in a batch."""
     return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 
 
@@ -42,7 +42,7 @@ class IdColumn:
 
     @property
     def lengths(self) -> NDArray[np.int32]:
-        """Of each row, made anew each time: a column of ten million rows need not hold them too."""
+        """The number of ids of each row, made anew each time: a column of ten million rows need not hold them too."""
         return np.diff(self._starts).astype(np.int32)
 
     def __getitem__(self, row: int) -> NDArray[np.integer]:

@@ -10,12 +10,12 @@ class Plan(Protocol):
 
     @property
     def num_micro_batches(self) -> int | None:
-        """Of the whole epoch; None where it is not known before its end."""
+        """How many the whole epoch has; None where it is not known before its end."""
         ...
 
     def take(self, first: int, number: int) -> list[Rows]:
-        """Those from `first` on, `number` of them or as many as the epoch has left. Those before are not asked for
-        again.
+        """The micro-batches from `first` on, `number` of them or as many as the epoch has left. Those before
+        them are not asked for again.
         """
         ...
 
@@ -28,7 +28,7 @@ class Plan(Protocol):
         ...
 
     def known(self) -> list[Rows]:
-        """Those that are planned already, one at least."""
+        """The micro-batches that are planned already, one at least."""
         ...
 
     def place(self, number: int) -> dict[str, int | str] | None:
@@ -36,7 +36,7 @@ class Plan(Protocol):
         ...
 
     def summary(self) -> str | None:
-        """Of an epoch that is over, what was not known before; None where there is nothing."""
+        """What was not known before about an epoch that is over; None where there is nothing."""
         ...
 
 
@@ -45,12 +45,12 @@ class TrainingSplit(Protocol):
 
     @property
     def src_lengths(self) -> Any:
-        """Of x + EOS, by row or array of rows."""
+        """Lengths of x + EOS, by row or array of rows."""
         ...
 
     @property
     def tgt_lengths(self) -> Any:
-        """Of y + EOS, by row or array of rows."""
+        """Lengths of y + EOS, by row or array of rows."""
         ...
 
     def batch(self, indices: Rows) -> Batch:

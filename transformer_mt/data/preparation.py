@@ -42,12 +42,12 @@ class Split:
 
     @cached_property
     def src_lengths(self) -> NDArray[np.int32]:
-        """Of x + EOS, a number a row."""
+        """Lengths of x + EOS, a number a row."""
         return self.ids.src.lengths[self.rows] + 1
 
     @cached_property
     def tgt_lengths(self) -> NDArray[np.int32]:
-        """Of y + EOS, a number a row."""
+        """Lengths of y + EOS, a number a row."""
         return self.ids.tgt.lengths[self.rows] + 1
 
     def batch(self, indices: Rows) -> Batch:
@@ -144,7 +144,7 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
 
 
 def _head_tokenizers(config: RunConfig) -> Tokenizers:
-    """Those of a stream, trained on its first pairs."""
+    """Tokenizers of a stream, trained on its first pairs."""
     head = Head(config.data)
     if next(head.texts(0), None) is None:
         raise UserError(

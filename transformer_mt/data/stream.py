@@ -45,7 +45,7 @@ class _Planned:
 
 
 class Lengths:
-    """Of one side, by row, EOS counted."""
+    """The lengths of one side, by row, EOS counted."""
 
     def __init__(self, window_at: Callable[[int], Window], name: str, size: int) -> None:
         self._window_at, self._name, self._size = window_at, name, size
@@ -225,7 +225,7 @@ class StreamPlan:
         return [rows for planned in self._planned for rows in planned.batches]
 
     def place(self, number: int) -> Place:
-        """Of the window with this micro-batch, which is the first that was not yet taken."""
+        """The place of the window with this micro-batch, which is the first that was not yet taken."""
         with self._lock:
             self.has(number)
             planned = [one for one in self._planned if one.first <= number][-1]
@@ -238,7 +238,7 @@ class StreamPlan:
             }
 
     def summary(self) -> str | None:
-        """Of an epoch that is over: what there was. None of one that is known from the beginning."""
+        """What there was in an epoch that is over."""
         read = self._next
         parts = [f"epoch {self._epoch + 1} is over: {read['num_pairs']:,} pairs were read"]
         parts += [f"{read['num_blank']:,} with a blank side dropped"] * (read["num_blank"] > 0)
@@ -283,7 +283,7 @@ def _numbers(place: Place | None) -> dict[str, int]:
 
 
 def _fingerprint(data: DataConfig, beginning: Window) -> str:
-    """Of the sources, how they are read, the sizes of their files and the first window: what is known so far."""
+    """A hash of what is known so far: the sources, how they are read, the sizes of their files, the first window."""
     parts: list[object] = [data.columns and data.columns.model_dump(), beginning.digest]
     for source in data.train:
         sizes = []

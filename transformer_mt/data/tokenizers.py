@@ -66,7 +66,7 @@ class _Memo:
         self._ids = {_END: np.array([_END_ID], np.int32).tobytes()}
 
     def missing(self, chunks: list[str]) -> list[str]:
-        """Those of the chunks that are new, each once."""
+        """The chunks that are new, each once."""
         return list(set(chunks).difference(self._ids))
 
     def add(self, chunk: str, ids: list[int]) -> None:
@@ -74,7 +74,7 @@ class _Memo:
         self.num_bytes += sys.getsizeof(chunk) + sys.getsizeof(packed) + _SLOT_BYTES
 
     def ids_of(self, chunks: list[str]) -> bytes:
-        """Those of the chunks one after the other. KeyError where one of them is new."""
+        """The ids of the chunks, one after the other. KeyError where one of them is new."""
         return b"".join(map(self._ids.__getitem__, chunks))
 
 

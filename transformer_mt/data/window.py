@@ -47,12 +47,12 @@ class Window:
 
     @cached_property
     def src_lengths(self) -> NDArray[np.int32]:
-        """Of x + EOS, a number a row."""
+        """Lengths of x + EOS, a number a row."""
         return self.src.lengths + np.int32(1)
 
     @cached_property
     def tgt_lengths(self) -> NDArray[np.int32]:
-        """Of y + EOS, a number a row."""
+        """Lengths of y + EOS, a number a row."""
         return self.tgt.lengths + np.int32(1)
 
     def batch(self, rows: Rows) -> Batch:
@@ -72,7 +72,7 @@ class Head:
         self.data = data
 
     def texts(self, side: int) -> Iterator[list[str]]:
-        """Those of the sources (0) or of the targets (1), some at a time."""
+        """The texts of the sources (0) or of the targets (1), some at a time."""
         pairs = islice(stream_pairs(self.data), self.data.streaming_tokenizer_pairs)
         while chunk := list(islice(pairs, CHUNK_PAIRS)):
             kept = [(pair.src, pair.tgt)[side] for _, pair in chunk if pair.src.strip() and pair.tgt.strip()]

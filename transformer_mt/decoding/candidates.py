@@ -36,13 +36,13 @@ class Totals:
         return cls(log_probs[:, :, None], _log_normalizer(logits))
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Of logits (sentences, rows, any) of these rows."""
+        """The totals of rows extended by tokens of these logits (sentences, rows, any) -> the same shape."""
         if self.log_probs is None or self.normalizer is None:
             return logits
         return self.log_probs + (logits - self.normalizer)
 
     def at(self, rows: Tensor) -> "Totals":
-        """Those of some rows of each sentence (sentences, any)."""
+        """The totals of some rows of each sentence (sentences, any)."""
         if self.log_probs is None or self.normalizer is None:
             return self
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
@@ -52,7 +52,7 @@ LargestToken = Callable[[Tensor, list[int], int], tuple[Tensor, Tensor]]
 
 
 def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
-    """Of each row of logits (rows, vocab_size) the largest and its token, either one of `special` or from `first` on.
+    """The largest of each row of logits (rows, vocab_size) and its token, one of `special` or from `first` on.
 
     The value is nan where one of them is nan.
     """
@@ -102,7 +102,7 @@ def best_extensions(
 
 
 def _columns(logits: Tensor, tokens: list[int]) -> Tensor:
-    """Of these tokens; found by views, since a list of indices is copied to a GPU, which waits for it."""
+    """The logits of these tokens; found by views, since a list of indices is copied to a GPU, which waits for it."""
     return torch.cat([logits[..., token : token + 1] for token in tokens], dim=-1)
 
 

@@ -43,7 +43,7 @@ class Capture(Protocol):
 
 
 class Sizes(NamedTuple):
-    """Of an arena, or of the part of it that a step sees."""
+    """How large an arena is, or the part of it that a step sees."""
 
     sentences: int
     rows: int  # of a sentence
@@ -112,7 +112,7 @@ class Arena:
 
     @staticmethod
     def num_bytes(like: DecoderCache, sizes: Sizes) -> int:
-        """Of an arena of these sizes, its keys and values."""
+        """The bytes of an arena's keys and values."""
         pattern = _pattern(like)
         numbers = 2 * len(like.layers) * sizes.sentences * pattern.size(1) * pattern.size(3)
         return numbers * (sizes.slots + sizes.src_len) * pattern.element_size()

@@ -156,7 +156,7 @@ PACKINGS = {
 
 
 def find_packing(precision: str) -> Packing:
-    """That of `PACKINGS`, or where numba is installed a faster one."""
+    """The packing of `PACKINGS`, or where numba is installed a faster one."""
     compiled = numba_module("transformer_mt.decoding.compiled") if precision == "int8" else None
     return PACKINGS[precision] if compiled is None else compiled.PACKING
 

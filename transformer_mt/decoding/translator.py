@@ -192,7 +192,7 @@ class Translator:
                     yield index, Translated(texts[index], found, index in truncated)
 
     def _batches(self, indices: list[int], size: int) -> list[list[int]]:
-        """Of `size` each, in order. On a CPU the last is a share for each core, so that they end at about one time."""
+        """Batches of `size`, in order. On a CPU the last is a share for each core: they end at about one time."""
         batches = [indices[start : start + size] for start in range(0, len(indices), size)]
         if self.device.type != "cpu" or len(batches) < 2:
             return batches

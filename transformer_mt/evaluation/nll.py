@@ -34,7 +34,7 @@ def batch_nlls(
     precision: str = "fp32",
     between_batches: Callable[[], None] = lambda: None,
 ) -> list[tuple[float, int]]:
-    """Of each batch the sum of the nll and its target tokens: teacher-forced, without label smoothing or dropout."""
+    """The sum of the nll and the target tokens of each batch: teacher-forced, without label smoothing or dropout."""
     assert not model.training, "dropout would change the nll"
     device = next(model.parameters()).device
     sums = []
@@ -48,7 +48,7 @@ def batch_nlls(
 
 
 def mean_nll(sums: list[tuple[float, int]]) -> NllResult:
-    """Of all batches together, added up in their order."""
+    """The mean of all batches together, added up in their order."""
     total, num_tokens = 0.0, 0
     for nll, tokens in sums:  # `sum` would do it more exactly from Python 3.12 on: other digits
         total += nll
@@ -57,7 +57,7 @@ def mean_nll(sums: list[tuple[float, int]]) -> NllResult:
 
 
 def split_nll(model: TranslationModel, split: Split, max_tokens: int, precision: str = "fp32") -> NllResult:
-    """Of a whole split. Does not depend on max_tokens beyond rounding."""
+    """The nll of a whole split. It does not depend on max_tokens beyond rounding."""
     return mean_nll(
         batch_nlls(model, split, plan_in_order(split.src_lengths, split.tgt_lengths, max_tokens), precision)
     )

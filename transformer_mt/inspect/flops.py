@@ -17,7 +17,7 @@ from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 
 
 def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[str, int]:
-    """Of one translation by greedy search over the cache, by the parts of `parameters_by_part`.
+    """The operations of one translation by greedy search over the cache, by the parts of `parameters_by_part`.
 
     src_len counts the source with EOS; tgt_len the steps: the tokens fed, BOS and all of the translation but EOS.
     The source is computed once, each fed token with the tokens before it.

@@ -17,7 +17,7 @@ class Paint:
     on: bool
 
     def heading(self, text: str) -> str:
-        """Of a part."""
+        """The heading of a part."""
         return self._code("1;36", text)
 
     def strong(self, text: str) -> str:

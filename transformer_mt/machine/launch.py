@@ -42,7 +42,7 @@ def is_under_torchrun() -> bool:
 
 
 def let_first_speak() -> None:
-    """Of all processes, the first one writes to standard output, for the rest of its life."""
+    """Leave standard output to the first of all processes, for the rest of their lives."""
     if num_processes() > 1 and rank() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for good
 

@@ -126,7 +126,7 @@ class World:
         return values
 
     def share(self, items: list[T]) -> list[T]:
-        """Of what all have, this process's part: every `size`-th. `merge` puts the parts together again."""
+        """This process's part of what all have: every `size`-th. `merge` puts the parts together again."""
         return items[self.rank :: self.size]
 
     def broadcast(self, tensor: Tensor) -> Tensor:

@@ -20,11 +20,11 @@ class Routing:
 
 @dataclass(frozen=True)
 class LayerContext:
-    """Of self-attention: `mask`, boolean (True = may attend) or a float added to the scores, broadcastable to (batch,
+    """For self-attention: `mask`, boolean (True = may attend) or a float added to the scores, broadcastable to (batch,
     num_heads, query_len, key_len), or that of unpadded tokens, None where every key may be seen; `is_causal`, where it
     hides what comes later and nothing else, for which fused kernels need none; `rotate`, applied to queries and keys.
 
-    Of experts: `real` (batch, length), False where there is padding, None where there is none; `routing`, where
+    For experts: `real` (batch, length), False where there is padding, None where there is none; `routing`, where
     somebody collects what they did.
     """
 

@@ -33,7 +33,7 @@ class TranslationModel(nn.Module, ABC):
         """-> (batch, tgt_len, d_model), before the output projection. `routing` collects what experts did."""
 
     def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
-        """Those of `hidden_states` that are no padding's: `real` (num_tokens,) are their places in tgt_in.flatten() ->
+        """The hidden states that are no padding's: `real` (num_tokens,) are their places in tgt_in.flatten() ->
         (num_tokens, d_model).
         """
         return self.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)

@@ -56,7 +56,7 @@ class _CrossEntropySums(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        """Of loss and nll, the second of which is not used -> of the logits, in their shape and type."""
+        """Gradients of loss and nll, the second unused -> of the logits, in their shape and type."""
         logits, normaliser, targets = ctx.saved_tensors
         smoothing = ctx.label_smoothing
         num_classes = logits.size(-1)

@@ -73,5 +73,5 @@ class BlockDiagonal:
 
     @cached_property
     def most(self) -> tuple[int, int]:
-        """Of one sentence, queries and keys."""
+        """The most queries and the most keys of a sentence."""
         return int(self.query_lengths.max()), int(self.key_lengths.max())

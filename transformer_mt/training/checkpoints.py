@@ -91,10 +91,10 @@ def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor]
 
 
 def settings_so_far(run: RunFolder) -> RunConfig:
-    """Those with which the newest checkpoint was trained, which `set_damaged_aside` has seen, whoever has edited the
-    run's `config.yaml` since.
+    """The settings with which the newest checkpoint was trained, which `set_damaged_aside` has seen, whoever has edited
+    the run's `config.yaml` since.
 
-    Of that only `training.grad_accum` is taken: what was asked for, whatever several processes made of it.
+    Of that file only `training.grad_accum` is taken: what was asked for, whatever several processes made of it.
     """
     written = load_config(str(run.config.resolve())).config
     path = run.step(run.steps()[-1]) / SETTINGS

@@ -59,7 +59,7 @@ class Feed:
         return self._planned(epoch).result()
 
     def batch(self, epoch: int, first: int, part: Part) -> Batch:
-        """Of the update whose micro-batches begin at `first` in the epoch, the batch of a part.
+        """The batch of a part of the update whose micro-batches begin at `first` in the epoch.
 
         Whole micro-batches are expected in order. One that is asked for again, and parts of one, are made on the spot.
         """

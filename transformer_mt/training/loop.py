@@ -155,7 +155,7 @@ class Trainer:
         self.monitor.say(f"warning: {said} Training goes on uncompiled, which is slower (training.compile: false).")
 
     def _say_compiled(self, when: str, seconds: float) -> bool:
-        """That something was compiled since this was last called, and how often that should be. Returns whether."""
+        """Say that something was compiled since the last call, and how often that should be. Returns whether it was."""
         compiled = self.updater.compiled
         if not compiled or compiled.num_graphs == self._num_graphs:
             return False
@@ -240,7 +240,7 @@ class Trainer:
             self._account_time()
 
     def _account_time(self) -> None:
-        """Of the step that was made since the last tick."""
+        """Count the time of the step that was made since the last tick."""
         seconds = self._tick()
         if self._say_compiled(f"in step {self.state.step:,}", seconds):
             self._num_compiling += 1
@@ -276,7 +276,7 @@ class Trainer:
         return None if number is None else -(-number // self.per_update)
 
     def _line_of_metrics(self, result: UpdateResult) -> dict[str, float]:
-        """Of the updates since the last line, of which `result` is the newest."""
+        """What is said of the updates since the last line, of which `result` is the newest."""
         state, window = self.state, self.state.window
         metrics = {
             "loss": window["loss"] / window["num_tokens"],

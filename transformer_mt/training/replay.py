@@ -21,8 +21,8 @@ TABLE = "embedder.embedding"
 
 @dataclass(frozen=True)
 class Measured:
-    """Of a tensor: the largest magnitude among its finite elements, the norm of all, how many are not finite, and in
-    which rows of the batch they are, where it has a row a sentence.
+    """What is told of a tensor: the largest magnitude among its finite elements, the norm of all, how many are not
+    finite, and in which rows of the batch they are, where it has a row a sentence.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Replay:
 
     @property
     def grad_norm(self) -> float:
-        """Of all gradients as one vector."""
+        """The norm of all gradients as one vector."""
         return float(torch.tensor([gradient.norm for gradient in self.gradients]).norm())
 
 

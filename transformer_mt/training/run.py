@@ -360,7 +360,7 @@ def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData
 
 
 def _name(updater: Updater) -> str:
-    """Of the device; of those of several processes, what they have in common."""
+    """The device's name; of those of several processes, what they have in common."""
     return str(updater.device) if updater.world.size == 1 else updater.device.type
 
 

@@ -98,7 +98,7 @@ class Validator:
         return self._together(translate)
 
     def _nlls(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[tuple[float, int]]:
-        """Of every batch of the split."""
+        """The nll and target tokens of every batch of the split."""
         split = self.data.validation
         batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, self.config.training.max_tokens))
         precision = self.precision if self.precision in DTYPES else "fp32"  # int8 is for weights laid out for a search

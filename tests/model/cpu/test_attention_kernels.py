@@ -37,7 +37,7 @@ def inputs(
 
 
 def mask_of(kind: str, num_queries: int, num_keys: int) -> Tensor | None:
-    """Of one kind."""
+    """A mask of one kind."""
     torch.manual_seed(1)
     if kind == "none":
         return None

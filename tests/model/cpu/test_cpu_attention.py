@@ -20,7 +20,7 @@ def inputs(num_keys: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
 
 
 def mask_of(kind: str, num_keys: int) -> Tensor | None:
-    """Of one kind; a float one is trained."""
+    """A mask of one kind; a float one is trained."""
     torch.manual_seed(1)
     if kind == "none":
         return None

@@ -26,7 +26,7 @@ SPECIAL = [0.0, -0.0, 1.0, math.inf, -math.inf, math.nan, -math.nan, 3.4e38, -3.
 
 
 def many_floats() -> Tensor:
-    """Of any bits, and such as lie in the middle between two bfloat16."""
+    """Floats of any bits, and such as lie in the middle between two bfloat16."""
     bits = torch.randint(-(2**31), 2**31 - 1, (100_000,), generator=torch.Generator().manual_seed(0))
     numbers = bits.to(torch.int32).view(torch.float32)
     middles = ((bits & -65536) | 0x8000).to(torch.int32).view(torch.float32)

@@ -79,7 +79,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Of the output, in the shape of q -> of q, k and v, and of `added` where it is asked for, in their shapes."""
+        """Gradient of the output, in the shape of q -> those of q, k and v, and of `added` where it is asked for."""
         q_rows, k_rows, v_rows, weights, factors = ctx.saved_tensors
         key_len = ctx.key_len
         grad = grad_outputs[0].reshape(q_rows.shape)

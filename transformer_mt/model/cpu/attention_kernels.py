@@ -38,7 +38,7 @@ from transformer_mt.model.cpu.lanes import (
 from transformer_mt.model.masks import as_bias
 from transformer_mt.model.unpadded import BlockDiagonal
 
-LANES = "a4615933af1830ca"  # the beginning of the SHA-256 of lanes.py: see there
+LANES = "964cd3120d23407d"  # the beginning of the SHA-256 of lanes.py: see there
 _QUERIES = 4  # rows of queries taken at once: each vector of keys or values that is read serves all of them
 _CHUNKS = 32  # shares of the heads of all sentences, for as many threads or fewer
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -382,7 +382,7 @@ class _Attention(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Of the output, in the shape of q -> of q, k and v."""
+        """Gradient of the output, in the shape of q -> those of q, k and v."""
         *flat, added, blocks, totals = ctx.saved_tensors
         grad = _in_rows(grad_outputs[0])
         strides = torch.tensor([*ctx.strides, _strides(grad)])
@@ -395,13 +395,13 @@ class _Attention(torch.autograd.Function):
 
 
 def _zero_behind(x: Tensor, blocks: Tensor, first: int) -> None:
-    """Of x (batch, length, heads, head_dim), the rows behind the last sentence."""
+    """Zero the rows of x (batch, length, heads, head_dim) behind the last sentence."""
     x.flatten(0, 1)[int(blocks[-1, first] + blocks[-1, first + 1]) :] = 0
 
 
 def _strides(x: Tensor) -> tuple[int, int, int]:
-    """Of x (batch, heads, length, head_dim), which `_in_rows` gave: of a sentence's first row, where the rows of all
-    sentences are counted; of heads; and of positions.
+    """Strides of x (batch, heads, length, head_dim), which `_in_rows` gave: of a sentence's first row, where the rows
+    of all sentences are counted; of heads; and of positions.
     """
     # In a batch all of a sentence lies behind all of those before it, whichever of heads and positions come first.
     return x.stride(2) if len(x) == 1 else x.size(1) * x.size(3), x.stride(1), x.stride(2)

@@ -71,7 +71,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Of loss and nll, the second of which is not used -> of hidden, weight and bias, in their shapes and types."""
+        """Gradients of loss and nll, the second unused -> of hidden, weight and bias, in their shapes and types."""
         hidden, weight, *bias = (saved * grad_outputs[0] for saved in ctx.saved_tensors)
         return hidden, weight, bias[0] if bias else None, None, None, None, None
 
@@ -101,7 +101,7 @@ def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tup
 
 
 class _Gradients:
-    """Of the loss with respect to hidden states, weight and bias, as chunks come in. Sums are float32."""
+    """Gradients of the loss with respect to hidden states, weight and bias, as chunks come in. Sums are float32."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         self.inputs = hidden, weight, bias

@@ -203,7 +203,7 @@ def exp(typing_context, x):
 
 @_lane_function
 def factors(typing_context, place, first_key, second_key, dropped, scale):
-    """Of dropout, for WIDTH places from one on: those of `kernels.CompiledDraw`."""
+    """Factors of dropout for WIDTH places from one on: those of `kernels.CompiledDraw`."""
 
     def code(context, builder, signature, arguments):
         def mixed(x, by):
