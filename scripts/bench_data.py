@@ -11,9 +11,9 @@ Starts are from the start of the process to the first batch, imports included; i
 that, of all processes that tokenize, which other work on the machine does not change. Tokenizing is sentences a second,
 both sides counted. Memory is the peak of all processes together, read every fifth of a second, and in brackets what of
 it is the first one's own when the batches are made: pages of mapped files count in the former and can be dropped at any
-time. A batch is planning an epoch, shared out over its batches,
-plus making the tensors of one of 4,096 padded tokens, the mean of a whole epoch (of several where one has few), in
-processor time. The lines below the table say how much more each is than at the size before.
+time. A batch is planning an epoch, shared out over its batches, plus making the tensors of one of 4,096 padded tokens,
+the mean of a whole epoch (of several where one has few), in processor time. The lines above the table say how much more
+each is than at the size before.
 """
 
 import argparse
@@ -30,13 +30,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import command
 from peak_memory import peak_memory
+
+from transformer_mt.errors import UserError
 
 BUILTIN = "built-in"
 LANGUAGES = ("en", "es")
 MAX_TOKENS = 4096
 NUM_MADE = 300  # batches at least
 NUM_VALIDATION = 500
+LEAST = 100  # pairs: in fewer hardly a word comes twice
 HEADINGS = ("pairs", "batches", "sentences/s", "first start", "second start", "memory of the first",
             "memory of the second", "a batch")  # fmt: skip
 NAMES = {"tokenizing": "sentences/s"}
@@ -49,8 +53,11 @@ def texts(corpus: str) -> list[tuple[str, str]]:
         from transformer_mt.data.builtin import builtin_pairs
 
         return builtin_pairs("train")
-    sides = [(Path(corpus) / f"train.{language}").read_text(encoding="utf-8").split("\n") for language in LANGUAGES]
-    return [pair for pair in zip(*sides, strict=True) if all(pair)]
+    src, tgt = (Path(corpus) / f"train.{language}" for language in LANGUAGES)
+    pairs = [pair for pair in command.parallel(src, tgt) if all(map(str.strip, pair))]
+    if not pairs:
+        raise UserError(f"{src} and {tgt} have blank lines alone. Give files with text.")
+    return pairs
 
 
 def recombined(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -149,11 +156,11 @@ def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
 
 
 def measured_start(mapping: dict[str, Any]) -> dict[str, float]:
-    """`start` in a process of its own. A failure ends the benchmark."""
-    command = [sys.executable, __file__, "--child", json.dumps(mapping), "--began", str(time.time())]
-    process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    """`start` in a process of its own. A failure, of which that has told, ends the benchmark."""
+    arguments = [sys.executable, __file__, "--child", json.dumps(mapping), "--began", str(time.time())]
+    process = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode:
-        sys.exit(process.stdout)
+        sys.exit(process.returncode)
     return json.loads(process.stdout.split("\n")[-2])
 
 
@@ -176,16 +183,15 @@ def measure(corpus: str, tokenizer: str, number: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def print_row(name: str, row: dict[str, float]) -> None:
+def as_row(name: str, row: dict[str, float]) -> str:
     """One of the markdown table."""
     mib = {key: f"{row[key] / 2**20:,.0f}" for key in ("first memory", "first own", "second memory", "second own")}
-    print(
+    return (
         f"| {name} | {row['pairs']:,.0f} | {row['batches']:,.0f} | {row['tokenizing']:,.0f} "
         f"| {row['first start']:,.1f} ({row['first processor']:,.1f}) s "
         f"| {row['second start']:,.1f} ({row['second processor']:,.1f}) s "
         f"| {mib['first memory']} ({mib['first own']}) MiB | {mib['second memory']} ({mib['second own']}) MiB "
-        f"| {row['planning']:,.0f} + {row['making']:,.0f} = {row['batch']:,.0f} µs |",
-        flush=True,
+        f"| {row['planning']:,.0f} + {row['making']:,.0f} = {row['batch']:,.0f} µs |"
     )
 
 
@@ -199,10 +205,10 @@ def growth(name: str, before: dict[str, float], row: dict[str, float]) -> str:
 
 
 def main() -> None:
-    """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7])
-    parser.add_argument("--tatoeba", type=Path, help="a folder with train.en and train.es, measured too")
+    """Parse, measure, print; each row also on standard error as soon as it is there."""
+    parser = command.Parser(__doc__)
+    parser.add_argument("--pairs", type=command.count(LEAST), nargs="+")
+    parser.add_argument("--tatoeba", type=command.folder, help="a folder with train.en and train.es, measured too")
     parser.add_argument("--tokenizers", nargs="+", default=["word", "bpe"], choices=["word", "bpe", "unigram"])
     parser.add_argument("--smoke", action="store_true", help="two small sizes: whether it runs")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -211,23 +217,29 @@ def main() -> None:
     if args.child:
         print(json.dumps(start(json.loads(args.child), args.began)))
         return
-    if args.smoke:
-        args.pairs = [300, 1200]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    print(f"{cores} cores\n")
-    print(" | ".join(("| text, tokenizer", *HEADINGS)) + " |\n" + "|---" * (1 + len(HEADINGS)) + "|", flush=True)
-    lines = []
-    for corpus in [BUILTIN, *([str(args.tatoeba.resolve())] if args.tatoeba else [])]:
+    command.fill(args, {"pairs": [300, 1200] if args.smoke else [10**4, 10**5, 10**6, 10**7]})
+    corpora = [BUILTIN]
+    if args.tatoeba:
+        corpora.append(str(args.tatoeba.resolve()))
+        texts(corpora[-1])  # now, not after the built-in corpus
+    rows, ratios = [], []
+    for corpus in corpora:
         for tokenizer in args.tokenizers:
             name = f"{Path(corpus).name}, {tokenizer}"
             before = None
             for number in args.pairs:
                 row = measure(corpus, tokenizer, number)
-                print_row(name, row)
-                lines += [growth(name, before, row)] if before else []
+                rows.append(as_row(name, row))
+                print(rows[-1], file=sys.stderr, flush=True)
+                ratios += [growth(name, before, row)] if before else []
                 before = row
-    print("\n" + "\n".join(lines))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if ratios:
+        print("\n".join(ratios) + "\n")
+    print(f"{cores} cores\n")
+    print(" | ".join(("| text, tokenizer", *HEADINGS)) + " |\n" + "|---" * (1 + len(HEADINGS)) + "|")
+    print("\n".join(rows))
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

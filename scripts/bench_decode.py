@@ -14,8 +14,8 @@ machine can only slow one down.
 
 On a GPU, ours is measured with and without graphs, and memory is what is in use of the whole device.
 
-Then: one short sentence from a loaded model, `tmt translate` of it as a whole process, and `tmt --help`. The last lines
-are ratios.
+The ratios stand above the table of each search. Below both: one short sentence from a loaded model, `tmt translate` of
+it as a whole process, and `tmt --help`.
 """
 
 import argparse
@@ -30,7 +30,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import command
 from peak_memory import peak_memory
+
+from transformer_mt.errors import UserError
 
 BEAM = 5
 BATCH_SIZES = {"cpu": [32, 64, 128, 192], "cuda": [64, 128, 256, 512, 1000]}
@@ -99,7 +102,7 @@ def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
 
     threads = job["threads"]
 
-    def measured(workers: int) -> Measured:
+    def with_workers(workers: int) -> Measured:
         translator = ExportedTranslator(
             job["export"],
             threads=threads // workers,
@@ -115,11 +118,11 @@ def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
         return best_of(translate, lines, sizes, job["device"])
 
     ways = {1, threads} if job["device"] == "cpu" else {1}
-    return min((measured(workers) for workers in ways), key=lambda found: found.seconds)
+    return min((with_workers(workers) for workers in ways), key=lambda found: found.seconds)
 
 
-def child(job: dict) -> Measured:
-    """In the process of a side."""
+def measured(job: dict) -> Measured:
+    """In the process of the side."""
     if job["side"] == "ct2":
         return ctranslate2(job, job["lines"], job["sizes"])
     import torch
@@ -128,16 +131,24 @@ def child(job: dict) -> Measured:
     return ours(job, Path(job["run"]), job["lines"], job["sizes"])
 
 
-def measured_apart(job: dict) -> Measured:
-    """A side in a process of its own. A failure ends the benchmark."""
+def child() -> None:
+    """The jobs on standard input, one after another."""
+    print(json.dumps([asdict(measured(job)) for job in json.load(sys.stdin)]))
+
+
+def measured_apart(jobs: list[dict]) -> list[Measured]:
+    """In a process of its own, for which the first one speaks. A failure ends the benchmark."""
+    job = jobs[0]
     environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"])}
-    command = [sys.executable, __file__, "--child"]
-    if job["side"] in ("hf", "joey"):
-        command = [job["python"], str(Path(__file__).parent / "foreign_decoders.py")]
-    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, env=environment)
+    arguments = [sys.executable, __file__, "--child"]
+    if job["side"] in FOREIGN:
+        arguments = [job["python"], str(Path(__file__).parent / "foreign_decoders.py")]
+    done = subprocess.run(arguments, input=json.dumps(jobs), capture_output=True, text=True, env=environment)
+    if done.returncode == 2 and done.stderr:
+        raise UserError(done.stderr.rstrip().split("\n")[-1].partition(": ")[2])
     if done.returncode:
         sys.exit(f"{job['side']}, {job['kind']}: {done.stderr}")
-    return Measured(**json.loads(done.stdout.strip().split("\n")[-1]))
+    return [Measured(**found) for found in json.loads(done.stdout.strip().split("\n")[-1])]
 
 
 def foreign_rows(run: Path, lines: list[str], found: Measured) -> tuple[dict, list]:
@@ -177,83 +188,116 @@ def one_sentence(run: Path, precision: str, device: str, repeats: int) -> float:
     return statistics.median(times)
 
 
+def parse() -> argparse.Namespace:
+    """The command line, with what could not be compared refused."""
+    parser = command.Parser(__doc__)
+    parser.add_argument("--run", type=command.folder, required=True, help="the folder of a trained run")
+    parser.add_argument("--data", type=command.folder, required=True, help="the folder that holds tok/")
+    parser.add_argument("--threads", type=command.count(), default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of every side")
+    parser.add_argument("--rounds", type=command.count())
+    parser.add_argument(
+        "--hf-python", type=command.python("torch", "transformers"), help="of an environment with transformers"
+    )
+    parser.add_argument("--joey-python", type=command.python("torch", "joeynmt"), help="of an environment with joeynmt")
+    parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
+    parser.add_argument("--batch-sizes", nargs="+", type=command.count(), help="each side takes its best")
+    parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
+    parser.add_argument(
+        "--smoke", action="store_true", help="few sentences, once, in one process a search: whether it runs"
+    )
+    args = parser.parse_args()
+    defaults = {"rounds": 2, "batch_sizes": BATCH_SIZES[args.device], "precisions": PRECISIONS[args.device]}
+    command.fill(args, {"rounds": 1, "batch_sizes": [8]} if args.smoke else {}, defaults)
+    if "fp32" not in args.precisions:
+        parser.error("--precisions needs fp32, whose text all are held against. Add it.")
+    return args
+
+
+def check(args: argparse.Namespace) -> None:
+    """UserError where the run, the device or a precision would stop one of ours."""
+    import torch
+
+    from transformer_mt.decoding.precision import choose_search_precision
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.machine.device import choose_device
+
+    device = torch.device(choose_device(args.device).value)
+    translator = Translator.load(args.run, device="cpu", precision="fp32")
+    for precision in args.precisions:
+        choose_search_precision(precision, device, translator.config.model.d_model)
+
+
+def sides_of(args: argparse.Namespace, have_ct2: bool) -> list[list[tuple[str, str]]]:
+    """Side and kind; those in a list share a process, which is each its own but for `--smoke`."""
+    own = [("ours", kind) for kind in args.precisions]
+    if args.device == "cuda":
+        own += [("eager", kind) for kind in args.precisions]
+    if have_ct2:
+        own += [("ct2", kind) for kind in CT2_TYPES[args.device]]
+    own += [("plain", "fp32")] * (not args.no_plain)
+    foreign = [[(side, "fp32")] for side, option in FOREIGN.items() if getattr(args, option)]
+    return [own, *foreign] if args.smoke else [*([one] for one in own), *foreign]
+
+
+def compared(
+    args: argparse.Namespace, sides: list[list[tuple[str, str]]], shared: dict, beam_size: int
+) -> dict[str, Measured]:
+    """The best round of each."""
+    best: dict[str, Measured] = {}
+    for number in range(args.rounds):
+        for together in sides:
+            jobs = [{**shared, "side": side, "kind": kind, "beam_size": beam_size} for side, kind in together]
+            side = together[0][0]
+            if side in FOREIGN:
+                shape, rows = foreign_rows(args.run, shared["lines"], best["ours, fp32"])
+                jobs[0] |= {"python": str(getattr(args, FOREIGN[side])), "rows": rows, **shape}
+            for (side, kind), found in zip(together, measured_apart(jobs), strict=True):
+                name = f"{NAMES[side]}, {kind}"
+                speed = len(shared["lines"]) / found.seconds
+                print(f"round {number + 1}: beam {beam_size}: {name}: {speed:,.1f}", file=sys.stderr, flush=True)
+                if name not in best or found.seconds < best[name].seconds:
+                    best[name] = found
+    return best
+
+
 def main() -> None:
     """Parse, measure in turn, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="the folder of a trained run")
-    parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="of every side")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--hf-python", help="the Python of an environment with transformers")
-    parser.add_argument("--joey-python", help="the Python of an environment with joeynmt")
-    parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
-    parser.add_argument("--batch-sizes", nargs="+", type=int, help="each side takes its best")
-    parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
-    parser.add_argument("--smoke", action="store_true", help="few sentences, once: whether it runs")
-    args = parser.parse_args()
-    args.precisions = args.precisions or PRECISIONS[args.device]
-    args.batch_sizes = args.batch_sizes or BATCH_SIZES[args.device]
-    if "fp32" not in args.precisions:
-        parser.error("--precisions needs fp32, whose text all are held against")
-    lines, references = (
-        (args.data / "tok" / f"test_2016_flickr.lc.norm.tok.{language}").read_text(encoding="utf-8").split("\n")[:-1]
-        for language in ("en", "de")
-    )
-    if args.smoke:
-        args.rounds, args.precisions, lines, references = 1, ["fp32"], lines[:20], references[:20]
-    run = args.run.resolve()
-    pythons = {"hf": args.hf_python, "joey": args.joey_python}
+    args = parse()
+    pairs = command.tokenized(args.data, "test_2016_flickr")[: 20 if args.smoke else None]
+    check(args)
     with tempfile.TemporaryDirectory() as place:
         export = Path(place) / "ct2"
-        have_ct2 = export_for_ct2(run, export)
-        for beam_size in (BEAM,) if args.smoke else (1, BEAM):
-            best: dict[str, Measured] = {}
-            sides = [("ours", kind) for kind in args.precisions]
-            if args.device == "cuda":
-                sides += [("eager", kind) for kind in args.precisions]
-            if have_ct2:
-                sides += [("ct2", kind) for kind in CT2_TYPES[args.device][: 1 if args.smoke else None]]
-            sides += [("plain", "fp32")] * (not args.no_plain)
-            sides += [(side, "fp32") for side, python in pythons.items() if python]
-            for number in range(args.rounds):
-                for side, kind in sides:
-                    job = {"side": side, "kind": kind, "run": str(run), "export": str(export), "lines": lines,
-                           "beam_size": beam_size, "threads": args.threads, "device": args.device,
-                           "python": pythons.get(side), "sizes": [8] if args.smoke else args.batch_sizes}  # fmt: skip
-                    if side in pythons:
-                        shape, job["rows"] = foreign_rows(run, lines, best["ours, fp32"])
-                        job |= shape
-                    found = measured_apart(job)
-                    name = f"{NAMES[side]}, {kind}"
-                    speed = len(lines) / found.seconds
-                    print(f"round {number + 1}: beam {beam_size}: {name}: {speed:,.1f}", file=sys.stderr, flush=True)
-                    if name not in best or found.seconds < best[name].seconds:
-                        best[name] = found
-            print_table(best, beam_size, references, args.threads, args.device)
-    print_latency(run, args.precisions, args.device, 2 if args.smoke else 20)
+        sides = sides_of(args, export_for_ct2(args.run, export))
+        shared = {"run": str(args.run), "export": str(export), "lines": [src for src, _ in pairs],
+                  "threads": args.threads, "device": args.device, "sizes": args.batch_sizes}  # fmt: skip
+        for beam_size in (1, BEAM):
+            best = compared(args, sides, shared, beam_size)
+            print_table(best, beam_size, [tgt for _, tgt in pairs], args.threads, args.device)
+    print_latency(args.run, args.precisions, args.device, 1 if args.smoke else 20)
 
 
 NAMES = {"ours": "ours", "eager": "ours without graphs", "ct2": "CTranslate2", "plain": "ours without a cache",
          "hf": "transformers generate", "joey": "Joey NMT"}  # fmt: skip
+FOREIGN = {"hf": "hf_python", "joey": "joey_python"}  # by the option that names their Python
 
 
 def export_for_ct2(run: Path, folder: Path) -> bool:
     """Whether CTranslate2 is there, and then the run in its format."""
     from transformer_mt.config.run_folder import open_run
-    from transformer_mt.errors import UserError
 
     try:
         from transformer_mt.export.ctranslate2 import export_run
-    except UserError as error:
-        print(error, file=sys.stderr)
+
+        export_run(open_run(run), None, folder)
+    except UserError as error:  # it is not installed, or has not what the model is made of
+        print(f"without CTranslate2: {error}", file=sys.stderr)
         return False
-    export_run(open_run(run), None, folder)
     return True
 
 
 def print_table(best: dict[str, Measured], beam_size: int, references: list[str], threads: int, device: str) -> None:
-    """Markdown, then the ratios."""
+    """The ratios, then markdown."""
     import sacrebleu
     import torch
 
@@ -261,7 +305,12 @@ def print_table(best: dict[str, Measured], beam_size: int, references: list[str]
     where = f"{threads} threads" if device == "cpu" else torch.cuda.get_device_name(device)
     print(f"\n{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {len(references):,} sentences, {where}, "
           f"torch {torch.__version__}\n")  # fmt: skip
-    print("| side | sentences/s | tokens/s | batch | peak memory | BLEU | same text as ours in fp32 |")
+    fastest = min((name for name in best if name.startswith("ours, ")), key=lambda name: best[name].seconds)
+    for opponent in best:
+        if not opponent.startswith("ours, "):
+            for name in dict.fromkeys(["ours, fp32", fastest]):
+                print(f"{best[opponent].seconds / best[name].seconds:.2f} x {opponent} ({name})")
+    print("\n| side | sentences/s | tokens/s | batch | peak memory | BLEU | same text as ours in fp32 |")
     print("|---|---|---|---|---|---|---|")
     for name, found in best.items():
         bleu = same = ""
@@ -270,12 +319,6 @@ def print_table(best: dict[str, Measured], beam_size: int, references: list[str]
             same = f"{sum(a == b for a, b in zip(found.texts, reference.texts, strict=True)):,}"
         print(f"| {name} | {len(references) / found.seconds:,.1f} | {found.num_tokens / found.seconds:,.0f} | "
               f"{found.batch_size} | {found.memory / 2**20:,.0f} MiB | {bleu} | {same} |")  # fmt: skip
-    print()
-    fastest = min((name for name in best if name.startswith("ours, ")), key=lambda name: best[name].seconds)
-    for opponent in best:
-        if not opponent.startswith("ours, "):
-            for name in dict.fromkeys(["ours, fp32", fastest]):
-                print(f"{best[opponent].seconds / best[name].seconds:.2f} x {opponent} ({name})")
 
 
 def print_latency(run: Path, precisions: list[str], device: str, repeats: int) -> None:
@@ -293,7 +336,4 @@ def print_latency(run: Path, precisions: list[str], device: str, repeats: int) -
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--child"]:
-        print(json.dumps(asdict(child(json.load(sys.stdin)))))
-    else:
-        main()
+    command.run(child if sys.argv[1:] == ["--child"] else main)

@@ -8,14 +8,15 @@ Each side is a process of its own and trains for real: reading, batching and log
 tokens a second, padding not counted, as the median of windows of five steps after five steps of warm-up; the share of
 the largest speed that this machine's matrix products would allow; the peak memory of the process; and, of ours, the
 share of the time in which training waits for a batch. The sides take turns, `--rounds` times, and the best round of
-each counts, since other work on the machine can only slow one down. Below stands where the time of a few steps of ours
-goes (`tmt train --profile`, in a process of its own). The last line is `N.NN x plain loop`: ours as `precision: auto`
-runs it over the plain loop in fp32.
+each counts, since other work on the machine can only slow one down. The ratios stand first. Below the table stands
+where the time of a few steps of ours goes (`tmt train --profile`, in a process of its own). The last line is again
+`N.NN x plain loop`: ours as `precision: auto` runs it over the plain loop in fp32.
 
     python scripts/bench_train.py --data DIR --against CHECKOUT [--rounds 3]
 
-adds another checkout of this project, trained in turn with this one: what a change was worth. Its last line is then
-`N.NN x CHECKOUT`, the ratio of the medians of the rounds, after that of each.
+takes another checkout of this project for the opponent, trained in turn with this one: what a change was worth. The
+first and the last line are then `N.NN x CHECKOUT`, the ratio of the medians of the rounds; above the last one is that
+of each.
 
     python scripts/bench_train.py --data DIR --preset big --device cuda --max-tokens 25000 --precision bf16 [--profile]
 
@@ -37,13 +38,23 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import command
 import torch
 from preset_speed import PRESETS, measure
+
+from transformer_mt.errors import UserError
 
 CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 WARM_UP, WINDOW = 5, 5
 ROWS = 3600  # of a batch that are no padding, about
+MAX_TOKENS, MAX_LEN = 4096, 256  # padded of a batch; of a sentence
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# What an option is that was not given, first with --smoke.
+OF_SIDES = {"plain_loop": None, "joey_python": None, "joey_config": None, "against": None, "d_model": 256,
+            "precisions": ["fp32", "bf16", "auto"], "rounds": 2}  # fmt: skip
+OF_A_PRESET = {"device": "auto", "max_tokens": 25000, "precision": "bf16", "warm_up": 20, "profile": False, "set": []}
+SMOKE_OF_SIDES = {"steps": WINDOW, "precisions": ["auto"], "rounds": 1}
+SMOKE_OF_A_PRESET = {"steps": 15, "warm_up": 5, "max_tokens": 512}
 
 
 @dataclass(frozen=True)
@@ -68,21 +79,38 @@ class Measured:
     said: str = ""
 
 
-def run_measured(command: list[str], folder: Path, package: Path | None = None) -> tuple[str, int]:
-    """What a process printed on standard output, and its peak memory in bytes. A failure ends the benchmark. `package`
-    is a checkout whose transformer_mt takes the place of the installed one.
+def run_measured(arguments: list[str], folder: Path, package: Path | None = None) -> tuple[str, int]:
+    """What a process printed, and its peak memory in bytes. `package` is a checkout whose transformer_mt takes the
+    place of the installed one. A failure ends the benchmark; what `tmt` refuses is a UserError in its words.
     """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if package is not None:
         environment["PYTHONPATH"] = str(package)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
+        process = subprocess.Popen(arguments, cwd=folder, stdout=out, stderr=err, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         for file in (out, err):
             file.seek(0)
+        said = out.read() + err.read()
+        if os.waitstatus_to_exitcode(status) == 2 and (refusals := re.findall(r"^tmt: (.*)$", said, re.MULTILINE)):
+            raise UserError(refusals[-1])
         if status:
-            sys.exit(f"{' '.join(command)}\n{out.read()}{err.read()}")
-        return out.read() + err.read(), usage.ru_maxrss * 1024
+            sys.exit(f"{' '.join(arguments)}\n{said}")
+        return said, usage.ru_maxrss * 1024
+
+
+def overrides_of(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> list[str]:
+    """Of the benchmark's config."""
+    return [
+        f"name=ours_{precision}", f"data.root={data / 'tok'}", f"data.cache_dir={folder / 'cache'}",
+        f"model.d_model={shape.d_model}", f"model.d_ff={shape.d_ff}",
+        f"model.num_heads={shape.num_heads}", f"model.num_encoder_layers={shape.num_layers}",
+        f"model.num_decoder_layers={shape.num_layers}",
+        f"training.max_steps={steps + WARM_UP}", f"training.log_every_steps={WINDOW}",
+        f"training.precision={precision}", "training.schedule=constant", "training.lr=0.0003",
+        f"training.checkpoint_every_steps={steps + WARM_UP}",
+        "validation.every_steps=100000",
+    ]  # fmt: skip
 
 
 def ours(
@@ -95,23 +123,15 @@ def ours(
     options: tuple[str, ...] = (),
 ) -> Measured:
     """`tmt train`, by its own metrics; of the package as it is installed, or of a checkout."""
-    name = f"ours_{precision}"
-    overrides = [
-        f"name={name}", f"data.root={data / 'tok'}", f"data.cache_dir={folder / 'cache'}",
-        f"model.d_model={shape.d_model}", f"model.d_ff={shape.d_ff}",
-        f"model.num_heads={shape.num_heads}", f"model.num_encoder_layers={shape.num_layers}",
-        f"model.num_decoder_layers={shape.num_layers}",
-        f"training.max_steps={steps + WARM_UP}", f"training.log_every_steps={WINDOW}",
-        f"training.precision={precision}", "training.schedule=constant", "training.lr=0.0003",
-        f"training.checkpoint_every_steps={steps + WARM_UP}",
-        "validation.every_steps=100000",
-    ]  # fmt: skip
+    overrides = overrides_of(data, shape, precision, steps, folder)
     said, memory = run_measured(
         [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides, *options],
         folder,
         checkout,
     )
-    lines = [json.loads(line) for line in (folder / "runs" / name / "metrics.jsonl").read_text().split("\n")[:-1]]
+    lines = [
+        json.loads(line) for line in (folder / f"runs/ours_{precision}/metrics.jsonl").read_text().split("\n")[:-1]
+    ]
     windows = [line for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
     speed, wait = (statistics.median(line[key] for line in windows) for key in ("tokens_per_second", "data_wait"))
     return Measured(speed, memory, wait, said)
@@ -125,22 +145,27 @@ def where_time_goes(data: Path, shape: Shape) -> str:
     return table
 
 
-def replaced(text: str, *pairs: tuple[str, str]) -> str:
-    """Each of what is looked for must be there."""
+def replaced(path: Path, *pairs: tuple[str, str]) -> str:
+    """The text of a file, changed. UserError where what is to be replaced is not there."""
+    text = path.read_text(encoding="utf-8", errors="replace")
     for old, new in pairs:
-        assert old in text, old
+        if old not in text:
+            raise UserError(f"{path} has no {old!r}, which is replaced in a copy. Give the benchmark's own file.")
         text = text.replace(old, new)
     return text
 
 
+def loop_at(script: Path, shape: Shape) -> str:
+    """The plain loop with other widths."""
+    return replaced(script, ("d_model=256", f"d_model={shape.d_model}"), ("3, 3, 1024,", f"3, 3, {shape.d_ff},"))
+
+
 def plain_loop(data: Path, script: Path, shape: Shape, precision: str, steps: int, folder: Path) -> Measured:
     """The opponent's script, unchanged; at another width, a copy with its two widths replaced."""
-    script = script.resolve()
+    original = script
     if shape != Shape():
-        widths = ("d_model=256", f"d_model={shape.d_model}"), ("3, 3, 1024,", f"3, 3, {shape.d_ff},")
-        text = replaced(script.read_text(encoding="utf-8"), *widths)
         script = folder / "plain_loop.py"
-        script.write_text(text, encoding="utf-8")
+        script.write_text(loop_at(original, shape), encoding="utf-8")
     said, memory = run_measured(
         [
             sys.executable, str(script), str(data / "tok"), "--steps", str(steps),
@@ -148,8 +173,20 @@ def plain_loop(data: Path, script: Path, shape: Shape, precision: str, steps: in
         ],
         folder,
     )  # fmt: skip
-    (speed,) = re.findall(r": (\d+) target tokens/s", said)
-    return Measured(float(speed), memory)
+    found = re.findall(r": (\d+) target tokens/s", said)
+    if len(found) != 1:
+        raise UserError(f"{original} does not print `: N target tokens/s` once. Give the benchmark's own plain loop.")
+    return Measured(float(found[0]), memory)
+
+
+def joey_settings(config: Path, shape: Shape, place: Path) -> str:
+    """Joey NMT's config in this folder, with our widths."""
+    return replaced(
+        config,
+        ("FOLDER", str(place)), ("embedding_dim: 256", f"embedding_dim: {shape.d_model}"),
+        ("hidden_size: 256", f"hidden_size: {shape.d_model}"), ("ff_size: 1024", f"ff_size: {shape.d_ff}"),
+        ("max_length: 100", "max_length: 512"),  # no sentence of Multi30k is longer than 100, but several made one are
+    )  # fmt: skip
 
 
 def joey(data: Path, python: Path, config: Path, shape: Shape, folder: Path) -> Measured:
@@ -165,15 +202,11 @@ def joey(data: Path, python: Path, config: Path, shape: Shape, folder: Path) -> 
                 words = [word for word, number in counts.most_common() if number > 1]
                 vocabulary = ["<unk>", "<pad>", "<s>", "</s>", *words]
                 (place / f"vocab.{language}").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    settings = replaced(
-        config.read_text(encoding="utf-8"),
-        ("FOLDER", str(place)), ("embedding_dim: 256", f"embedding_dim: {shape.d_model}"),
-        ("hidden_size: 256", f"hidden_size: {shape.d_model}"), ("ff_size: 1024", f"ff_size: {shape.d_ff}"),
-        ("max_length: 100", "max_length: 512"),  # no sentence of Multi30k is longer than 100, but several made one are
-    )  # fmt: skip
-    (place / "config.yaml").write_text(settings, encoding="utf-8")
+    (place / "config.yaml").write_text(joey_settings(config, shape, place), encoding="utf-8")
     said, memory = run_measured([str(python), "-m", "joeynmt", "train", "config.yaml", "--skip-test"], place)
     speeds = [float(speed) for speed in re.findall(r"Tokens per Sec:\s+([\d.]+)", said)]
+    if len(speeds) < 2:
+        raise UserError(f"Joey NMT logged {len(speeds)} speeds, and the first is warm-up. Let {config} train longer.")
     return Measured(statistics.median(speeds[1:]), memory)
 
 
@@ -206,8 +239,8 @@ def ceiling(shape: Shape, vocab_size: int, dtype: torch.dtype, rows: int) -> flo
 def joined(data: Path, number: int, folder: Path) -> Path:
     """The same text as sentences of `number` neighbours each: `tok/` in another folder."""
     (folder / "tok").mkdir()
-    for path in (data / "tok").iterdir():
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    for path in command.folder(data / "tok").glob("*.lc.norm.tok.*"):
+        lines = command.lines_of(path)
         rows = [" ".join(lines[i : i + number]) for i in range(0, len(lines), number)]
         (folder / "tok" / path.name).write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder
@@ -220,56 +253,101 @@ def sides_of(args: argparse.Namespace, data: Path) -> dict[str, Callable[[Path],
         f"ours, {precision}": partial(ours, data, shape, precision, args.steps) for precision in args.precisions
     }
     if args.against:
-        sides[f"{args.against}, auto"] = partial(ours, data, shape, "auto", args.steps, checkout=args.against.resolve())
+        checkout = command.folder(args.against)
+        sides[f"{args.against}, auto"] = partial(ours, data, shape, "auto", args.steps, checkout=checkout)
         return sides
     for precision in ("fp32", "bf16"):
         if precision in args.precisions or precision == "fp32":
             sides[f"plain loop, {precision}"] = partial(plain_loop, data, args.plain_loop, shape, precision, args.steps)
     if args.joey_python:
-        config = args.joey_config or args.plain_loop.with_name("joey_w1.yaml")
-        sides["Joey NMT, fp32"] = partial(joey, data, args.joey_python, config, shape)
+        sides["Joey NMT, fp32"] = partial(joey, data, args.joey_python, args.joey_config, shape)
     return sides
+
+
+def parse() -> argparse.Namespace:
+    """The command line, with what would not be done refused."""
+    parser = command.Parser(__doc__)
+    parser.add_argument("--data", type=command.folder, required=True, help="the folder that holds tok/")
+    parser.add_argument(
+        "--plain-loop", type=command.file, help="default: plain_loop.py in ../../bench, seen from --data"
+    )
+    parser.add_argument("--joey-python", type=command.python("joeynmt"), help="of an environment with joeynmt")
+    parser.add_argument("--joey-config", type=command.file, help="default: joey_w1.yaml beside the plain loop")
+    parser.add_argument("--against", help="another checkout of this project, to be measured instead")
+    parser.add_argument("--precisions", nargs="+")
+    parser.add_argument("--d-model", type=command.count(), help="d_ff is four times as much")
+    parser.add_argument(
+        "--join", type=command.count(), default=1, help="neighbouring sentences made one: 8 give about 100 tokens"
+    )
+    parser.add_argument("--steps", type=command.count())
+    parser.add_argument("--rounds", type=command.count())
+    parser.add_argument("--smoke", action="store_true", help="a few steps, once: whether it runs")
+    alone = parser.add_argument_group("a preset of ours alone")
+    alone.add_argument("--preset", choices=PRESETS)
+    alone.add_argument("--device")
+    alone.add_argument("--max-tokens", type=command.count(), help="padded tokens a batch")
+    alone.add_argument("--precision")
+    alone.add_argument("--warm-up", type=command.count(0), help="steps before those that count")
+    alone.add_argument(
+        "--profile", action="store_true", default=None, help="print where the time goes, by kind of operation"
+    )
+    alone.add_argument("--set", nargs="+", help="settings that replace those of the benchmark")
+    args = parser.parse_args()
+    if args.preset:
+        command.refuse(args, OF_SIDES, "with --preset")
+        command.fill(args, SMOKE_OF_A_PRESET if args.smoke else {}, {**OF_A_PRESET, "steps": 30})
+        return args
+    command.refuse(args, OF_A_PRESET, "without --preset")
+    if args.against:
+        command.refuse(args, ("plain_loop", "joey_python", "joey_config", "precisions"), "with --against")
+        args.precisions = ["auto"]
+    if not args.joey_python:
+        command.refuse(args, ("joey_config",), "without --joey-python")
+    command.fill(args, SMOKE_OF_SIDES if args.smoke else {}, {**OF_SIDES, "steps": 30})
+    if "auto" not in args.precisions:
+        parser.error("--precisions needs auto, which is what is compared. Add it.")
+    if args.steps < WINDOW:
+        parser.error(f"--steps {args.steps} is less than a window. Give {WINDOW} or more.")
+    return args
+
+
+def check(args: argparse.Namespace, data: Path) -> None:
+    """UserError for what a side would stumble over, before the first is measured."""
+    shape = Shape(args.d_model, 4 * args.d_model)
+    for precision in args.precisions:
+        command.checked(CONFIG, overrides_of(data, shape, precision, args.steps, data))
+    lengths = [1 + max(len(text.split()) for text in pair) for pair in command.tokenized(data, "train")]
+    padded = sum(length for length in lengths if length <= MAX_LEN)
+    command.tokenized(data, "val")
+    if padded < (WARM_UP + WINDOW) * MAX_TOKENS:
+        raise UserError(
+            f"--data with --join {args.join} has text for {padded // MAX_TOKENS} batches of {MAX_TOKENS:,} tokens, and "
+            f"{WARM_UP + WINDOW} are the least that can be measured. Give more text."
+        )
+    if args.against:
+        if not (command.folder(args.against) / "transformer_mt").is_dir():
+            raise UserError(
+                f"{args.against} is no checkout of this project: it has no folder transformer_mt. Name another."
+            )
+        return
+    args.plain_loop = args.plain_loop or command.file(args.data.resolve().parent.parent / "bench" / "plain_loop.py")
+    if shape != Shape():
+        loop_at(args.plain_loop, shape)
+    if args.joey_python:
+        command.tokenized(data, "test_2016_flickr")
+        args.joey_config = args.joey_config or command.file(args.plain_loop.with_name("joey_w1.yaml"))
+        joey_settings(args.joey_config, shape, data)
 
 
 def main() -> None:
     """Parse, measure in turn, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
-    parser.add_argument("--plain-loop", type=Path, help="default: plain_loop.py in ../../bench, seen from --data")
-    parser.add_argument("--joey-python", type=Path, help="the Python of an environment with joeynmt")
-    parser.add_argument("--joey-config", type=Path, help="default: joey_w1.yaml beside the plain loop")
-    parser.add_argument("--against", type=Path, help="another checkout of this project, to be measured instead")
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16", "auto"])
-    parser.add_argument("--d-model", type=int, default=Shape().d_model, help="d_ff is four times as much")
-    parser.add_argument("--join", type=int, default=1, help="neighbouring sentences made one: 8 give about 100 tokens")
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--smoke", action="store_true", help="a few steps, once: whether it runs")
-    alone = parser.add_argument_group("a preset of ours alone")
-    alone.add_argument("--preset", choices=PRESETS)
-    alone.add_argument("--device", default="auto")
-    alone.add_argument("--max-tokens", type=int, default=25000, help="padded tokens a batch")
-    alone.add_argument("--precision", default="bf16")
-    alone.add_argument("--warm-up", type=int, default=20, help="steps before those that count")
-    alone.add_argument("--profile", action="store_true", help="print where the time goes, by kind of operation")
-    alone.add_argument("--set", nargs="+", default=[], help="settings that replace those of the benchmark")
-    args = parser.parse_args()
-    if args.preset:
-        return measure_preset(args)
-    for name in ("device", "max_tokens", "precision", "warm_up", "profile", "set"):
-        if getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name.replace('_', '-')} has no meaning without --preset")
-    if "auto" not in args.precisions:
-        parser.error("--precisions needs auto, which is what is compared")
-    if args.against:
-        args.precisions = ["auto"]
-        if not (args.against / "transformer_mt").is_dir():
-            sys.exit(f"{args.against} is no checkout of this project: it has no folder transformer_mt.")
-    if args.smoke:
-        args.steps, args.rounds, args.precisions = WINDOW, 1, ["auto"]
-    args.plain_loop = args.plain_loop or args.data.resolve().parent.parent / "bench" / "plain_loop.py"
+    args = parse()
     with tempfile.TemporaryDirectory() as place:
-        data = args.data.resolve() if args.join == 1 else joined(args.data, args.join, Path(place))
+        data = args.data if args.join == 1 else joined(args.data, args.join, Path(place))
+        if args.preset:
+            measure_preset(args, data)
+            return
+        check(args, data)
         best: dict[str, Measured] = {}
         speeds: dict[str, list[float]] = {}
         for number in range(args.rounds):
@@ -281,22 +359,22 @@ def main() -> None:
                 if name not in best or measured.speed > best[name].speed:
                     best[name] = measured
         shape = Shape(args.d_model, 4 * args.d_model)
+        ratios = [against(args.against, speeds)] if args.against else ratios_of(best)
+        print("\n".join(ratios) + "\n")
         print_table(best, shape, data)
-        if not args.against:
-            print(where_time_goes(data, shape))
-            print_ratios(best)
         if args.against:
             here, there = speeds.values()
             print("rounds:", ", ".join(f"{a:,.0f} and {b:,.0f}: {a / b:.2f}" for a, b in zip(here, there, strict=True)))
-            print(f"{statistics.median(here) / statistics.median(there):.2f} x {args.against}")
+        else:
+            print(where_time_goes(data, shape))
+        print(ratios[-1])
 
 
-def measure_preset(args: argparse.Namespace) -> None:
+def measure_preset(args: argparse.Namespace, data: Path) -> None:
     """`--preset`, in a folder of its own."""
-    if args.smoke:
-        args.steps, args.warm_up, args.max_tokens = 15, 5, 512
-    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as text:
-        data = args.data.resolve() if args.join == 1 else joined(args.data, args.join, Path(text))
+    for split in ("train", "val"):
+        command.tokenized(data, split)
+    with tempfile.TemporaryDirectory() as place:
         measure(args, data, Path(place), run_measured)
 
 
@@ -319,12 +397,18 @@ def print_table(best: dict[str, Measured], shape: Shape, data: Path) -> None:
     print()
 
 
-def print_ratios(best: dict[str, Measured]) -> None:
+def ratios_of(best: dict[str, Measured]) -> list[str]:
     """The one that counts last."""
-    for opponent, what in (("Joey NMT, fp32", "Joey NMT"), ("plain loop, fp32", "plain loop")):
-        if opponent in best:
-            print(f"{best['ours, auto'].speed / best[opponent].speed:.2f} x {what}")
+    opponents = {"Joey NMT, fp32": "Joey NMT", "plain loop, fp32": "plain loop"}
+    ours = best["ours, auto"].speed
+    return [f"{ours / best[name].speed:.2f} x {what}" for name, what in opponents.items() if name in best]
+
+
+def against(checkout: str, speeds: dict[str, list[float]]) -> str:
+    """By the medians of the rounds."""
+    here, there = map(statistics.median, speeds.values())
+    return f"{here / there:.2f} x {checkout}"
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -17,6 +17,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+import command
 from comparing import as_table, metrics, tmt
 
 CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
@@ -36,10 +37,15 @@ def result(run: Path, steps: int) -> Result | None:
     return Result(found[0]["nll"], found[0]["elapsed_seconds"]) if found else None
 
 
-def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
-    """The run with this precision and seed, started or gone on with unless it has its steps."""
-    name = f"d{args.d_model}_{args.max_tokens}_tokens_{args.steps}_steps_{precision}_seed_{seed}"
-    overrides = [
+def name_of(precision: str, seed: int, args: argparse.Namespace) -> str:
+    """Of a run."""
+    return f"d{args.d_model}_{args.max_tokens}_tokens_{args.steps}_steps_{precision}_seed_{seed}"
+
+
+def overrides_of(precision: str, seed: int, args: argparse.Namespace) -> list[str]:
+    """Of the benchmark's config."""
+    name = name_of(precision, seed, args)
+    return [
         f"name={name}", f"seed={seed}", f"training.precision={precision}",
         f"data.root={args.data.resolve() / 'tok'}", f"data.cache_dir={args.work.resolve() / 'cache'}",
         f"model.d_model={args.d_model}", f"model.d_ff={4 * args.d_model}",
@@ -49,9 +55,22 @@ def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
         f"training.warmup_steps={min(500, args.steps // 2)}",
         f"validation.every_steps={args.steps}",
     ]  # fmt: skip
-    run = args.work / name
+
+
+def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
+    """The run with this precision and seed, started or gone on with unless it has its steps."""
+    run = args.work / name_of(precision, seed, args)
     if result(run, args.steps) is None:
-        tmt("train", "--config", CONFIG, "--runs", str(args.work), "--resume", "auto", *overrides)
+        tmt(
+            "train",
+            "--config",
+            CONFIG,
+            "--runs",
+            str(args.work),
+            "--resume",
+            "auto",
+            *overrides_of(precision, seed, args),
+        )
     done = result(run, args.steps)
     assert done is not None, run
     return done
@@ -75,21 +94,25 @@ def distance(name: str, results: list[Result], other_name: str, other_results: l
 
 def main() -> None:
     """Parse, train, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder that holds tok/")
+    parser = command.Parser(__doc__)
+    parser.add_argument("--data", type=command.folder, required=True, help="the folder that holds tok/")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], help="all are held against the first")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--d-model", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=3, help="of encoder and of decoder")
-    parser.add_argument("--max-tokens", type=int, default=1024, help="padded tokens a batch")
+    parser.add_argument("--seeds", nargs="+", type=command.count(0), default=[1, 2, 3])
+    parser.add_argument("--steps", type=command.count(), default=1000)
+    parser.add_argument("--d-model", type=command.count(), default=128)
+    parser.add_argument("--layers", type=command.count(), default=3, help="of encoder and of decoder")
+    parser.add_argument("--max-tokens", type=command.count(), default=1024, help="padded tokens a batch")
     parser.add_argument("--work", type=Path, default=Path("runs/precisions"), help="where the runs go, and stay")
     parser.add_argument("--smoke", action="store_true", help="a few steps of a tiny model: whether it runs")
     args = parser.parse_args()
     if args.smoke:
         args.seeds, args.steps, args.d_model, args.layers, args.max_tokens = [1, 2], 4, 32, 1, 256
-    if len(args.seeds) < 2:
-        parser.error("--seeds: one seed has no standard deviation, name two or more")
+    if len(set(args.seeds)) < max(2, len(args.seeds)):
+        parser.error("--seeds: one seed, or the same twice, has no standard deviation. Name two or more.")
+    for split in ("train", "val"):
+        command.tokenized(args.data, split)
+    for precision in args.precisions:
+        command.checked(CONFIG, overrides_of(precision, args.seeds[0], args))
     results: dict[str, list[Result]] = {precision: [] for precision in args.precisions}
     for seed in args.seeds:
         for precision in results:
@@ -102,4 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -16,6 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import command
 import torch
 from comparing import as_table, metrics, tmt
 
@@ -119,14 +120,18 @@ def measured(runs: dict[str, Path], d_ffs: dict[str, int], args: argparse.Namesp
 
 def main() -> None:
     """Parse, train, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder of Multi30k, raw")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--max-tokens", type=int, default=1024, help="of a batch")
+    parser = command.Parser(__doc__)
+    parser.add_argument("--data", type=command.folder, required=True, help="the folder of Multi30k, raw")
+    parser.add_argument("--steps", type=command.count(), default=3000)
+    parser.add_argument("--max-tokens", type=command.count(), default=1024, help="of a batch")
     parser.add_argument("--presets", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs go")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of speed; 0 trains only, prints no table")
+    parser.add_argument(
+        "--rounds", type=command.count(0), default=3, help="measurements of speed; 0 trains only, prints no table"
+    )
     args = parser.parse_args()
+    for split in ("train", "val"):
+        command.parallel(args.data / f"{split}.en", args.data / f"{split}.de")
     wanted = num_parameters("transformer-base", 512)
     d_ffs = {preset: fitting_d_ff(preset, wanted) for preset in args.presets}
     runs = {preset: train_in_full(preset, d_ffs[preset], args) for preset in args.presets}
@@ -135,4 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

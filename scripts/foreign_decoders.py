@@ -1,8 +1,8 @@
 """Other toolkits' decoders for bench_decode.py, run by the Python of an environment that has them.
 
-A job comes as JSON on standard input, the result goes as JSON to standard output. The models have the shape of the
-trained one and random weights. Such a model does not end by itself, so a batch is made to write as many tokens as the
-trained one's longest translation of it.
+A list of one job comes as JSON on standard input, a list of one result goes as JSON to standard output. The models have
+the shape of the trained one and random weights. Such a model does not end by itself, so a batch is made to write as
+many tokens as the trained one's longest translation of it.
 """
 
 import json
@@ -74,7 +74,7 @@ SIDES = {"hf": marian, "joey": joey}
 
 def main() -> None:
     """Warm up, then all sentences at each batch size; the best counts."""
-    job = json.load(sys.stdin)
+    (job,) = json.load(sys.stdin)
     torch.set_num_threads(job["threads"])
     torch.manual_seed(0)
     decode, pad = SIDES[job["side"]](job)
@@ -104,7 +104,8 @@ def main() -> None:
     seconds, size, memory = min(found)
     memory = memory or peak_memory(lambda: translate(job["rows"], size))
     num_tokens = sum(written for _, written in job["rows"])
-    print(json.dumps({"seconds": seconds, "batch_size": size, "num_tokens": num_tokens, "memory": memory, "texts": []}))
+    result = {"seconds": seconds, "batch_size": size, "num_tokens": num_tokens, "memory": memory, "texts": []}
+    print(json.dumps([result]))
 
 
 if __name__ == "__main__":

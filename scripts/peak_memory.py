@@ -44,7 +44,12 @@ def peak_memory(work: Callable[[], object], device: str = "cpu", seconds: float 
     sampler = subprocess.Popen(
         [sys.executable, "-c", SAMPLER, str(seconds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    work()
+    try:
+        work()
+    except BaseException:
+        sampler.kill()
+        sampler.communicate()
+        raise
     largest, _ = sampler.communicate()
     return int(largest)
 

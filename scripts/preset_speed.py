@@ -19,11 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from command import checked
 from numpy.typing import NDArray
 
-from transformer_mt.config.loading import load_config
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.errors import UserError
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.machine.device import choose_device, choose_precision, machine_name
 from transformer_mt.model.interface import TranslationModel
@@ -85,7 +86,9 @@ def measure(
         "validation.every_steps=1000000",
         *(SMOKE if args.smoke else []), *args.set,
     ]  # fmt: skip
-    config = load_config(CONFIG, overrides).config
+    config = checked(CONFIG, overrides)
+    if config.name != "preset" or config.training.max_steps < args.warm_up + window:
+        raise UserError("--set changes the name or leaves no step to measure. Leave name and training.max_steps alone.")
     command = [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides]
     said, host_memory = run([*command, "--profile"] if args.profile else command, folder)
     prepared = prepare_data(config)

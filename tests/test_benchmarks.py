@@ -1,12 +1,16 @@
 """The benchmarks run, and what they print is what they measured. Never how fast anything is."""
 
-import importlib.util
+import importlib
+import io
 import json
 import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 from transformer_mt.config.loading import load_config, parse_run_config
 from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig
+from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.run import start_or_resume
 
@@ -44,6 +49,32 @@ def text(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Modules of scripts/ by their names, which no test after this one finds."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    before = set(sys.modules)
+    names = ("command", "bench_train", "bench_decode", "foreign_decoders", "preset_speed")
+    yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+    for name in {path.stem for path in SCRIPTS.glob("*.py")} & (set(sys.modules) - before):
+        del sys.modules[name]
+
+
+def stub(path: Path, code: str) -> Path:
+    """What stands for a Python that has other toolkits: asked for its modules it names none that it lacks."""
+    asked = "import json, sys\nif sys.argv[1] == '-c':\n    sys.exit()\n"
+    path.write_text(f"#!{sys.executable}\n{asked}{code}", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+JOEY_LOGS = """
+print("2026-01-01 INFO - joeynmt.training - Epoch   1, Step:       10, Batch Loss: 9.1, Tokens per Sec:     7, Lr: 0.1")
+for speed in (300, 100, 250):
+    print(f"Epoch   1, Step:       20, Batch Loss: 8.2, Batch Acc: 0.1, Tokens per Sec: {speed:8.0f}, Lr: 0.000300")
+"""
+
+
 def row(table: str, side: str) -> float:
     (speed,) = re.findall(rf"^\| {side} \| ([\d,]+) \| \d+% \| [\d,]+ MiB \| (?:[\d.]+%)? \|$", table, re.MULTILINE)
     return float(speed.replace(",", ""))
@@ -54,11 +85,12 @@ def row(table: str, side: str) -> float:
     [pytest.param((), marks=pytest.mark.slow), ("--d-model", "32", "--join", "4")],
     ids=["as given", "another shape"],
 )
-def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], text: Path) -> None:
+def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], text: Path, tmp_path: Path) -> None:
     if not SHARED.exists():
         pytest.skip(f"the opponent is needed: there is no folder {SHARED}")
     opponent = ("--plain-loop", str(SHARED / "bench/plain_loop.py"))
-    table = run("bench_train.py", "--data", str(text), *opponent, *shape, "--smoke")
+    joey = stub(tmp_path / "python", JOEY_LOGS)
+    table = run("bench_train.py", "--data", str(text), *opponent, "--joey-python", str(joey), *shape, "--smoke")
     assert f"d_model {32 if shape else 256}\n" in table
     ours, plain = row(table, "ours, auto"), row(table, "plain loop, fp32")
     wait = re.findall(r"^\| ours, auto \|.* MiB \| ([\d.]+)% \|$", table, re.MULTILINE)
@@ -68,6 +100,10 @@ def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], te
     last = re.fullmatch(r"(\d+\.\d\d) x plain loop", table.rstrip("\n").split("\n")[-1])
     assert last is not None
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
+    assert row(table, "Joey NMT, fp32") == 250
+    joey_ratio, loop_ratio, *_ = table.split("\n")
+    assert joey_ratio == f"{ours / 250:.2f} x Joey NMT"
+    assert loop_ratio == last[0]
 
 
 @pytest.mark.slow
@@ -79,41 +115,217 @@ def test_bench_train_measures_another_checkout(text: Path) -> None:
     found = re.fullmatch(rf"(\d+\.\d\d) x {REPOSITORY}", last)
     assert found is not None
     assert float(found[1]) == pytest.approx(here / there, abs=0.02)
+    assert table.split("\n")[0] == last
 
 
-def test_bench_train_refuses_a_folder_that_is_no_checkout(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / "bench_train.py"), "--data", str(tmp_path), "--against", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == f"{tmp_path} is no checkout of this project: it has no folder transformer_mt.\n"
+# What a user can put right: one sentence, status 2, and nothing measured. TEXT, NONE, RUN and PYTHON stand for paths.
+
+TRAIN, DATA, DECODE = "bench_train.py", "bench_data.py", "bench_decode.py"
+PRECISIONS, PRESETS = "compare_precisions.py", "compare_presets.py"
+TOO_FEW = "argument {}: '{}' will not do. Give a whole number of {} or more."
+INT4 = "training.precision: 'int4' is not one of fp32, bf16, fp16, auto"
+NO_MEANING = "{} no meaning {}. Leave that out."
+REFUSED: list[tuple[str, str, str]] = [
+    (TRAIN, "", "the following arguments are required: --data. See bench_train.py --help."),
+    (TRAIN, "--data NONE", "There is no folder NONE. Check the path."),
+    (TRAIN, "--data NONE --join 8", "There is no folder NONE. Check the path."),
+    (TRAIN, "--data EMPTY", "There is no file EMPTY/tok/train.lc.norm.tok.en. Check the path."),
+    (TRAIN, "--data EMPTY --join 2", "There is no folder EMPTY/tok. Check the path."),
+    (TRAIN, "--data TEXT --join 0", TOO_FEW.format("--join", 0, 1)),
+    (TRAIN, "--data TEXT --join 5000", "--data with --join 5000 has text for "),
+    (TRAIN, "--data TEXT --steps 0", TOO_FEW.format("--steps", 0, 1)),
+    (TRAIN, "--data TEXT --steps x", TOO_FEW.format("--steps", "x", 1)),
+    (TRAIN, "--data TEXT --steps 4", "--steps 4 is less than a window. Give 5 or more."),
+    (TRAIN, "--data TEXT --rounds 0", TOO_FEW.format("--rounds", 0, 1)),
+    (TRAIN, "--data TEXT --plain-loop NONE", "There is no file NONE. Check the path."),
+    (TRAIN, "--data TEXT --plain-loop LOOP --d-model 512", "LOOP has no 'd_model=256', which is replaced in a copy."),
+    (TRAIN, "--data TEXT --joey-python NONE", "NONE cannot be run: No such file or directory. Name a Python,"),
+    (TRAIN, "--data TEXT --joey-python PYTHON", "PYTHON has no joeynmt. Name the Python of an environment that has."),
+    (TRAIN, "--data TEXT --joey-config NONE", "There is no file NONE. Check the path."),
+    (TRAIN, "--data TEXT --joey-config LOOP", NO_MEANING.format("--joey-config has", "without --joey-python")),
+    (TRAIN, "--data TEXT --d-model 100", "num_heads is 8, which does not divide d_model 100"),
+    (TRAIN, "--data TEXT --precisions auto int4", INT4),
+    (TRAIN, "--data TEXT --precisions fp32", "--precisions needs auto, which is what is compared. Add it."),
+    (TRAIN, "--data TEXT --against EMPTY", "EMPTY is no checkout of this project: it has no folder"),
+    (TRAIN, "--data TEXT --against NONE", "There is no folder NONE. Check the path."),
+    (
+        TRAIN,
+        "--data TEXT --against EMPTY --joey-python STUB --precisions auto",
+        NO_MEANING.format("--joey-python and --precisions have", "with --against"),
+    ),
+    (TRAIN, "--data TEXT --profile", NO_MEANING.format("--profile has", "without --preset")),
+    (TRAIN, "--data TEXT --max-tokens 25000", NO_MEANING.format("--max-tokens has", "without --preset")),
+    (
+        TRAIN,
+        "--data TEXT --preset base --d-model 256 --against NONE --rounds 7",
+        NO_MEANING.format("--against and --d-model and --rounds have", "with --preset"),
+    ),
+    (TRAIN, "--data EMPTY --preset base", "There is no file EMPTY/tok/train.lc.norm.tok.en. Check the path."),
+    (TRAIN, "--data TEXT --preset base --device tpu", "'tpu' is not a device. Use auto, cpu, cuda, cuda:N or mps."),
+    (TRAIN, "--data TEXT --preset base --device cuda:99", "The device cuda:99 was asked for, and torch sees "),
+    (TRAIN, "--data TEXT --preset base --device cpu --set nosuch=1", "nosuch: unknown key; the keys here are "),
+    (TRAIN, "--data TEXT --preset base --device cpu --precision int4", INT4),
+    (TRAIN, "--data TEXT --preset base --device cpu --set name=other", "--set changes the name or leaves no step"),
+    (TRAIN, "--data TEXT --preset base --warm-up -1", TOO_FEW.format("--warm-up", -1, 0)),
+    (DATA, "--tatoeba NONE", "There is no folder NONE. Check the path."),
+    (DATA, "--tatoeba EMPTY", "There is no file EMPTY/train.en. Check the path."),
+    (DATA, "--tatoeba BLANK/no", "BLANK/no/train.en and BLANK/no/train.es are empty. Give files with text."),
+    (DATA, "--tatoeba BLANK/lines", "BLANK/lines/train.en and BLANK/lines/train.es have blank lines alone. Give"),
+    (DATA, "--tatoeba BLANK/unequal", "BLANK/unequal/train.en has 1 lines and BLANK/unequal/train.es has 2."),
+    *[(DATA, f"--pairs {number}", TOO_FEW.format("--pairs", number, 100)) for number in (0, 2, -5)],
+    (DECODE, "--run NONE --data TEXT", "There is no folder NONE. Check the path."),
+    (DECODE, "--run EMPTY --data TEXT", "EMPTY is not the folder of a run: it has no config.yaml."),
+    (DECODE, "--run RUN --data NONE", "There is no folder NONE. Check the path."),
+    (DECODE, "--run RUN --data EMPTY", "There is no file EMPTY/tok/test_2016_flickr.lc.norm.tok.en. Check the path."),
+    (DECODE, "--run RUN --data TEXT --hf-python NONE", "NONE cannot be run: No such file or directory."),
+    (DECODE, "--run RUN --data TEXT --joey-python PYTHON", "PYTHON has no joeynmt. Name"),
+    (DECODE, "--run RUN --data TEXT --threads 0", TOO_FEW.format("--threads", 0, 1)),
+    (DECODE, "--run RUN --data TEXT --batch-sizes 8 0", TOO_FEW.format("--batch-sizes", 0, 1)),
+    (DECODE, "--run RUN --data TEXT --rounds 0", TOO_FEW.format("--rounds", 0, 1)),
+    (DECODE, "--run RUN --data TEXT --precisions fp32 int4", "'int4' is not a precision. Use auto, fp32,"),
+    (DECODE, "--run RUN --data TEXT --precisions int8", "--precisions needs fp32, whose text all are held against."),
+    (DECODE, "--run RUN --data TEXT --device tpu", "argument --device: invalid choice: 'tpu'"),
+    (PRECISIONS, "--data NONE", "There is no folder NONE. Check the path."),
+    (PRECISIONS, "--data EMPTY", "There is no file EMPTY/tok/train.lc.norm.tok.en. Check the path."),
+    (PRECISIONS, "--data TEXT --steps 0", TOO_FEW.format("--steps", 0, 1)),
+    (PRECISIONS, "--data TEXT --seeds 4 4", "--seeds: one seed, or the same twice, has no standard deviation."),
+    (PRECISIONS, "--data TEXT --precisions fp32 int4", INT4),
+    (PRESETS, "--data EMPTY", "There is no file EMPTY/train.en. Check the path."),
+    (PRESETS, "--data NONE", "There is no folder NONE. Check the path."),
+    (PRESETS, "--data EMPTY --steps 0", TOO_FEW.format("--steps", 0, 1)),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--profile"], "--profile has no meaning without --preset"),
-        (["--max-tokens", "77"], "--max-tokens has no meaning without --preset"),
-        (["--precisions", "fp32"], "--precisions needs auto, which is what is compared"),
-    ],
-)
-def test_bench_train_refuses_what_it_would_not_do(arguments: list[str], told: str, tmp_path: Path, capsys) -> None:
-    assert refused(capsys, "bench_train.py", "--data", str(tmp_path), *arguments).endswith(f"error: {told}\n")
+@pytest.fixture(scope="module")
+def places(text: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What stands for a path, and the path."""
+    folder = tmp_path_factory.mktemp("places")
+    for name in ("empty", "blank", "blank/no", "blank/lines", "blank/unequal"):
+        (folder / name).mkdir()
+    for name, source, target in (("no", "", ""), ("lines", "\n \n", " \n\n"), ("unequal", "a\n", "a\nb\n")):
+        (folder / "blank" / name / "train.en").write_text(source, encoding="utf-8")
+        (folder / "blank" / name / "train.es").write_text(target, encoding="utf-8")
+    (folder / "loop.py").write_text("print()\n", encoding="utf-8")
+    names = {"NONE": folder / "none", "EMPTY": folder / "empty", "BLANK": folder / "blank", "LOOP": folder / "loop.py"}
+    names |= {"TEXT": text, "RUN": trained, "PYTHON": Path(sys.executable), "STUB": stub(folder / "python", "")}
+    return {name: str(path) for name, path in names.items()}
 
 
-def test_bench_decode_refuses_what_it_could_not_compare(tmp_path: Path, capsys) -> None:
-    said = refused(capsys, "bench_decode.py", "--run", str(tmp_path), "--data", str(tmp_path), "--precisions", "int8")
-    assert said.endswith("error: --precisions needs fp32, whose text all are held against\n")
+@pytest.mark.parametrize(("script", "arguments", "told"), REFUSED, ids=[f"{case[0]} {case[1]}" for case in REFUSED])
+def test_a_mistake_is_told_in_one_sentence_before_anything_is_measured(
+    script: str, arguments: str, told: str, places: dict[str, str], scripts: SimpleNamespace, capsys
+) -> None:
+    def filled(words: str) -> str:
+        return re.sub("|".join(places), lambda found: places[found[0]], words)
 
-
-def refused(capsys: pytest.CaptureFixture[str], script: str, *arguments: str) -> str:
-    """In this process, which has loaded torch: nothing is measured."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SCRIPTS)
-        patch.setattr(sys, "argv", [script, *arguments])
+        patch.setattr(sys, "argv", [str(SCRIPTS / script), *filled(arguments).split()])
+        patch.setattr(subprocess, "Popen", only_asks(subprocess.Popen))
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+    printed = capsys.readouterr()
     assert ended.value.code == 2
-    return capsys.readouterr().err
+    assert printed.out == ""
+    assert re.fullmatch(rf"{script}: .*\n", printed.err)
+    assert filled(told) in printed.err
+    assert "with name=" not in printed.err
+
+
+def only_asks(popen: Any) -> Any:
+    """A Python may be asked for its modules, but nothing else begun."""
+
+    def checked(arguments: list[Any], *others: Any, **options: Any) -> Any:
+        assert arguments[1] == "-c", f"begun: {arguments}"
+        return popen(arguments, *others, **options)
+
+    return checked
+
+
+def test_what_ends_a_script_has_the_status_of_tmt(scripts: SimpleNamespace, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bench.py"])
+    for error, status, told in (
+        (UserError("It is so. Do that."), 2, "It is so. Do that."),
+        (
+            PermissionError(13, "Permission denied", "/a/path"),
+            2,
+            "/a/path: Permission denied. Put that right and start",
+        ),
+        (OSError(28, "No space left on device"), 2, "No space left on device. Put that right and start again."),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ):
+
+        def main(error: BaseException = error) -> None:
+            raise error
+
+        with pytest.raises(SystemExit) as ended:
+            scripts.command.run(main)
+        assert ended.value.code == status
+        assert capsys.readouterr().err.startswith(f"bench.py: {told}")
+    with pytest.raises(ZeroDivisionError):
+        scripts.command.run(lambda: print(1 // 0))
+
+
+def test_a_python_is_made_absolute_and_stays_a_link(scripts: SimpleNamespace, tmp_path: Path, monkeypatch) -> None:
+    """A virtual environment's Python is a link, and which environment it is is told by where that stands."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    assert scripts.command.python("json")("bin/python") == tmp_path / "bin/python"
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert scripts.command.python("json")("python") == tmp_path / "bin/python"
+    with pytest.raises(UserError, match=r"has no nosuch1 and no nosuch2\. Name the Python"):
+        scripts.command.python("nosuch1", "json", "nosuch2")("bin/python")
+    with pytest.raises(UserError, match="does not run as a Python"):
+        scripts.command.python("json")("/bin/false")
+
+
+def test_what_tmt_refuses_within_a_benchmark_is_told_in_its_words(scripts: SimpleNamespace, tmp_path: Path) -> None:
+    refusing = "import sys; print('Traceback: not this'); print('tmt: No. Yes.', file=sys.stderr); sys.exit(int('{}'))"
+    with pytest.raises(UserError, match=r"^No\. Yes\.$"):
+        scripts.bench_train.run_measured([sys.executable, "-c", refusing.format(2)], tmp_path)
+    with pytest.raises(SystemExit, match="Traceback: not this"):
+        scripts.bench_train.run_measured([sys.executable, "-c", refusing.format(1)], tmp_path)
+
+
+# Other toolkits
+
+
+def test_joey_is_measured_by_its_log_and_given_our_text_and_widths(
+    scripts: SimpleNamespace, text: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "joey.yaml"
+    config.write_text(
+        "root: FOLDER\nembedding_dim: 256\nhidden_size: 256\nff_size: 1024\nmax_length: 100\n", encoding="utf-8"
+    )
+    python = stub(tmp_path / "python", f"assert sys.argv[1:3] == ['-m', 'joeynmt']\n{JOEY_LOGS}")
+    measured = scripts.bench_train.joey(text, python, config, scripts.bench_train.Shape(64, 128), tmp_path)
+    assert measured.speed == 250  # the median of what comes after the first
+    place = tmp_path / "joey"
+    assert (place / "config.yaml").read_text(encoding="utf-8").split("\n") == [
+        f"root: {place}", "embedding_dim: 64", "hidden_size: 64", "ff_size: 128", "max_length: 512", "",
+    ]  # fmt: skip
+    assert (place / "test.de").read_bytes() == (text / "tok/test_2016_flickr.lc.norm.tok.de").read_bytes()
+    vocabulary = (place / "vocab.en").read_text(encoding="utf-8").split("\n")[:-1]
+    assert vocabulary[:4] == ["<unk>", "<pad>", "<s>", "</s>"]
+    assert len(vocabulary) == len(set(vocabulary)) == 4 + 10 + 1  # the numbers and the full stop
+
+
+def test_a_foreign_decoder_writes_as_many_tokens_as_ours(scripts: SimpleNamespace, monkeypatch, capsys) -> None:
+    """The decoder is a stand-in that notes what it is given."""
+    module: ModuleType = scripts.foreign_decoders
+    calls: list[tuple[list[list[int]], int]] = []
+    monkeypatch.setattr(
+        module, "SIDES", {"hf": lambda job: (lambda src, length: calls.append((src.tolist(), length)), 9)}
+    )
+    monkeypatch.setattr(module, "peak_memory", lambda work: work() or 77)
+    rows = [([5, 3], 4), ([6, 7, 8, 3], 2), ([5, 6, 3], 7)]
+    job = {"side": "hf", "device": "cpu", "threads": torch.get_num_threads(), "sizes": [2], "rows": rows}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps([job])))
+    module.main()
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["batch_size"], found["num_tokens"], found["memory"], found["texts"]) == (2, 13, 77, [])
+    batches = [([[6, 7, 8, 3], [5, 6, 3, 9]], 7), ([[5, 3]], 4)]  # long ones first, padded
+    assert calls == batches * 3  # to warm up, for the time, for the memory
 
 
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:
@@ -132,13 +344,8 @@ def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path
     assert "matrix products" in said
 
 
-def test_needed_operations_by_hand() -> None:
+def test_needed_operations_by_hand(scripts: SimpleNamespace) -> None:
     """d 8, d_ff 16, 1 + 1 layers, 10 words; 3 source and 2 target positions, twice."""
-    spec = importlib.util.spec_from_file_location("preset_speed", SCRIPTS / "preset_speed.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     config = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     with torch.device("meta"):
         model = Transformer(config, 10, 10)
@@ -150,7 +357,7 @@ def test_needed_operations_by_hand() -> None:
     forward = encoder + decoder + cross + 2 * 2 * 8 * 10
     assert forward == 7296
     lengths = (np.array([3, 3], np.int32), np.array([2, 2], np.int32))
-    assert module.flops_per_target_token(model, *lengths) == 3 * 7296 / 2
+    assert scripts.preset_speed.flops_per_target_token(model, *lengths) == 3 * 7296 / 2
 
 
 def test_bench_data_measures_every_size_and_how_it_grows() -> None:
@@ -170,6 +377,7 @@ def test_bench_data_measures_every_size_and_how_it_grows() -> None:
         assert abs(planning + making - both) <= 1
     ratios = re.findall(r"^built-in, word, 300 -> 1,200 pairs \(4\.0 x\): (.*)$", table, re.MULTILINE)
     assert len(ratios) == 1
+    assert table.index(ratios[0]) < table.index("| text, tokenizer |")
     memory = [float(row[-2].split()[0].replace(",", "")) for row in rows]
     told = float(re.findall(r"second memory ([\d.]+) x", ratios[0])[0])
     assert told == pytest.approx(memory[1] / memory[0], abs=0.02)
@@ -181,22 +389,87 @@ def test_bench_data_measures_every_size_and_how_it_grows() -> None:
     assert told == pytest.approx(starts[1] / starts[0], rel=0.1)
 
 
-def test_bench_decode_measures_sides_that_agree(text: Path, tmp_path: Path) -> None:
-    run_folder = RunFolder(tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned enough for a search to have no ties."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_toy_corpus(folder / "data")
+    training = {"max_steps": 300, "checkpoint_every_steps": 300, "max_tokens": 256, "warmup_steps": 50}
+    validation = {"every_steps": 300, "num_translated": 0, "metric": "nll"}
+    mapping = toy_mapping(folder / "data", training=training, validation=validation, model={"dropout": 0.0})
+    start_or_resume(parse_run_config(mapping, "toy"), RunFolder(folder / "run"), resume=False)
+    return folder / "run"
+
+
+HF_ANSWERS = """
+(job,) = json.load(sys.stdin)
+assert (job["side"], job["layers"], job["d_model"], job["num_heads"], job["d_ff"]) == ("hf", 1, 16, 2, 32)
+assert len(job["rows"]) == len(job["lines"]) == 20 and all(ids[-1] == 3 for ids, _ in job["rows"])
+print("a progress bar, say")
+num_tokens = sum(written for _, written in job["rows"])
+print(json.dumps([{"seconds": 2.0, "batch_size": 8, "num_tokens": num_tokens, "memory": 3 * 2**20, "texts": []}]))
+"""
+
+
+def test_bench_decode_measures_sides_that_agree(text: Path, trained: Path, tmp_path: Path) -> None:
+    python = stub(tmp_path / "python", HF_ANSWERS)
+    arguments = ("--run", str(trained), "--data", str(text), "--threads", "1", "--hf-python", str(python), "--smoke")
+    said = run("bench_decode.py", *arguments)
+    assert len(re.findall(r"^\| (?:from a loaded model, \w+|`tmt .*) \| [\d,.]+ \|$", said, re.MULTILINE)) == 5
+    _, greedy, beam = re.split(r"^(?:greedy|beam 5), 20 sentences, .*\n", said, flags=re.MULTILINE)
+    ours = ["ours, fp32", "ours, int8", "ours, bf16"]
+    for searched in (greedy, beam):
+        rows = decode_rows(searched)
+        if "CTranslate2, float32" in rows:
+            engines = ["CTranslate2, float32", "CTranslate2, int8"]
+        else:
+            pytest.importorskip("ctranslate2", reason="without CTranslate2 the benchmark leaves it out")
+            raise AssertionError("CTranslate2 is there, and was left out")
+        hf = "transformers generate, fp32"
+        assert list(rows) == [*ours, *engines, "ours without a cache, fp32", hf]
+        exact = ["ours, fp32", "ours without a cache, fp32", "CTranslate2, float32"]
+        assert {rows[name]["same"] for name in exact} == {"20"}
+        assert len({rows[name]["bleu"] for name, row in rows.items() if row["same"] == "20"}) == 1
+        assert float(rows["ours, fp32"]["bleu"]) > 30  # of 100: it has learned, so that 20 is no count of empty lines
+        assert all(10 <= int(rows[name]["same"]) <= 20 for name in [*ours, *engines])
+        assert (rows[hf]["speed"], rows[hf]["memory"], rows[hf]["bleu"], rows[hf]["same"]) == (10, "3", "", "")
+        assert rows[hf]["tokens"] == pytest.approx(num_tokens(rows["ours, fp32"]) / 2, rel=0.02)
+        ratios = {name: float(told) for told, name in re.findall(r"^([\d.]+) x (.*)$", searched, re.MULTILINE)}
+        for opponent in [*engines, "ours without a cache, fp32", hf]:
+            expected = rows["ours, fp32"]["speed"] / rows[opponent]["speed"]
+            assert ratios[f"{opponent} (ours, fp32)"] == pytest.approx(expected, rel=0.05, abs=0.02)
+        assert searched.index(" x ours without a cache") < searched.index("| side |")
+
+
+def decode_rows(said: str) -> dict[str, dict[str, Any]]:
+    """Of a search's table, by side."""
+    cells = r"^\| (.*?) \| ([\d,.]+) \| ([\d,]+) \| 8 \| ([\d,]+) MiB \| ([\d.]*) \| (\d*) \|$"
+    return {
+        name: {"speed": number(speed), "tokens": number(tokens), "memory": memory, "bleu": bleu, "same": same}
+        for name, speed, tokens, memory, bleu, same in re.findall(cells, said, re.MULTILINE)
+    }
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def num_tokens(row: dict[str, Any]) -> float:
+    """Of 20 sentences."""
+    return 20 * row["tokens"] / row["speed"]
+
+
+def test_bench_decode_leaves_out_ctranslate2_for_what_that_has_not(
+    scripts: SimpleNamespace, tmp_path: Path, capsys
+) -> None:
+    pytest.importorskip("ctranslate2", reason="what CTranslate2 has not is asked of it")
     write_toy_corpus(tmp_path / "data")
-    mapping = toy_mapping(tmp_path / "data", training={"max_steps": 20, "checkpoint_every_steps": 20})
-    start_or_resume(parse_run_config(mapping, "toy"), run_folder, resume=False)
-    table = run("bench_decode.py", "--run", str(run_folder.path), "--data", str(text), "--threads", "1", "--smoke")
-    cells = r"^\| (.*?) \| ([\d,.]+) \| [\d,]+ \| 8 \| [\d,]+ MiB \| [\d.]+ \| (\d+) \|$"
-    rows = re.findall(cells, table, re.MULTILINE)
-    assert [name for name, _, _ in rows] == ["ours, fp32", "CTranslate2, float32", "ours without a cache, fp32"]
-    same = {name: int(number) for name, _, number in rows}
-    assert same["ours without a cache, fp32"] == same["ours, fp32"] == 20
-    speeds = {name: float(speed.replace(",", "")) for name, speed, _ in rows}
-    told = re.findall(r"^([\d.]+) x ours without a cache, fp32 \(ours, fp32\)$", table, re.MULTILINE)
-    expected = speeds["ours, fp32"] / speeds["ours without a cache, fp32"]
-    assert float(told[0]) == pytest.approx(expected, rel=0.05, abs=0.02)
-    assert len(re.findall(r"^\| (?:from a loaded model, fp32|`tmt .*) \| [\d,.]+ \|$", table, re.MULTILINE)) == 3
+    mapping = toy_mapping(tmp_path / "data", training={"max_steps": 1}, model={"num_experts": 2})
+    start_or_resume(parse_run_config(mapping, "toy"), RunFolder(tmp_path / "run"), resume=False)
+    capsys.readouterr()
+    assert scripts.bench_decode.export_for_ct2(tmp_path / "run", tmp_path / "ct2") is False
+    said = capsys.readouterr().err
+    assert said.startswith("without CTranslate2: model.num_experts is 2, and CTranslate2 has no mixture of experts. ")
 
 
 def test_compare_precisions_keeps_finished_runs_and_tells_what_it_trained(text: Path, tmp_path: Path) -> None:
