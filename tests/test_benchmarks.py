@@ -102,7 +102,8 @@ def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], te
     assert float(last[1]) == pytest.approx(ours / plain, rel=0.01, abs=0.01)
     assert row(table, "Joey NMT, fp32") == 250
     joey_ratio, loop_ratio, *_ = table.split("\n")
-    assert joey_ratio == f"{ours / 250:.2f} x Joey NMT"
+    # The table rounds tokens a second to whole ones, which moves a 250th of them by at most 0.002.
+    assert float(joey_ratio.removesuffix(" x Joey NMT")) == pytest.approx(ours / 250, abs=0.008)
     assert loop_ratio == last[0]
 
 
@@ -111,7 +112,9 @@ def test_bench_train_measures_another_checkout(text: Path) -> None:
     table = run("bench_train.py", "--data", str(text), "--against", str(REPOSITORY), "--d-model", "32", "--smoke")
     here, there = row(table, "ours, auto"), row(table, f"{REPOSITORY}, auto")
     *_, rounds, last = table.rstrip("\n").split("\n")
-    assert rounds == f"rounds: {here:,.0f} and {there:,.0f}: {here / there:.2f}"
+    each, _, ratio = rounds.rpartition(": ")
+    assert each == f"rounds: {here:,.0f} and {there:,.0f}"
+    assert float(ratio) == pytest.approx(here / there, abs=0.008)
     found = re.fullmatch(rf"(\d+\.\d\d) x {REPOSITORY}", last)
     assert found is not None
     assert float(found[1]) == pytest.approx(here / there, abs=0.02)
