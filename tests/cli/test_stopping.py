@@ -1,6 +1,7 @@
 """What ends a command from outside: Ctrl-C while libraries load, a full disk under a log, memory that runs out."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,18 @@ def test_memory_that_runs_out_anywhere_is_a_message(tmp_path: Path, monkeypatch:
     assert result.returncode == 2
     assert "tmt: The memory ran out (" in result.stderr
     assert "you tried to allocate 99 bytes.). Take a smaller model" in result.stderr
+
+
+@pytest.mark.parametrize("key", ["max_len", "num_decoder_layers", "d_model"])
+def test_a_model_that_no_memory_holds_is_refused_and_nothing_is_left_behind(key: str, tmp_path: Path) -> None:
+    write_config(tmp_path)
+    sizes = f"model.{key}={2**30}", "training.max_tokens=2147483647"
+    result = call_tmt(tmp_path, "train", "--config", "toy.yaml", *sizes)
+    assert result.returncode == 2
+    said = r"^tmt: This model has [\d,]+ parameters.* GiB at least, and this machine has "
+    assert re.search(said, result.stderr, re.MULTILINE)
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_the_corpus_holds_is_not_obeyed_by_the_terminal(tmp_path: Path) -> None:

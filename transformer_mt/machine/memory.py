@@ -1,12 +1,18 @@
-"""Memory: when it has run out, how what is cached of it is given back, and how a CPU keeps what it has freed."""
+"""Memory: how much there is, when it has run out, how what is cached is given back, how a CPU keeps what it freed."""
 
+import contextlib
 import ctypes
 import gc
+import os
 import sys
+from pathlib import Path
 
 import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # names and numbers of glibc's malloc.h
+
+# Of a container's memory, with control groups of the second version and of the first.
+_LIMITS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 # How allocators say it that have no exception of their own: torch's for the CPU (Linux, Windows), mps, cuBLAS, C++.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
@@ -17,6 +23,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
+
+
+def memory_of_machine() -> int | None:
+    """Bytes that all processes have together: what is built in, or what a container is allowed; None where the system
+    does not say.
+    """
+    try:
+        known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return None
+    for limit in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no container, or one whose limit is "max"
+            known.append(int(limit.read_text()))
+    return min(known)
 
 
 def free_cached_memory(device: torch.device) -> None:

@@ -48,6 +48,7 @@ from transformer_mt.training.interrupt import stop_on_signals
 from transformer_mt.training.lock import sole_trainer
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.metrics_file import cut_back, read_validations
+from transformer_mt.training.model_room import refuse_what_never_fits
 from transformer_mt.training.monitor import Monitor, Silence
 from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
@@ -295,6 +296,8 @@ def _make_updater(
 ) -> Updater:
     """A fresh model on the device, in the precision of the config or in that of the run so far; says which."""
     device = torch.device(chosen.value)
+    sizes = data.src_tokenizer.vocab_size, data.tgt_tokenizer.vocab_size
+    refuse_what_never_fits(config, *sizes, device, world)  # before a product of the model's width is timed
     if config.training.deterministic:  # before anything is computed there
         print(f"deterministic: {be_deterministic(device)}")
     if device.type == "cpu":

@@ -1,0 +1,43 @@
+"""Whether a model can be trained in the memory that there is, asked before any of it is made."""
+
+import torch
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.machine.memory import memory_of_machine
+from transformer_mt.machine.world import World
+from transformer_mt.model.size import model_size
+
+_BYTES = 4  # of a number: weights and tables are float32 in every precision
+_OF_A_WEIGHT = 4  # numbers: itself, its gradient, Adam's two means
+
+
+def refuse_what_never_fits(
+    config: RunConfig, src_vocab_size: int, tgt_vocab_size: int, device: torch.device, world: World
+) -> None:
+    """Raise UserError where the model alone takes more than all of the machine's memory: a system that hands out what
+    it has not got would end the process without a word.
+
+    On another device than the CPU, and sharded over processes, only the weights have to fit there, whole, once.
+    """
+    there = memory_of_machine()
+    if there is None:
+        return
+    parameters, tables = model_size(config.model, src_vocab_size, tgt_vocab_size)
+    is_trained_here = device.type == "cpu" and (config.training.sharding == "none" or world.size == 1)
+    needed = _BYTES * ((_OF_A_WEIGHT if is_trained_here else 1) * parameters + tables)
+    if needed <= there:
+        return
+    of_tables = f" and {tables:,} numbers in its tables of positions" if tables > parameters else ""
+    taken = "Training it takes" if is_trained_here else "They take"
+    error = UserError(
+        f"This model has {parameters:,} parameters{of_tables}. {taken} {gibibytes(needed)} at least, and this machine "
+        f"has {gibibytes(there)}. Lower model.d_model, model.d_ff, the numbers of layers, model.max_len or "
+        "tokenizer.vocab_size."
+    )
+    raise error if world.is_first else ToldElsewhereError(str(error))
+
+
+def gibibytes(num_bytes: int) -> str:
+    """For a person to read."""
+    return f"{num_bytes / 2**30:,.1f} GiB"
