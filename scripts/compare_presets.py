@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import command
-import torch
 from comparing import as_table, metrics, tmt
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.size import model_size
 
 VOCAB_SIZE = 8000
 SIZE = {"d_model": 128, "num_heads": 4, "max_len": 256, "tie_embeddings": "all"}
@@ -44,9 +43,7 @@ def small_model(preset: str, d_ff: int) -> dict[str, Any]:
 def num_parameters(preset: str, d_ff: int) -> int:
     """Counted, not allocated."""
     config = ModelConfig(**small_model(preset, d_ff))
-    with torch.device("meta"):
-        model = ARCHITECTURES[config.architecture](config, VOCAB_SIZE, VOCAB_SIZE)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return model_size(config, VOCAB_SIZE, VOCAB_SIZE).parameters
 
 
 def fitting_d_ff(preset: str, wanted: int) -> int:
@@ -60,8 +57,8 @@ def train(preset: str, d_ff: int, args: argparse.Namespace, name: str, *override
     tmt(
         "train", "--config", "multi30k_en_de.yaml", "--runs", str(args.runs), "--resume", "auto", f"name={name}",
         f"data.root={args.data}", "data.test=[]", f"tokenizer.vocab_size={VOCAB_SIZE}", f"model.preset={preset}",
-        *model, f"training.max_tokens={args.max_tokens}", f"training.warmup_steps={min(500, args.steps // 2)}",
-        *overrides,
+        *model, f"training.max_tokens={args.max_tokens}", "training.lr=0.001",
+        f"training.warmup_steps={min(500, args.steps // 2)}", *overrides,
     )  # fmt: skip
     return args.runs / name
 
