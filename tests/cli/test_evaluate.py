@@ -123,6 +123,9 @@ def test_what_cannot_be_scored_is_not_translated_first(call, trained: Path) -> N
     for arguments, message in (
         (["--src", "long.en", "--ref", "long.es"], "are longer than model.max_len 24. Evaluate on shorter ones."),
         (["--bleu-tokenize", "bogus"], "'bogus' is not a BLEU tokenizer"),
+        (["--src", "long.en", "--ref", "long.es", "--split", "test"], "--src and --split were both given."),
+        (["--src", "long.en", "--ref", "long.es", "--data-root", "data"], "--src and --data-root were both given."),
+        (["--beam-size", "2147483647"], "Lower beam_size or batch_size."),
     ):
         result = call("evaluate", *arguments)
         assert result.returncode == 2

@@ -61,6 +61,26 @@ def test_the_builtin_corpus_is_not_inherited_beside_data_of_ones_own():
     assert len(load_config("same.yaml").config.data.test) == 1
 
 
+def test_nor_is_it_beside_overrides_of_ones_own():
+    builtin = "[{builtin: en-es, split: test}]"
+    splits = ", ".join(f"{split}: {builtin}" for split in ("train", "validation", "test"))
+    write("base.yaml", f"data: {{src_lang: en, tgt_lang: es, {splits}}}\ntraining: {{max_steps: 9}}\n")
+    own, validation = "data.train=[{tsv: a.tsv}]", "data.validation=[{tsv: v.tsv}]"
+    assert refusal("base.yaml", own) == (
+        "data.train was given, and data.validation is still the built-in corpus. Give data.validation too: "
+        "data.validation='[{src: FILE, tgt: FILE}]'."
+    )
+    assert load_config("base.yaml", [validation, own]).config.data.test == []
+    asked_for = load_config("base.yaml", [own, validation, f"data.test={builtin}"]).config.data
+    assert len(asked_for.test) == 1
+    assert len(load_config("base.yaml", [own, f"data.validation={builtin}"]).config.data.validation) == 1
+    for harmless in ("data.train.0.split=test", "data.tgt_lang=de", f"data.train={builtin}"):
+        assert len(load_config("base.yaml", [harmless]).config.data.test) == 1
+    write("own.yaml", "extends: base.yaml\ndata: {train: [{tsv: a.tsv}], validation: [{tsv: v.tsv}]}\n")
+    assert load_config("own.yaml", ["data.train=[{tsv: b.tsv}]"]).config.data.validation != []
+    assert "data" in refusal("base.yaml", "data=3", own)
+
+
 # Finding
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def evaluate(
     run: RunOption = None,
     checkpoint: CheckpointOption = None,
-    split: Annotated[str, typer.Option(help="train, validation or test, as the run's config names them.")] = "test",
+    split: Annotated[
+        str | None, typer.Option(help="train, validation or test, as the run's config names them. Default: test.")
+    ] = None,
     src: Annotated[Path | None, path_option("A file of sources, instead of a split.")] = None,
     ref: Annotated[Path | None, path_option("Its references, line by line.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="1: greedy. Default: the run's config.")] = None,
@@ -36,6 +38,9 @@ def evaluate(
     """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the run's folder."""
     if (src is None) != (ref is None):
         raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    for option, value in (("--split", split), ("--data-root", data_root)):
+        if src is not None and value is not None:
+            raise UserError(f"--src and {option} were both given. Give --src and --ref, or what names a split.")
     from tqdm import tqdm
 
     from transformer_mt.config.run_folder import newest_run, open_run
@@ -55,7 +60,7 @@ def evaluate(
         remark(translator.note)
     config = translator.config
     files = (src, ref) if src is not None and ref is not None else None
-    scoring = Scoring(split, files, data_root, bleu_tokenize, lowercase)
+    scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     remark(f"scored: {scoring.description(config)}")
     options = search_options(config.decoding, beam_size, length_penalty, batch_size=batch_size, scored=False)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:

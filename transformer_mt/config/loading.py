@@ -175,16 +175,34 @@ def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
     """The overrides are one place: a preset among them comes first, wherever it stands in the line."""
     values = None
     for override in overrides:
-        keys = [key.strip() for key in override.partition("=")[0].split(".")]
-        if keys in (["model"], ["model", "preset"]):
+        if _keys_of(override) in (["model"], ["model", "preset"]):
             replaced = _replaced_by_preset(mapping, apply_override({}, override)["model"])
             if replaced is not mapping:
                 mapping = replaced
                 values = replaced["model"]
     for override in overrides:
         mapping = apply_override(mapping, override)
+    mapping = _without_builtin(mapping, {tuple(_keys_of(override)[:2]) for override in overrides})
     # `model={preset: NAME}` and `tokenizer={…}` set a section as a whole, the preset's values stay below it.
     return mapping if values is None else _merge({"model": values, "tokenizer": {"joint": True}}, mapping)
+
+
+def _keys_of(override: str) -> list[str]:
+    return [key.strip() for key in override.partition("=")[0].split(".")]
+
+
+def _without_builtin(mapping: dict[str, Any], given: set[tuple[str, ...]]) -> dict[str, Any]:
+    """`_without_other_data` for overrides, whose first two keys are `given`. UserError where no validation is left."""
+    if ("data", "train") not in given:
+        return mapping
+    below = {key: value for key, value in mapping["data"].items() if ("data", key) not in given}
+    dropped = below.keys() - _without_other_data({"data": below}, mapping["data"])["data"].keys()
+    if "validation" in dropped:
+        raise UserError(
+            "data.train was given, and data.validation is still the built-in corpus. Give data.validation too: "
+            "data.validation='[{src: FILE, tgt: FILE}]'."
+        )
+    return {**mapping, "data": {key: value for key, value in mapping["data"].items() if key not in dropped}}
 
 
 def _replaced_by_preset(below: dict[str, Any], model: object) -> dict[str, Any]:

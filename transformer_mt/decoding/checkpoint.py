@@ -43,7 +43,9 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
         return named["last"] if best is None else run.step(best)
     if choice == "best" and best is not None:
         return run.step(best)
-    hint = f" Make one with `tmt average {run.quoted} --last 5`." if choice == "average" else ""
+    hint = ""
+    if choice == "average":
+        hint = f" Make one with `tmt average {run.quoted} --last {min(5, len(steps))}`."
     there = ", ".join(["best"] * (best is not None) + list(named))
     raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
 

@@ -29,10 +29,12 @@ from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_sear
 from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
+from transformer_mt.machine.memory import gibibytes, memory_of_machine
 from transformer_mt.machine.workers import Workers
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 
+_BYTES_OF_LOGIT = 4
 KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # what to do where one of them is
 
 
@@ -185,6 +187,7 @@ class Translator:
                 yield index, Translated(texts[index], [], too_long)
         to_do.sort(key=lambda index: len(ids[index]), reverse=True)
         batches = self._batches(to_do, options.batch_size)
+        self._refuse_what_never_fits(max(map(len, batches), default=0), options.beam_size)
         rows = [([ids[index] for index in batch], options) for batch in batches]
         with closing(self._workers.map(self._search_texts, rows, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
@@ -199,6 +202,18 @@ class Translator:
         last = batches.pop()
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
+
+    def _refuse_what_never_fits(self, num_texts: int, beam_size: int) -> None:
+        """Raise UserError where one step's logits alone take more than all of the machine's memory: a system that hands
+        out what it has not got would end the process without a word. A GPU says it by itself.
+        """
+        there = memory_of_machine()
+        needed = num_texts * beam_size * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
+        if self.device.type == "cpu" and there is not None and needed > there:
+            raise UserError(
+                f"A beam of {beam_size:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
+                f"this machine has {gibibytes(there)}. Lower beam_size or batch_size."
+            )
 
     def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
         """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""

@@ -39,6 +39,11 @@ def memory_of_machine() -> int | None:
     return min(known)
 
 
+def gibibytes(num_bytes: int) -> str:
+    """For a person to read."""
+    return f"{num_bytes / 2**30:,.1f} GiB"
+
+
 def free_cached_memory(device: torch.device) -> None:
     """Give back what is no longer used, cycles and the allocator's own reserve, so that the next try finds it whole."""
     gc.collect()

@@ -4,7 +4,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import ToldElsewhereError, UserError
-from transformer_mt.machine.memory import memory_of_machine
+from transformer_mt.machine.memory import gibibytes, memory_of_machine
 from transformer_mt.machine.world import World
 from transformer_mt.model.size import model_size
 
@@ -36,8 +36,3 @@ def refuse_what_never_fits(
         "tokenizer.vocab_size."
     )
     raise error if world.is_first else ToldElsewhereError(str(error))
-
-
-def gibibytes(num_bytes: int) -> str:
-    """For a person to read."""
-    return f"{num_bytes / 2**30:,.1f} GiB"
