@@ -125,6 +125,25 @@ def main() -> None:
     Exit status: 0, 2 for what the user can put right, 1 for a failure that is ours; where a signal ended it, 128 and
     the signal's number: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
     """
+    try:
+        _act()
+    except BaseException as error:
+        if not _is_member():
+            raise
+        # What a group of processes leaves to the end of Python may wait for the others there; all has been told.
+        if isinstance(error, SystemExit):
+            os._exit(int(error.code or 0))
+        sys.excepthook(type(error), error, error.__traceback__)
+        os._exit(1)
+
+
+def _is_member() -> bool:
+    """Whether this process is still joined with others (see `machine.processes.joined`)."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def _act() -> None:
     _open_closed()
     utf8_output()
     try:

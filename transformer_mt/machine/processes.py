@@ -37,6 +37,9 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
     A process that keeps the others waiting for `timeout_minutes` is named, and all end with status 1, so that
     `torchrun --max-restarts` can begin again from the newest checkpoint. Raises UserError where another process is
     lost, and ToldElsewhereError where that one ended with a message of its own.
+
+    NCCL's members leave together or wait: one that goes by an exception on a GPU stays a member, for its process to
+    end as `cli.main` ends it.
     """
     backend = "gloo"
     if device.type == "cuda":
@@ -46,6 +49,7 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
     # A connection keeps its lock while it waits, so the watch has one of its own.
     world.store, watched = (PrefixStore(prefix, shared_store()) for _ in range(2))
     done = threading.Event()
+    may_leave = device.type != "cuda"  # gloo lets each go by itself
     try:
         # The group waits longer than the watch, which knows who is missing.
         set_group_timeout(timedelta(minutes=2 * timeout_minutes))
@@ -56,6 +60,7 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
         arguments = world, watched, timeout_minutes, done
         threading.Thread(target=_watch, args=arguments, name=WATCH, daemon=True).start()
         yield world
+        may_leave = True
     except BaseException as error:
         if isinstance(error, RuntimeError) and _is_of_processes(error):
             raise _lost(world, error) from error
@@ -64,8 +69,9 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
         raise
     finally:
         done.set()
-        with suppress(RuntimeError):  # of processes that are gone
-            distributed.destroy_process_group()
+        if may_leave:
+            with suppress(RuntimeError):  # of processes that are gone
+                distributed.destroy_process_group()
 
 
 def shared_store() -> TCPStore:
