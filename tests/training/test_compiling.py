@@ -17,6 +17,7 @@ from transformer_mt.data.batching import Batch, make_batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
 from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.stack import Stack
 from transformer_mt.model.transformer import Decoder, Encoder
 from transformer_mt.training import compiling
 from transformer_mt.training import run as run_module
@@ -88,18 +89,22 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
         ((8, 7), "encoder_decoder", (9, 7)),
         ((5, 16), "encoder_decoder", (5, 17)),
         ((24, 8), "encoder_decoder", (25, 9)),
-        ((32, 32), "encoder_decoder", (32, 32)),  # the model has positions for no more
+        ((32, 32), "encoder_decoder", (33, 33)),  # one more than the model has positions
+        ((32, 32), "decoder_only", (32, 33)),
         ((8, 16), "decoder_only", (8, 17)),
         ((8, 7), "decoder_only", (8, 7)),
         ((3, 5), "decoder_only", (3, 6)),
     ],
 )
-def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(shape: tuple, architecture: str, wide: tuple) -> None:
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative_bias", "none"])
+def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(
+    shape: tuple, architecture: str, wide: tuple, positions: str
+) -> None:
     """The same pairs, the same loss and gradients."""
     torch.manual_seed(0)
     encoder = {"num_encoder_layers": 1 if architecture == "encoder_decoder" else 0}
     model = {"architecture": architecture, "d_model": 16, "d_ff": 16, "num_heads": 2, "num_decoder_layers": 1,
-             "dropout": 0.0, "max_len": 32, **encoder}  # fmt: skip
+             "dropout": 0.0, "max_len": 32, "positions": positions, **encoder}  # fmt: skip
     network = ARCHITECTURES[architecture](ModelConfig.model_validate(model), 20, 20).train()
     rows = [torch.randint(5, 20, (3, length - 1)).numpy() for length in shape]
     for side in rows:
@@ -108,6 +113,7 @@ def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(shape: tuple, archite
     assert (batch.src.size(1), batch.tgt_out.size(1)) == shape
     step = compiling.CompiledStep(network)
     step.undo()
+    stacks = [module for module in network.modules() if isinstance(module, Stack)]
     widened = step.widened(batch)
     assert (widened.src.size(1), widened.tgt_in.size(1)) == wide
     again = Batch.of(widened.src, widened.tgt_in, widened.tgt_out)
@@ -115,6 +121,8 @@ def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(shape: tuple, archite
     assert torch.equal(again.real, widened.real)
     found = []
     for one in (batch, widened):
+        for stack in stacks:  # as if compiled, which here it is not
+            stack.is_compiled = one is widened
         network.zero_grad()
         loss = WithLoss(network)(one, 0.1)
         loss.loss.backward()

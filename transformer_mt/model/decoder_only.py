@@ -27,6 +27,7 @@ class StreamDecoder(Stack):
 
     def forward(self, ids: Tensor, at: Tensor, routing: Routing | None = None) -> Tensor:
         """ids (batch, length) at positions (batch, length), padding anywhere -> hidden states, the same and d_model."""
+        at = self.within(at)
         context = self._stream_context(ids, at, routing)
         x = self.embedder(ids, at)
         for layer in self.layers:

@@ -42,6 +42,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.window = config.attention_window
+        self.max_len = max_len
         self.is_compiled = False  # its layers, by torch.compile, which cannot look into what numba compiles
         self.embedder = Embedder(config, embedding, max_len, causal)
         self.layers = layers
@@ -69,6 +70,12 @@ class Stack(nn.Module):
     def goes_unpadded(self) -> bool:
         """Whether blocks can say who sees whom: no window, no bias of the scores, and layers that take them."""
         return not self.is_compiled and self.window is None and not self.embedder.positions.add_to_scores
+
+    def within(self, at: Tensor) -> Tensor:
+        """Positions (batch or 1, length) that the tables have: a compiled batch may have a column of padding more, the
+        last one, at a position that nobody has (see `training.compiling`). It is given that of its neighbour.
+        """
+        return at.clamp(max=self.max_len - 1) if self.is_compiled else at
 
     def step_context(self, cache: DecoderCache, at: Tensor) -> LayerContext:
         """What the layers need for a step, after `cache.feed` said that it is at these positions (sentences or 1, 1);

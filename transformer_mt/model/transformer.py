@@ -106,11 +106,12 @@ class Transformer(TranslationModel):
     def encode(self, src: Tensor, routing: Routing | None = None) -> tuple[Tensor, Tensor]:
         """src (batch, src_len) -> memory (batch, src_len, d_model), src_mask (batch, 1, 1, src_len)."""
         src_mask = padding_mask(src, PAD_ID)
-        return self.encoder(Tokens(src, positions_of(src), src_mask[:, 0, 0]), src_mask, routing), src_mask
+        tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0])
+        return self.encoder(tokens, src_mask, routing), src_mask
 
     def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor, routing: Routing | None = None) -> Tensor:
         """tgt_in (batch, tgt_len) -> hidden states (batch, tgt_len, d_model). `output` makes logits of them."""
-        tokens = Tokens(tgt_in, positions_of(tgt_in), tgt_in != PAD_ID)
+        tokens = Tokens(tgt_in, self.decoder.within(positions_of(tgt_in)), tgt_in != PAD_ID)
         return self.decoder(tokens, causal_mask(tgt_in.size(1), tgt_in.device), memory, src_mask, routing)
 
     def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:

@@ -8,7 +8,7 @@ layer are there before those of the one below it, which is when several processe
 No length that the layers see is a multiple of 8. Attention's kernels on a GPU want masks whose rows have such lengths;
 others are copied first. What is compiled without the copy is good for those multiples alone: torch from 2.10 on
 compiles once more where another length comes, and 2.8 and 2.9 fail in the backward pass. So batches get a column of
-padding.
+padding, also where it is one more than the model has positions.
 """
 
 import os
@@ -107,7 +107,7 @@ class CompiledStep:
             dynamo_config.specialize_float = True
         # It would cut each layer where DDP sends gradients off; they are sent layer by layer as it is.
         dynamo_config.optimize_ddp = False
-        self._config = model.config
+        self._architecture = model.config.architecture
         self._stacks = [module for module in model.modules() if isinstance(module, Stack)]
         layers = [layer for stack in self._stacks for layer in stack.layers]
         for stack in self._stacks:
@@ -119,14 +119,12 @@ class CompiledStep:
         self._before = _graphs_so_far()
 
     def widened(self, batch: Batch) -> Batch:
-        """The batch with a column more where a length that the layers see would be a multiple of 8 (see above), as far
-        as the model has positions.
-        """
+        """The batch with a column more where a length that the layers see would be a multiple of 8 (see above)."""
         src_len, tgt_len = batch.src.size(1), batch.tgt_out.size(1)
-        is_stream = self._config.architecture == "decoder_only"  # whose layers see both as one
-        src_columns = int(src_len % ALIGNMENT == 0 and src_len < self._config.max_len and not is_stream)
+        is_stream = self._architecture == "decoder_only"  # whose layers see both as one
+        src_columns = int(src_len % ALIGNMENT == 0 and not is_stream)
         seen = src_len + tgt_len if is_stream else tgt_len
-        return batch.widened(src_columns, int(seen % ALIGNMENT == 0 and tgt_len < self._config.max_len))
+        return batch.widened(src_columns, int(seen % ALIGNMENT == 0))
 
     def undo(self) -> None:
         """Leave the layers as they were before."""
