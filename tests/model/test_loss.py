@@ -3,8 +3,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_mt.model import loss as loss_module
 from transformer_mt.model.cpu import chunked_loss
-from transformer_mt.model.loss import cross_entropy_sums, output_loss_sums
+from transformer_mt.model.loss import LossSums, aligned_logits, cross_entropy_sums, output_loss_sums, wants_alignment
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.4])
@@ -90,3 +91,88 @@ def test_a_hook_on_the_output_sees_all_logits_and_changes_nothing() -> None:
     hooked = output_loss_sums(output, hidden, targets, 0.1)
     assert torch.equal(hooked.loss, expected.loss)
     torch.testing.assert_close(seen, [hidden.detach() @ output.weight.detach().T])
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("behind", [0.0, 1e4, -1e4])
+def test_columns_behind_the_vocabulary_are_as_if_not_there(label_smoothing: float, behind: float) -> None:
+    torch.manual_seed(0)
+    logits, targets = 9 * torch.randn(6, 11) - 500, torch.tensor([0, 10, 3, 3, 7, 1])
+    wide = torch.cat((logits, torch.full((6, 5), behind)), dim=1).requires_grad_()
+    logits.requires_grad_()
+    found = cross_entropy_sums(wide, targets, label_smoothing, 11)
+    expected = cross_entropy_sums(logits, targets, label_smoothing)
+    assert (found.loss.item(), found.nll.item()) == (expected.loss.item(), expected.nll.item())
+    for sums in (found, expected):
+        (2 * sums.loss).backward()
+    assert wide.grad is not None
+    assert logits.grad is not None
+    assert torch.equal(wide.grad[:, :11], logits.grad)
+    assert torch.equal(wide.grad[:, 11:], torch.zeros(6, 5))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("num_classes", [9, 15, 16])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_aligned_logits_give_the_loss_and_the_gradients(num_classes: int, bias: bool, precision: str) -> None:
+    """What a GPU computes in 16 bits, here on a CPU; in fp32 the padding alone."""
+    torch.manual_seed(0)
+    output, targets = torch.nn.Linear(8, num_classes, bias=bias), torch.randint(0, num_classes, (5,))
+    found = []
+    for aligned in (False, True):
+        output.zero_grad()
+        hidden = torch.randn(5, 8, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            logits = aligned_logits(output, hidden) if aligned else output(hidden)
+            assert logits.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
+            assert logits.size(1) == (16 if aligned else num_classes)
+            sums = cross_entropy_sums(logits, targets, 0.1, num_classes if aligned else None)
+        sums.loss.backward()
+        found.append([sums.loss, sums.nll, hidden.grad, *(parameter.grad for parameter in output.parameters())])
+    tolerance = 1e-6 if precision == "fp32" else 2e-2
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=tolerance, atol=tolerance)
+
+
+def test_a_compiler_takes_the_width_as_one_more_number() -> None:
+    """One graph for all heights."""
+    torch._dynamo.reset()
+    compiled = torch.compile(cross_entropy_sums, dynamic=True, backend="aot_eager")
+    torch._dynamo.utils.counters.clear()
+    for height in (5, 7, 12):
+        found = []
+        for function in (compiled, cross_entropy_sums):
+            logits = torch.randn(height, 16, generator=torch.Generator().manual_seed(height)).requires_grad_()
+            sums = function(logits, torch.arange(height) % 11, 0.1, 11)
+            sums.loss.backward()
+            found.append((sums.loss, sums.nll, logits.grad))
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_only_16_bits_on_a_gpu_want_a_width() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    odd, even = torch.nn.Linear(4, 9), torch.nn.Linear(4, 16)
+    assert all(wants_alignment(odd, gpu, dtype) for dtype in (torch.bfloat16, torch.float16))
+    assert not any(wants_alignment(even, gpu, dtype) for dtype in (torch.bfloat16, torch.float16))
+    assert not wants_alignment(odd, gpu, torch.float32)
+    assert not wants_alignment(odd, cpu, torch.bfloat16)
+    assert not wants_alignment(torch.nn.Identity(), gpu, torch.bfloat16)
+    odd.register_forward_hook(lambda *_: None)
+    assert not wants_alignment(odd, gpu, torch.bfloat16), "somebody looks at what the module makes"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_loss_on_a_gpu_takes_the_width_that_is_wanted(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "wants_alignment", lambda *_: wanted)
+    seen = []
+
+    def other(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, num_classes: int | None) -> LossSums:
+        seen.append((logits.size(1), num_classes))
+        return cross_entropy_sums(logits, targets, smoothing, num_classes)
+
+    output, hidden, targets = torch.nn.Linear(4, 9), torch.randn(3, 4), torch.tensor([0, 8, 5])
+    sums = output_loss_sums(output, hidden, targets, 0.1, other)
+    assert seen == [(16, 9) if wanted else (9, None)]
+    torch.testing.assert_close(sums.loss, cross_entropy_sums(output(hidden), targets, 0.1).loss)

@@ -4,9 +4,10 @@ A sum, not a mean: the training loop divides once, by the target tokens of the w
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
@@ -15,6 +16,9 @@ from transformer_mt.model.context import Routing
 from transformer_mt.model.cpu.chunked_loss import ChunkedCrossEntropy
 from transformer_mt.model.experts import mean_load_balancing
 from transformer_mt.model.interface import TranslationModel
+
+# A GPU's fast products want rows of 16 bytes or a multiple, which is so many numbers of 16 bits.
+ALIGNED = 8
 
 
 class LossSums(NamedTuple):
@@ -29,7 +33,7 @@ class LossSums(NamedTuple):
     load_balancing: Tensor | None = None
 
 
-CrossEntropy = Callable[[Tensor, Tensor, float], LossSums]  # logits, targets, label smoothing
+CrossEntropy = Callable[[Tensor, Tensor, float, int | None], LossSums]  # called as `cross_entropy_sums` is
 
 
 class _CrossEntropySums(torch.autograd.Function):
@@ -39,9 +43,13 @@ class _CrossEntropySums(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-        """logits (num_tokens, vocab_size), targets (num_tokens,) -> loss and nll, sums over the tokens, in float32."""
-        scores = logits.float()
+    def forward(
+        ctx, logits: Tensor, targets: Tensor, label_smoothing: float, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """logits (num_tokens, vocab_size or more), targets (num_tokens,) -> loss and nll, sums over the tokens, in
+        float32.
+        """
+        scores = logits[:, :num_classes].float()
         normaliser = scores.logsumexp(dim=-1, keepdim=True)
         nll = (normaliser - scores.gather(-1, targets[:, None])).sum()
         loss = nll
@@ -49,34 +57,54 @@ class _CrossEntropySums(torch.autograd.Function):
             uniform = (normaliser.squeeze(-1) - scores.mean(dim=-1)).sum()
             loss = (1 - label_smoothing) * nll + label_smoothing * uniform
         ctx.save_for_backward(logits, normaliser, targets)
-        ctx.label_smoothing = label_smoothing
+        ctx.label_smoothing, ctx.num_classes = label_smoothing, num_classes
         nll = nll.clone()  # without smoothing, loss and nll would be one tensor
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
-    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
         """Gradients of loss and nll, the second unused -> of the logits, in their shape and type."""
         logits, normaliser, targets = ctx.saved_tensors
         smoothing = ctx.label_smoothing
-        num_classes = logits.size(-1)
+        width = logits.size(-1)
+        num_classes = width if ctx.num_classes is None else ctx.num_classes
+        columns = torch.arange(width, device=targets.device)
         gradient = (logits.float() - normaliser).exp_()
         if smoothing > 0:
             gradient.sub_(smoothing / num_classes)
         # Not scattered into its places, for which a compiler would have to write all of it in float32 before.
-        is_target = targets[:, None] == torch.arange(num_classes, device=targets.device)
-        gradient = torch.where(is_target, gradient + (smoothing - 1), gradient)
-        return gradient.mul_(grad_outputs[0]).to(logits.dtype), None, None
+        gradient = torch.where(targets[:, None] == columns, gradient + (smoothing - 1), gradient)
+        if ctx.num_classes is not None:
+            gradient = torch.where(columns < num_classes, gradient, 0)
+        return gradient.mul_(grad_outputs[0]).to(logits.dtype), None, None, None
 
 
-def cross_entropy_sums(logits: Tensor, targets: Tensor, label_smoothing: float) -> LossSums:
+def cross_entropy_sums(
+    logits: Tensor, targets: Tensor, label_smoothing: float, num_classes: int | None = None
+) -> LossSums:
     """(1 - e) * -log p(target) + e * mean over the vocabulary of -log p (Szegedy et al. 2016, section 7).
 
     logits (num_tokens, vocab_size), targets (num_tokens,), no padding among them. Equals
     `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll, through which no
-    gradient flows, from the same pass.
+    gradient flows, from the same pass. Columns from `num_classes` on are none of the vocabulary's, and get no gradient.
     """
-    return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing))
+    return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing, num_classes))
+
+
+def wants_alignment(output: nn.Module, device: torch.device, dtype: torch.dtype) -> TypeGuard[nn.Linear]:
+    """Whether products of this type are slower there for the size of the vocabulary, and nobody looks at the module."""
+    if device.type != "cuda" or dtype.itemsize != 2 or not isinstance(output, nn.Linear):
+        return False
+    return output.out_features % ALIGNED != 0 and not output._forward_hooks
+
+
+def aligned_logits(output: nn.Linear, hidden: Tensor) -> Tensor:
+    """`output(hidden)` with columns of 0 behind it that make its width a multiple of `ALIGNED`."""
+    surplus = -output.out_features % ALIGNED
+    # Rounded before it is padded: half of the bytes are copied.
+    weight = F.pad(output.weight.to(product_dtype(hidden)), (0, 0, 0, surplus))
+    return F.linear(hidden, weight, None if output.bias is None else F.pad(output.bias, (0, surplus)))
 
 
 def output_loss_sums(
@@ -95,7 +123,9 @@ def output_loss_sums(
     dtype = product_dtype(hidden)
     plain = isinstance(output, nn.Linear) and cross_entropy is cross_entropy_sums
     if hidden.device.type != "cpu" or dtype == torch.float16 or not plain:
-        return cross_entropy(output(hidden), targets, label_smoothing)
+        if wants_alignment(output, hidden.device, dtype):
+            return cross_entropy(aligned_logits(output, hidden), targets, label_smoothing, output.out_features)
+        return cross_entropy(output(hidden), targets, label_smoothing, None)
     if output._forward_hooks:  # somebody looks at every module: logits are made to be shown, the sums stay the same
         with torch.no_grad():
             output(hidden)
