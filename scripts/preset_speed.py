@@ -26,13 +26,14 @@ from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.checkpoint import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.flops import flops_by_part
-from transformer_mt.machine.device import choose_device, choose_precision, machine_name
+from transformer_mt.machine.device import DTYPES, choose_device, choose_precision, machine_name
 from transformer_mt.model.interface import TranslationModel
 
 CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 PRESETS = {"base": "transformer-base", "big": "transformer-big"}
-# Dense bf16 products a second as the maker publishes them, by what stands in the device's name; the first that does.
-PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12}
+# Operations a second of dense products in 16 bits, of either kind, as the maker publishes them, by what stands in the
+# device's name; the first that does.
+PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200 NVL": 835e12, "H200": 989e12, "A100": 312e12}
 SMOKE = ["model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.num_encoder_layers=1",
          "model.num_decoder_layers=1"]  # fmt: skip
 
@@ -50,9 +51,9 @@ def peak_of(device: torch.device, precision: str) -> tuple[float, str]:
     """Operations a second that the device could do, and where that is known from."""
     name = machine_name(device)
     for part, peak in PEAKS.items():
-        if precision == "bf16" and part in name:
-            return peak, f"published for {part}, dense bf16"
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        if precision in DTYPES and part in name:
+            return peak, f"published for {part}, dense {precision}"
+    dtype = DTYPES.get(precision, torch.float32)
     size = 8192 if device.type == "cuda" else 1024
     return measured_peak(device, dtype, size), f"measured here: a product of {size} x {size} matrices in {precision}"
 

@@ -347,6 +347,35 @@ def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path
     assert "matrix products" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "precision", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16", (989e12, "published for H100, dense bf16")),
+        ("NVIDIA H100 PCIe", "fp16", (756e12, "published for H100 PCIe, dense fp16")),
+        ("NVIDIA H200 NVL", "bf16", (835e12, "published for H200 NVL, dense bf16")),
+        ("NVIDIA H200", "fp16", (989e12, "published for H200, dense fp16")),
+        ("NVIDIA H100 80GB HBM3", "fp32", (32.0, "float32")),
+        ("Tesla T4", "fp16", (16.0, "float16")),
+        ("Tesla T4", "bf16", (16.0, "bfloat16")),
+    ],
+)
+def test_the_peak_is_that_of_the_precision(
+    name: str, precision: str, expected: tuple[float, str], scripts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts.preset_speed, "machine_name", lambda device: name)
+    measured: list[torch.dtype] = []
+    monkeypatch.setattr(
+        scripts.preset_speed,
+        "measured_peak",
+        lambda device, dtype, size: measured.append(dtype) or 8.0 * dtype.itemsize,
+    )
+    peak, source = scripts.preset_speed.peak_of(torch.device("cuda"), precision)
+    if measured:
+        assert source == f"measured here: a product of 8192 x 8192 matrices in {precision}"
+        source = str(measured[0]).removeprefix("torch.")
+    assert (peak, source) == expected
+
+
 def test_needed_operations_by_hand(scripts: SimpleNamespace) -> None:
     """d 8, d_ff 16, 1 + 1 layers, 10 words; 3 source and 2 target positions, twice."""
     config = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)

@@ -15,11 +15,16 @@ from transformer_mt.decoding.candidates import (
     best_extensions,
     best_token,
     best_tokens,
+    largest_at_once,
     largest_token,
 )
 from transformer_mt.errors import UserError
 
-either = pytest.mark.parametrize("largest", [largest_token, int8_kernels.largest_token], ids=["torch", "numba"])
+either = pytest.mark.parametrize(
+    "largest",
+    [largest_token, largest_at_once, int8_kernels.largest_token],
+    ids=["torch", "torch for a GPU", "numba"],
+)
 WIDTHS = [10, LANES, 16 * LANES - 1, 16 * LANES, 50 * LANES + 7, 7996]
 
 

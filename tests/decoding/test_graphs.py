@@ -256,6 +256,7 @@ def test_where_nothing_can_be_captured_the_search_goes_on_and_says_so_once() -> 
     with pytest.warns(UserWarning, match="without CUDA graphs, which is slower: CUDA error: operation not supported$"):
         assert_same(search(begun(decoders, model, src, limits, 3), limits, 3), expected)
     assert decoders.begin(model, src, 20, 3) is None
+    assert decoders.arena is None, "what nobody uses any more takes no memory"
     assert asked == 1
     assert decoders.num_captured == 0
 

@@ -56,9 +56,22 @@ def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tenso
 
     The value is nan where one of them is nan.
     """
+    if logits.device.type != "cpu":
+        return largest_at_once(logits, special, first)
     values, _, tokens = best_tokens(logits[:, None, first:], 1, Totals())
+    return _with_special(logits, special, values, tokens + first)
+
+
+def largest_at_once(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+    """`largest_token` by one maximum, where it is a kernel of its own and `topk` would copy the logits first."""
+    values, tokens = logits[:, first:].max(dim=1, keepdim=True)
+    return _with_special(logits, special, values, tokens + first)
+
+
+def _with_special(logits: Tensor, special: list[int], values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of a row's best word (values and tokens, (rows, 1)) and its special tokens."""
     values, order = torch.cat((_columns(logits, special), values), dim=1).max(dim=1)  # nan, if there is one
-    tokens = torch.cat((*(torch.full_like(tokens, token) for token in special), tokens + first), dim=1)
+    tokens = torch.cat((*(torch.full_like(tokens, token) for token in special), tokens), dim=1)
     return values, tokens.gather(1, order[:, None]).squeeze(1)
 
 

@@ -212,8 +212,12 @@ class GraphedDecoders:
         Of none of its sentences are there more than `rows` hypotheses or more than `max_length` steps. None where
         there is no room for that, or nothing can be captured.
         """
+        if self.has_failed:
+            self.arena = None
+            self._steps.clear()
+            return None
         # What then copies by an index asks the device whether it is one.
-        if self.has_failed or torch.are_deterministic_algorithms_enabled():
+        if torch.are_deterministic_algorithms_enabled():
             return None
         cache = model.start(src)
         needed = Sizes(
