@@ -19,7 +19,7 @@ from transformer_mt.data.plan import WholePlan
 from transformer_mt.data.preparation import PreparedData, Split
 from transformer_mt.errors import UserError
 from transformer_mt.training import feed as feed_module
-from transformer_mt.training.feed import DEPTH, Feed
+from transformer_mt.training.feed import DEPTH, Feed, moved
 from transformer_mt.training.parts import Part
 from transformer_mt.training.run import start_or_resume
 
@@ -177,3 +177,22 @@ def test_what_a_batch_says_of_itself_is_in_its_tensors() -> None:
             assert batch.src[row].tolist() == [*x, 3] + [0] * (batch.src.size(1) - len(x) - 1)
             assert batch.tgt_out[row].tolist() == [*y, 3] + [0] * (batch.tgt_out.size(1) - len(y) - 1)
             assert batch.tgt_in[row].tolist() == [2, *y] + [0] * (batch.tgt_in.size(1) - len(y) - 1)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no room"), RuntimeError("CUDA error: out of memory")])
+def test_a_batch_that_finds_no_room_ahead_of_its_step_stays_here(
+    error: Exception, data: PreparedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran out belongs to the step that runs meanwhile, not to this batch, which would be split for it."""
+
+    def fail(batch: Batch, device: torch.device) -> Batch:
+        raise error
+
+    batch = data.train.batch(np.arange(3))
+    assert moved(batch, torch.device("meta")).src.is_meta
+    monkeypatch.setattr(Batch, "to", fail)
+    assert moved(batch, torch.device("meta")) is batch
+    error.args = ("the device is gone",)
+    if not isinstance(error, torch.OutOfMemoryError):
+        with pytest.raises(RuntimeError, match="gone"):
+            moved(batch, torch.device("meta"))

@@ -95,3 +95,7 @@ def test_kinds_add_up_to_the_time_by_the_clock() -> None:
     assert seconds[OTHER] >= 0.05
     assert seconds["optimizer and clipping"] > 0
     assert seconds["element-wise and norms"] == 0
+    on_gpu = seconds_by_kind(done.events() or [], on_gpu=True)  # on which no kernel ran
+    assert sum(on_gpu.values()) == pytest.approx(took, rel=0.05)
+    assert on_gpu[DATA_WAIT] == pytest.approx(seconds[DATA_WAIT], rel=0.05)
+    assert on_gpu[OTHER] + on_gpu[DATA_WAIT] == pytest.approx(sum(on_gpu.values()))

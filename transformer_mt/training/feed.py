@@ -10,14 +10,28 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
+import torch
 from torch.profiler import record_function
 
 from transformer_mt.data.batching import Batch, Rows
 from transformer_mt.data.plan import Plan
+from transformer_mt.machine.memory import is_out_of_memory
 from transformer_mt.training.parts import Part
 
 DEPTH = 4  # batches that wait to be asked for
 DATA_WAIT = "data wait"  # what it is called in a profile
+
+
+def moved(batch: Batch, device: torch.device) -> Batch:
+    """The batch there; here still where the device has no room beside a step that runs. The step that computes it moves
+    it then, and is the one that may have to be split.
+    """
+    try:
+        return batch.to(device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return batch
 
 
 class Feed:

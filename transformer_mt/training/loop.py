@@ -19,7 +19,7 @@ from transformer_mt.training.attention_picture import attention_picture
 from transformer_mt.training.checkpoints import SaveError, check_folder, save_checkpoint
 from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.diagnosis import diagnose
-from transformer_mt.training.feed import Feed
+from transformer_mt.training.feed import Feed, moved
 from transformer_mt.training.interrupt import StopRequest, StopRequestedError
 from transformer_mt.training.monitor import Monitor, duration
 from transformer_mt.training.not_finite import NotFiniteError
@@ -60,7 +60,7 @@ class Trainer:
         self.validator = Validator(config, data, self._validation_precision(), self.world)
         self.feed = Feed(
             self._plan,
-            lambda rows: data.train.batch(rows).to(updater.device),
+            lambda rows: moved(data.train.batch(rows), updater.device),
             self.world.rank,
             self.world.size,
             config.training.max_epochs,

@@ -41,7 +41,8 @@ def seconds_by_kind(events: Iterable[FunctionEvent], on_gpu: bool) -> dict[str, 
     """Where the time of the profiled steps went, by kind; it adds up to their time by the clock.
 
     On a CPU of the thread that trains, each operation without those inside it; Python between operations is `other`.
-    On a GPU of its kernels, under the operations that started them, and `other` is also the time without a kernel.
+    On a GPU of its kernels, under the operations that started them. Of the time without a kernel, as much as the thread
+    waited for data counts as that, though kernels may have run meanwhile; what is left is `other`.
     """
     events = list(events)
     steps = [event for event in events if event.name.startswith(STEP) and event.device_type.name == "CPU"]
@@ -54,7 +55,12 @@ def seconds_by_kind(events: Iterable[FunctionEvent], on_gpu: bool) -> dict[str, 
         seconds[_kind(event)] += micros / 1e6
     if on_gpu:
         spent = sum(step.cpu_time_total for step in steps) / 1e6
-        seconds[OTHER] += max(0.0, spent - sum(seconds.values()))
+        waited = (
+            sum(event.cpu_time_total for event in events if event.name == DATA_WAIT and event.thread in threads) / 1e6
+        )
+        idle = max(0.0, spent - sum(seconds.values()))
+        seconds[DATA_WAIT] += min(waited, idle)
+        seconds[OTHER] += max(0.0, idle - waited)
     return seconds
 
 
