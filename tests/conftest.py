@@ -22,6 +22,12 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """On a machine with a GPU the tests are what they are on others: only those that `-m gpu` asks for see it."""
+    if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
     """Finds `../shared/data/RELATIVE`; skips without `../shared`, and fails where only the file is missing."""

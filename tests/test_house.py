@@ -1,6 +1,7 @@
 """Who may import whom (see CONTRIBUTING.md), and what importing must not load."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+import torch
 
 PACKAGE = Path(__file__).parent.parent / "transformer_mt"
 BELOW = {
@@ -84,3 +86,10 @@ def test_every_part_has_a_rule() -> None:
 def test_these_load_no_torch(name: str) -> None:
     code = f"import {name}, sys; assert not {{'torch', 'datasets'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_test_sees_a_gpu_that_did_not_ask_for_it(pytestconfig: pytest.Config) -> None:
+    """Those marked `gpu` do, by `-m gpu`; the device `auto` would be another one in all others."""
+    assert pytestconfig.option.markexpr != "gpu", "this test is none of them"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    assert not torch.cuda.is_available()

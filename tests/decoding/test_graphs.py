@@ -351,7 +351,7 @@ def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy() -> N
     assert copy.translate_lines(texts, options) == expected
 
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, or not asked for by -m gpu")
 
 
 def on_cuda(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
