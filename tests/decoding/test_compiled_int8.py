@@ -119,11 +119,12 @@ def test_the_feed_forward_is_that_of_torch() -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("size", [64, 1])
 @torch.inference_mode()
-def test_a_linear_map_is_that_of_torch(bias: bool) -> None:
+def test_a_linear_map_is_that_of_torch(size: int, bias: bool) -> None:
     generator = torch.Generator().manual_seed(6)
-    weight, offset = torch.randn(37, 64, generator=generator), torch.randn(37, generator=generator)
-    x = torch.randn(3, 64, 6, generator=generator).transpose(1, 2)  # not contiguous
+    weight, offset = torch.randn(37, size, generator=generator), torch.randn(37, generator=generator)
+    x = torch.randn(3, size, 6, generator=generator).transpose(1, 2)  # not contiguous
     plain, compiled = (kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear))
     torch.testing.assert_close(compiled(x), plain(x), atol=1e-4, rtol=1e-5)
 

@@ -68,7 +68,9 @@ class Int8Linear(nn.Module):
         """weight (out, in), bias (out,)."""
         super().__init__()
         rounded, scale = rounded_rows(weight.float())
-        self.weight = nn.Buffer(rounded.t())
+        # Of a single column, strides say nothing of the order, and torch's product takes the wrong one for granted.
+        by_column = rounded.t() if rounded.size(1) > 1 else rounded.t().clone(memory_format=torch.contiguous_format)
+        self.weight = nn.Buffer(by_column)
         self.scale = nn.Buffer(scale.squeeze(1))
         self.bias = nn.Buffer(bias.clone()) if bias is not None else None
 
