@@ -1,7 +1,9 @@
 """`tmt translate`: one line out for every line in, in order, whatever the line holds."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import re
 import signal
@@ -83,6 +85,11 @@ def test_a_file_may_be_packed(call, trained: Path) -> None:
     packed = call("translate", stdin=(trained / "in.gz").read_bytes())  # by a pipe
     assert (packed.returncode, packed.stdout) == (2, "")
     assert "The input is gzip. Unpack it" in packed.stderr
+    for module, kind, unpack in ((bz2, "bzip2", "bzcat"), (lzma, "xz", "xzcat")):
+        (trained / "in.packed").write_bytes(module.compress(b"seven eight.\n"))
+        result = call("translate", "--input", "in.packed")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert f"The input is {kind}. Unpack it: {unpack} FILE | tmt translate." in result.stderr
     command = f"{sys.executable} -m transformer_mt translate < in.gz"
     result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")

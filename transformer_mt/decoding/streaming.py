@@ -18,6 +18,13 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import READER
 
 READ_BYTES = 65536
+# How packed text begins, and what unpacks it. Of gzip a file is unpacked before it comes here.
+PACKED = {
+    "gzip": ((GZIP_MAGIC,), "zcat"),
+    "bzip2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "bzcat"),
+    "xz": ((b"\xfd7zXZ\0",), "xzcat"),
+    "Zstandard": ((b"\x28\xb5\x2f\xfd",), "zstdcat"),
+}
 ByteStream = io.RawIOBase | io.BufferedIOBase
 CHUNK_BATCHES = 8  # of each core: lines that are sorted by length together
 
@@ -89,9 +96,10 @@ def chunk_lines(
 
 
 def _refuse_no_text(line: bytes) -> None:
-    """Raises UserError for the first line of what is gzip or UTF-16: whole files of nonsense would come of it."""
-    if line.startswith(GZIP_MAGIC):
-        raise UserError("The input is gzip. Unpack it: zcat FILE | tmt translate.")
+    """Raises UserError for the first line of what is packed or UTF-16: whole files of nonsense would come of it."""
+    for kind, (beginnings, unpack) in PACKED.items():
+        if line.startswith(beginnings):
+            raise UserError(f"The input is {kind}. Unpack it: {unpack} FILE | tmt translate.")
     if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in line:
         raise UserError("The input is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE | tmt translate.")
 
