@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from toy import toy_config
 from writers import PAIRS, fails, make_config, read
 
 from transformer_mt.config.schema import ColumnsConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
+from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.data.sources import source_files
 
 CORPUS = SourceConfig(hub="corpus", split="train")
@@ -53,7 +55,11 @@ def test_hub_layout_in_a_local_folder(nested: bool, tmp_path: Path, monkeypatch:
     absolute = SourceConfig(hub=str(tmp_path / "corpus"), split="test", columns=ColumnsConfig(src="es", tgt="en"))
     assert read(Path("/"), absolute) == [(tgt, src) for src, tgt in PAIRS[:2]]
     files = source_files(source, make_config(tmp_path))
-    assert [path.name[:5] for path in files] == ["test-", "train"]
+    assert [path.name[:5] for path in files] == ["train"]
+    both = source.model_copy(update={"split": "train[1:]+test[:1]"})
+    assert [path.name[:5] for path in source_files(both, make_config(tmp_path))] == ["test-", "train"]
+    everything = source.model_copy(update={"split": "all"})
+    assert source_files(everything, make_config(tmp_path)) == source_files(both, make_config(tmp_path))
     assert capfd.readouterr() == ("", "")
 
 
@@ -298,3 +304,32 @@ def test_another_card_is_another_corpus(tmp_path: Path) -> None:
         (tmp_path / "corpus" / ".huggingface.yaml").write_text(card, encoding="utf-8")
         found.append(list(load_corpus([CORPUS], make_config(tmp_path, cache_dir=str(tmp_path / "cache")))))
     assert found == [[("a", "x")], [("b", "x")]]
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_split_is_the_same_whatever_else_comes_to_its_folder(streaming: bool, tmp_path: Path) -> None:
+    """Other splits, and what people write into the card below its settings; those are part of it."""
+    (tmp_path / "corpus").mkdir()
+    rows = [f"{word},{word}o\n" for word in ("one", "two", "three")]
+    (tmp_path / "corpus" / "train.csv").write_text("src,tgt\n" + "".join(rows), encoding="utf-8")
+    source = {"hub": "corpus", "split": "train[1:]"}
+    config = toy_config(
+        tmp_path,
+        data={"train": [source], "validation": [source], "streaming": streaming, "cache_dir": str(tmp_path / "cache")},
+    )
+
+    def fingerprint() -> object:
+        return prepare_training_data(config).train.identity()["fingerprint"]
+
+    first = fingerprint()
+    (tmp_path / "corpus" / "test.csv").write_text("src,tgt\na,b\n", encoding="utf-8")
+    assert fingerprint() == first
+    card = tmp_path / "corpus" / "README.md"
+    card.write_text("# What this is\n", encoding="utf-8")
+    assert fingerprint() == first
+    card.write_text("---\nlicense: mit\n---\n", encoding="utf-8")
+    assert (settled := fingerprint()) != first
+    card.write_text("---\nlicense: mit\n---\n# What this is\n", encoding="utf-8")
+    assert fingerprint() == settled
+    (tmp_path / "corpus" / "train.csv").write_text("src,tgt\n" + "".join(rows[::-1]), encoding="utf-8")
+    assert fingerprint() != settled

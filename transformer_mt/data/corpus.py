@@ -12,7 +12,15 @@ from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.columns import PairBlock, RawPair, column_choices, column_numbers
 from transformer_mt.data.files import open_bytes, source_path
-from transformer_mt.data.sources import describe, place, read_blocks, read_pairs, source_files, without_pairs
+from transformer_mt.data.sources import (
+    describe,
+    place,
+    read_blocks,
+    read_pairs,
+    source_files,
+    source_settings,
+    without_pairs,
+)
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -133,7 +141,7 @@ def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
     choices = column_choices(source, data)
     if source.kind == "hub":  # the names say which split a file belongs to
         names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
-        return ["hub", choices, source.config, source.split, names, digests]
+        return ["hub", choices, source.config, source.split, names, source_settings(source, data), digests]
     return [source.kind, choices, digests]
 
 

@@ -62,15 +62,26 @@ def local_folder(source: SourceConfig, data: DataConfig) -> Path | None:
 
 
 def local_hub_files(source: SourceConfig, data: DataConfig) -> list[Path]:
-    """The data files of a hub source that is a local folder, sorted, and what says how to read them; empty where it is
-    a name on the hub.
+    """The files of the splits that a hub source names, where it is a local folder, sorted; empty where it is a name on
+    the hub.
     """
     folder = local_folder(source, data)
     if folder is None:
         return []
     with quiet():
-        files = {path for paths in _files_of_splits(_config(source, folder)).values() for path in paths}
-    return sorted(files | {card for name in (CARD, SECOND_CARD) if (card := folder / name).is_file()})
+        splits = _files_of_splits(_config(source, folder))
+    named = _named(str(source.split), list(splits)) or list(splits)
+    return sorted({path for name in named for path in splits[name]})
+
+
+def folder_settings(source: SourceConfig, data: DataConfig) -> list[str]:
+    """What a local folder says of how its files are read: the heads of its cards, not what people write below them."""
+    folder = local_folder(source, data)
+    if folder is None:
+        return []
+    second = folder / SECOND_CARD
+    with hub_errors(source, local=True):
+        return [_head_of_card(folder) or "", second.read_text(encoding="utf-8") if second.is_file() else ""]
 
 
 def folder_pairs(source: SourceConfig, data: DataConfig, folder: Path) -> Iterator[RawPair] | None:
@@ -187,11 +198,23 @@ def _declares_files(folder: Path) -> bool:
     if (folder / SECOND_CARD).exists():
         return True
     try:
-        head = re.match(r"---\s*\n(.*?)\n---", (folder / CARD).read_text(encoding="utf-8"), re.DOTALL)
-        card = yaml.safe_load(head[1]) if head else None
+        head = _head_of_card(folder)
+        card = yaml.safe_load(head) if head else None
     except (OSError, ValueError, yaml.YAMLError):
         return False
     return isinstance(card, dict) and "configs" in card
+
+
+def _head_of_card(folder: Path) -> str | None:
+    """The settings in YAML at the top of its README.md; None where it has none. OSError, ValueError."""
+    card = folder / CARD
+    head = re.match(r"\s*---\s*\n(.*?)\n---", card.read_text(encoding="utf-8"), re.DOTALL) if card.is_file() else None
+    return head[1] if head else None
+
+
+def _named(split: str, names: list[str]) -> list[str]:
+    """Those of the splits that `split` names."""
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)]
 
 
 def split_spans(split: str, names: list[str], size_of: Callable[[str], int | None]) -> list[Span]:
@@ -206,7 +229,7 @@ def split_spans(split: str, names: list[str], size_of: Callable[[str], int | Non
         return [(name, 0, None) for name in names]
     import datasets
 
-    sizes = {name: size_of(name) for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", split)}
+    sizes = {name: size_of(name) for name in _named(split, names)}
     unknown = [name for name, size in sizes.items() if size is None]
     if any(re.search(rf"(?<!\w){re.escape(name)}\[[^\]]*(%|-\d)", split) for name in unknown):
         raise UserError(

@@ -83,6 +83,15 @@ def source_files(source: SourceConfig, data: DataConfig) -> list[Path]:
     return [_only_path(source, data)]
 
 
+def source_settings(source: SourceConfig, data: DataConfig) -> list[str]:
+    """What stands beside those files and says how they are read."""
+    if source.kind != "hub":
+        return []
+    from transformer_mt.data.hub_folder import folder_settings
+
+    return folder_settings(source, data)
+
+
 def _only_path(source: SourceConfig, data: DataConfig) -> Path:
     return source_path(str(getattr(source, source.kind)), data)
 

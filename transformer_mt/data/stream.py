@@ -19,7 +19,7 @@ import numpy as np
 from transformer_mt.config.schema import DataConfig, RunConfig
 from transformer_mt.data.batching import Batch, Rows, plan_batches
 from transformer_mt.data.files import open_bytes
-from transformer_mt.data.sources import describe, source_files
+from transformer_mt.data.sources import describe, source_files, source_settings
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.window import Window, WindowReader
 from transformer_mt.errors import UserError
@@ -290,5 +290,7 @@ def _fingerprint(data: DataConfig, beginning: Window) -> str:
         for path in source_files(source, data):
             with open_bytes(path) as file:
                 sizes.append(os.fstat(file.fileno()).st_size)
-        parts.append([source.kind, source.columns and source.columns.model_dump(), source.config, source.split, sizes])
+        settings = [found] if (found := source_settings(source, data)) else []
+        columns = source.columns and source.columns.model_dump()
+        parts.append([source.kind, columns, source.config, source.split, *settings, sizes])
     return "stream-" + hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
