@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import trainings
 import yaml
+from commands import call_tmt
 from toy import toy_mapping, write_toy_corpus
 from trainings import metrics, start, tmt, tmt_here, wait_for
 
@@ -167,6 +169,66 @@ def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
     assert best != 5
     assert f"validation.metric is nll now; of the checkpoints that are left the best is step {best}" in result.stdout
     assert "max_steps 25 reached" in result.stdout
+
+
+def test_scores_of_other_translations_find_another_best_and_wait_anew(folder: Path) -> None:
+    """Two sentences may score higher than twenty ever will. A metric without translations is the same as before."""
+    arguments = ["train", "--config", "toy.yaml", "validation.every_steps=5", "training.keep_checkpoints=2"]
+    few = ["name=sampled", "validation.metric=chrf", "validation.num_translated=2", "training.max_steps=15"]
+    assert call_tmt(folder, *arguments, *few).returncode == 0
+    checkpoints = folder / "runs/sampled/checkpoints"
+    state = checkpoints / "step_15/state.json"
+    content = json.loads(state.read_text())
+    content.update(best_step=10, best_metrics={"nll": 1.0, "ppl": 2.7, "bleu": 100.0, "chrf": 100.0})
+    content["num_bad_validations"] = 2
+    state.write_text(json.dumps(content))
+    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    copy = folder / "runs/sampled_by_nll"
+    shutil.copytree(folder / "runs/sampled", copy)
+    more = ["validation.num_translated=20", "validation.patience=3", "training.max_steps=35", "--resume", "auto"]
+    result = call_tmt(folder, *arguments, *few, *more)
+    assert (
+        "validation.num_translated changed, so chrf is of other translations now; of the checkpoints that are left "
+        "the best is the next validation's"
+    ) in result.stdout
+    assert "max_steps 35 reached" in result.stdout, "the two bad validations before are forgotten"
+    last = json.loads((checkpoints / "step_35/state.json").read_text())
+    scores = {line["step"]: line for line in metrics(folder / "runs/sampled") if line["kind"] == "validation"}
+    assert last["incomparable_until"] == 15
+    assert last["best_step"] == max((step for step in scores if step > 15), key=lambda step: scores[step]["chrf"])
+    # By another metric all that is left counts, and by this one again only what came after the change.
+    by_bleu = call_tmt(folder, *arguments, *few, *more, "validation.metric=bleu", "training.max_steps=36")
+    best = re.findall(
+        r"validation.metric is bleu now; of the checkpoints that are left the best is step (\d+)", by_bleu.stdout
+    )
+    assert int(best[0]) > 15
+    by_nll = call_tmt(folder, *arguments, *few, *more, "name=sampled_by_nll", "validation.metric=nll")
+    assert "other translations" not in by_nll.stdout
+    assert "validation.metric is nll now; of the checkpoints that are left the best is step 1" in by_nll.stdout
+
+
+def test_of_a_finished_run_nothing_is_changed_and_nothing_deleted(folder: Path) -> None:
+    """By another metric, and with fewer to keep, the best checkpoint would be superfluous."""
+    arguments = ["train", "--config", "toy.yaml", "name=finished", "validation.every_steps=4", "training.max_steps=10"]
+    assert call_tmt(folder, *arguments, "training.keep_checkpoints=2").returncode == 0
+    run = folder / "runs/finished"
+    state = run / "checkpoints/step_10/state.json"
+    assert json.loads(state.read_text())["best_step"] in (8, 10)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    result = call_tmt(
+        folder, *arguments, "--resume", "auto", "validation.metric=chrf", "training.keep_checkpoints=1",
+        "decoding.beam_size=7",
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert (
+        "nothing was changed, for the run is finished: decoding.beam_size stays 2, training.keep_checkpoints stays 2, "
+        "validation.metric stays 'nll'\n"
+    ) in result.stdout
+    assert "now" not in result.stdout
+    assert "finished at step 10" in result.stdout
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    same = call_tmt(folder, *arguments, "--resume", "auto", "training.keep_checkpoints=2")
+    assert "nothing was changed" not in same.stdout
 
 
 def test_what_was_edited_in_the_folder_of_a_run_is_compared_too(folder: Path) -> None:

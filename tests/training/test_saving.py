@@ -426,6 +426,22 @@ def test_a_kill_between_the_last_save_and_its_tidying_leaves_nothing_too_many(da
     assert run.steps() == steps
 
 
+def test_another_device_has_the_precision_of_validations_measured_anew(data: Path, tmp_path: Path, monkeypatch) -> None:
+    """One that a CPU is fast at, int8 say, a GPU has not."""
+    answers = iter(["bf16", "fp32"])
+    monkeypatch.setattr(loop, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
+    run = RunFolder(tmp_path / "run")
+    for end, expected in ((3, "bf16"), (6, "fp32")):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
+        start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
+        state = run.step(end) / "state.json"
+        content = json.loads(state.read_text())
+        assert content["validation_precision"] == expected
+        content["device"] = "cuda:1"
+        state.write_text(json.dumps(content))
+        write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+
+
 def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_path: Path, monkeypatch) -> None:
     answers = iter(["bf16", "fp32"])
     monkeypatch.setattr(loop, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))

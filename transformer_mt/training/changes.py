@@ -13,6 +13,9 @@ FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_min
                   "training.device", "training.compile", "training.sharding", "training.timeout_minutes",
                   "training.grad_accum", "validation.", "decoding.", "data.root", "data.cache_dir", "data.test",
                   "name")  # fmt: skip
+# Of those, what decides which sentences a validation translates, or into what: BLEU and chrF of before are others.
+TRANSLATIONS = ("validation.num_translated", "decoding.allow_unk", "decoding.max_length_ratio",
+                "decoding.max_length_extra")  # fmt: skip
 # With a flag: the learning rate.
 RATE = ("training.schedule", "training.lr", "training.factor", "training.warmup_steps")
 

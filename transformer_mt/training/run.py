@@ -28,6 +28,7 @@ from transformer_mt.machine.world import World
 from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.cpu.dropout import draws_with_numba
 from transformer_mt.training.changes import (
+    TRANSLATIONS,
     Changes,
     Splits,
     adapted_grad_accum,
@@ -53,7 +54,7 @@ from transformer_mt.training.monitor import Monitor, Silence
 from transformer_mt.training.profile import StepProfiler
 from transformer_mt.training.state import TrainingState
 from transformer_mt.training.updates import NoRoomError, Updater
-from transformer_mt.training.validation import is_better
+from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
 
 NOTABLE_SECONDS = 3.0  # of compiling, which a user wonders about
 SAME_SIGNAL_SECONDS = 2.0
@@ -75,13 +76,14 @@ class Outcome:
 @dataclass
 class _Begun:
     """What the first process found in the folder, for all of them: the state to go on from, or a fresh one; what the
-    config changes; the config with which an update stays what it was.
+    config changes; the config with which an update stays what it was; what is to be said where it does go on.
     """
 
     going_on: bool
     state: TrainingState
     changes: Changes
     config: RunConfig
+    remark: str | None = None
 
 
 def start_or_resume(
@@ -136,14 +138,21 @@ def _begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num
     before = settings_so_far(run)
     changes = allowed_changes(before, config, change_lr)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
+    translations = [key for key in TRANSLATIONS if key in changes]
+    if translations:
+        state.incomparable_until = state.step
+    metric, remark = config.validation.metric, None
     if "validation.metric" in changes:
-        _judge_anew(state, config.validation.metric, run)
+        remark = f"validation.metric is {metric} now; {_judge_anew(state, metric, run)}"
+    elif translations and metric in TRANSLATION_METRICS:
+        changed = " and ".join(translations)
+        remark = f"{changed} changed, so {metric} is of other translations now; {_judge_anew(state, metric, run)}"
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
     if grad_accum != config.training.grad_accum:
         processes = f"{num_processes} process{'es' * (num_processes > 1)}"
         print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
-    return _Begun(True, state, changes, config)
+    return _Begun(True, state, changes, config, remark)
 
 
 def _set_metrics_aside(run: RunFolder) -> None:
@@ -154,16 +163,20 @@ def _set_metrics_aside(run: RunFolder) -> None:
         print(f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {aside}")
 
 
-def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> None:
-    """By another metric another checkpoint may be the best, and it is not known that this one stands still."""
+def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
+    """By other scores another checkpoint may be the best, and it is not known that this one stands still. Where none of
+    those that are left has such a score, the best so far is kept until a validation finds the next. Returns in words
+    which one it is.
+    """
     cut_back(run.metrics, state)
     scores = read_validations(run.metrics)
-    state.best_step, state.best_metrics, state.num_bad_validations = None, None, 0
+    state.best_metrics, state.num_bad_validations = None, 0
+    since = state.incomparable_until if metric in TRANSLATION_METRICS else 0
     for step in run.steps():
-        if metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
+        if step > since and metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
             state.best_step, state.best_metrics = step, scores[step]
-    best = "none yet" if state.best_step is None else f"step {state.best_step:,}"
-    print(f"validation.metric is {metric} now; of the checkpoints that are left the best is {best}")
+    best = "the next validation's" if state.best_metrics is None else f"step {state.best_step:,}"
+    return f"of the checkpoints that are left the best is {best}"
 
 
 def _refuse_unless_writable(run: RunFolder) -> None:
@@ -177,11 +190,16 @@ def _refuse_unless_writable(run: RunFolder) -> None:
 def _train(asked: RunConfig, begun: _Begun, run: RunFolder, device: Choice, world: World, profiled: bool) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
-        # A kill may have come between the last save and this.
-        world.first(lambda: remove_superfluous(run, state.best_step, config.training.keep_checkpoints))
+        if begun.changes:  # which may have another checkpoint for the best: none is deleted for what is not kept
+            kept = ", ".join(f"{key} stays {before!r}" for key, (before, _) in begun.changes.items())
+            print(f"nothing was changed, for the run is finished: {kept}")
+        else:  # a kill may have come between the last save and this
+            world.first(lambda: remove_superfluous(run, state.best_step, config.training.keep_checkpoints))
         if profiled:
             print("profile: nothing was profiled, for the run is finished")
         return Outcome(run, state.step, reason, 0)
+    if begun.remark:
+        print(begun.remark)
     data = _prepare_together(config, run, going_on, world)
     print("\n".join(report_lines(data)))
     updater = _make_updater(config, data, state.precision if going_on else None, device, world)
@@ -337,6 +355,8 @@ def _prepare(precision: str, head_dim: int) -> None:
 
 def _compare_with_now(state: TrainingState, updater: Updater, data: TrainingData) -> None:
     """Refuse other data than the checkpoint's; say what else can change the last digits; note what holds now."""
+    if state.device.partition(":")[0] != updater.device.type:
+        state.validation_precision = ""  # another device may be faster at another, and not every one has every one
     splits = _fingerprints(data)
     now = {
         "device": _name(updater),

@@ -14,6 +14,7 @@ class TrainingState:
 
     `epoch` and `micro_batch` are the place in the data of the next micro-batch. `precision`, `compiled`, `device`,
     `num_threads`, `torch_version`, `numba` and `unpadded` (on a CPU) are what the numbers so far were computed with.
+    Validations up to step `incomparable_until` scored other translations than those since.
     """
 
     step: int = 0
@@ -25,6 +26,7 @@ class TrainingState:
     best_step: int | None = None
     best_metrics: dict[str, float] | None = None
     num_bad_validations: int = 0
+    incomparable_until: int = 0
     micro_batches_per_update: int = 1  # of all processes
     precision: str = ""
     compiled: bool = False

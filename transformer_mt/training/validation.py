@@ -21,6 +21,7 @@ from transformer_mt.training.interrupt import StopRequestedError
 
 T = TypeVar("T")
 NUM_SHOWN = 5
+TRANSLATION_METRICS = ("bleu", "chrf")
 HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
 
 
