@@ -65,6 +65,10 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
                 {"checkpoint": "step_2"},
                 {"beam_size": 4},
                 {"beam_size": 4, "length_penalty": 0.0},
+                {"beam_size": 4, "length_norm": "average"},
+                {"allow_unk": True},
+                {"max_length_ratio": 1.0},
+                {"max_length_extra": 5},
                 {"precision": "int8"},
             )
         ),

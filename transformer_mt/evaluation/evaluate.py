@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformer_mt.config.files import replace_file
 from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.config.schema import RunConfig, SourceConfig
+from transformer_mt.config.schema import DecodingConfig, RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import load_split
 from transformer_mt.data.sources import describe
@@ -37,6 +37,9 @@ class Evaluation:
     beam_size: int
     length_penalty: float
     length_norm: str
+    allow_unk: bool
+    max_length_ratio: float
+    max_length_extra: int
     precision: str
     bleu: float
     chrf: float
@@ -124,6 +127,9 @@ def evaluate(
         beam_size=options.beam_size,
         length_penalty=options.norm.alpha,
         length_norm=options.norm.kind,
+        allow_unk=options.allow_unk,
+        max_length_ratio=options.max_length_ratio,
+        max_length_extra=options.max_length_extra,
         precision=translator.precision,
         **asdict(scores),
         nll=nll.nll,
@@ -163,6 +169,12 @@ def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) ->
         checkpoint = f"{checkpoint}{len(steps)}_to_{steps[-1]}"
     parts = [data, checkpoint, f"beam{evaluation.beam_size}"]
     parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
+    default = DecodingConfig()  # what is as in most configs goes without saying
+    parts += [evaluation.length_norm] * (evaluation.beam_size > 1 and evaluation.length_norm != default.length_norm)
+    parts += ["unk"] * evaluation.allow_unk
+    longest = evaluation.max_length_ratio, evaluation.max_length_extra
+    if longest != (default.max_length_ratio, default.max_length_extra):
+        parts.append(f"max{longest[0]:g}x+{longest[1]}")
     parts += [f"tok-{scoring.tokenizer}"] * (scoring.tokenizer is not None) + ["lc"] * scoring.lowercase
     parts += [evaluation.precision] * (evaluation.precision != "fp32")
     return "_".join(parts)
