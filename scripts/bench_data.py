@@ -3,17 +3,17 @@
     python scripts/bench_data.py --pairs 10000 100000 1000000 [--tatoeba DIR] [--tokenizers word bpe]
 
 Pairs are made from the built-in corpus and, with `--tatoeba`, from the folder that holds `train.en` and `train.es`.
-Every second pair is one of theirs, every other one two of them as one sentence, so that all sizes are made alike. Each
-start is a process of its own that prepares the data as `tmt train` does; the cache is empty in the first and full in
-the second (and in the memory of the system, as far as that has room). No model is built.
+Every second pair is one of these, and every other is two of them joined to one sentence, so that all sizes are made
+alike. Each start is a process of its own that prepares the data as `tmt train` does; the cache is empty in the first
+and full in the second (and in the memory of the system, as far as that has room). No model is built.
 
-Starts are from the start of the process to the first batch, imports included; in brackets the processor's seconds of
-that, of all processes that tokenize, which other work on the machine does not change. Tokenizing is sentences a second,
-both sides counted. Memory is the peak of all processes together, read every fifth of a second, and in brackets what of
-it is the first one's own when the batches are made: pages of mapped files count in the former and can be dropped at any
-time. A batch is planning an epoch, shared out over its batches, plus making the tensors of one of 4,096 padded tokens,
-the mean of a whole epoch (of several where one has few), in processor time. The lines above the table say how much more
-each is than at the size before.
+A start is timed from the beginning of the process to the first batch, imports included. In brackets stand the
+processor's seconds of all processes that tokenize, which other work on the machine does not change. Tokenizing is
+sentences a second, both sides counted. Memory is the peak of all processes together, read every fifth of a second. In
+brackets stands the first process's own memory when the batches are made; pages of mapped files count in the peak alone,
+and can be dropped at any time. The time of a batch is processor time: its share of planning the epoch, plus making its
+tensors at 4,096 padded tokens, as the mean of a whole epoch (of several epochs where one has few batches). The lines
+above the table say how much each figure grew from the size before.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def start(mapping: dict[str, Any], began: float) -> dict[str, float]:
     """One start, measured: this is what the child process runs."""
     from transformer_mt.config.loading import parse_run_config
     from transformer_mt.data import preparation
-    from transformer_mt.data.batching import plan_batches
+    from transformer_mt.data.batches.batching import plan_batches
 
     spent: dict[str, float] = {}
 

@@ -61,11 +61,11 @@ def best_of(
     found = []
     for size in sizes:
         if device != "cpu":
-            translate(lines, size)  # what is made once for a size, or kept, by whichever side
+            translate(lines, size)  # untimed: a side may make something once for a size, and keep it
         start = time.perf_counter()
         texts, num_tokens = translate(lines, size)
         seconds = time.perf_counter() - start
-        # On a GPU at once: what a larger size took, a side may keep.
+        # On a GPU memory is read now, because a side may keep what a larger size took.
         memory = 0 if device == "cpu" else peak_memory(lambda size=size: translate(lines, size), device)
         found.append((seconds, size, num_tokens, memory, texts))
     seconds, size, num_tokens, memory, texts = min(found)
@@ -74,8 +74,9 @@ def best_of(
 
 def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
     """As `tmt translate` does it; or `eager`, without graphs; or `plain`, with nothing remembered."""
-    from transformer_mt.decoding.options import search_options
-    from transformer_mt.decoding.plain import PlainDecoder
+    from uncached import PlainDecoder
+
+    from transformer_mt.decoding.search.options import search_options
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.machine.memory import keep_freed_memory
 
@@ -88,7 +89,7 @@ def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
     decoding = translator.config.decoding.model_copy(update={"length_norm": "average", "length_penalty": 1.0})
 
     def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-        options = search_options(decoding, job["beam_size"], batch_size=size, scored=False)
+        options = search_options(decoding, beam_size=job["beam_size"], batch_size=size, scored=False)
         found = translator.translate_lines(texts, options)
         return [one.text for one in found], sum(len(one.hypotheses[0].tokens) + 1 for one in found if one.hypotheses)
 
@@ -218,7 +219,7 @@ def check(args: argparse.Namespace) -> None:
     """UserError where the run, the device or a precision would stop one of ours."""
     import torch
 
-    from transformer_mt.decoding.precision import choose_search_precision
+    from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.machine.device import choose_device
 
@@ -284,13 +285,13 @@ FOREIGN = {"hf": "hf_python", "joey": "joey_python"}  # by the option that names
 
 def export_for_ct2(run: Path, folder: Path) -> bool:
     """Whether CTranslate2 is there, and then the run in its format."""
-    from transformer_mt.config.run_folder import open_run
+    from transformer_mt.storage.run_folder import open_run
 
     try:
         from transformer_mt.export.ctranslate2 import export_run
 
         export_run(open_run(run), None, folder)
-    except UserError as error:  # it is not installed, or has not what the model is made of
+    except UserError as error:  # CTranslate2 is not installed, or cannot compute this model
         print(f"without CTranslate2: {error}", file=sys.stderr)
         return False
     return True

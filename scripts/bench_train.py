@@ -46,10 +46,10 @@ from transformer_mt.errors import UserError
 
 CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 WARM_UP, WINDOW = 5, 5
-ROWS = 3600  # of a batch that are no padding, about
-MAX_TOKENS, MAX_LEN = 4096, 256  # padded of a batch; of a sentence
+ROWS = 3600  # positions of a batch that are no padding, about
+MAX_TOKENS, MAX_LEN = 4096, 256  # padded tokens of a batch; tokens of a sentence
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-# What an option is that was not given, first with --smoke.
+# The defaults of options; those for --smoke come first where it is given.
 OF_SIDES = {"plain_loop": None, "joey_python": None, "joey_config": None, "against": None, "d_model": 256,
             "precisions": ["fp32", "bf16", "auto"], "rounds": 2}  # fmt: skip
 OF_A_PRESET = {"device": "auto", "max_tokens": 25000, "precision": "bf16", "warm_up": 20, "profile": False, "set": []}
@@ -113,6 +113,15 @@ def overrides_of(data: Path, shape: Shape, precision: str, steps: int, folder: P
     ]  # fmt: skip
 
 
+def windows_of(folder: Path, precision: str) -> tuple[float, float]:
+    """Target tokens a second of the run in this folder, and the share of the time that it waits for data: medians."""
+    text = (folder / f"runs/ours_{precision}/metrics.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.split("\n")[:-1]]
+    windows = [line for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
+    speed, wait = (statistics.median(line[key] for line in windows) for key in ("tokens_per_second", "data_wait"))
+    return speed, wait
+
+
 def ours(
     data: Path,
     shape: Shape,
@@ -129,11 +138,7 @@ def ours(
         folder,
         checkout,
     )
-    lines = [
-        json.loads(line) for line in (folder / f"runs/ours_{precision}/metrics.jsonl").read_text().split("\n")[:-1]
-    ]
-    windows = [line for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
-    speed, wait = (statistics.median(line[key] for line in windows) for key in ("tokens_per_second", "data_wait"))
+    speed, wait = windows_of(folder, precision)
     return Measured(speed, memory, wait, said)
 
 

@@ -118,7 +118,7 @@ def python(*modules: str) -> Callable[[str], Path]:
 
 def lines_of(path: Path) -> list[str]:
     """Of a file as `tmt` reads it."""
-    from transformer_mt.data.files import read_lines
+    from transformer_mt.data.sources.files import read_lines
 
     return [line for _, line in read_lines(file(path))]
 

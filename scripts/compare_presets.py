@@ -21,7 +21,7 @@ from comparing import as_table, metrics, tmt
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.size import model_size
+from transformer_mt.model.model_size import model_size
 
 VOCAB_SIZE = 8000
 SIZE = {"d_model": 128, "num_heads": 4, "max_len": 256, "tie_embeddings": "all"}

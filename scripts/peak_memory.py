@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-# Memory that processes share counts once, and only the system knows it. Reading it takes time, so not while one is
-# timed, or seldom; the process that reads is another one, for a thread of this one would change what is measured.
+# Memory that processes share counts once, and only the system knows it. Reading it takes time, so it is not read while
+# something is timed, or seldom. Another process reads it, because a thread of this one would change the measurement.
 SAMPLER = """
 import os, sys, time
 from pathlib import Path

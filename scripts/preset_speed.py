@@ -23,7 +23,7 @@ from command import checked
 from numpy.typing import NDArray
 
 from transformer_mt.data.preparation import prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.machine.device import DTYPES, choose_device, choose_precision, machine_name
@@ -31,8 +31,8 @@ from transformer_mt.model.interface import TranslationModel
 
 CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 PRESETS = {"base": "transformer-base", "big": "transformer-big"}
-# Operations a second of dense products in 16 bits, of either kind, as the maker publishes them, by what stands in the
-# device's name; the first that does.
+# Operations a second of dense products in 16 bits (fp16 and bf16 alike), as the maker publishes them, by a part of the
+# device's name. The first part that fits counts.
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "H200 NVL": 835e12, "H200": 989e12, "A100": 312e12}
 SMOKE = ["model.d_model=64", "model.d_ff=128", "model.num_heads=2", "model.num_encoder_layers=1",
          "model.num_decoder_layers=1"]  # fmt: skip
@@ -76,7 +76,7 @@ def measure(
 ) -> None:
     """Train, read what the run wrote, print a table. `run` gives a command's output and its peak memory on the host."""
     device = torch.device(choose_device(args.device).value)
-    window = max(args.steps // 3, 1)  # of steps; a line of metrics is what a GPU is waited for
+    window = max(args.steps // 3, 1)  # in steps; each line of metrics waits for the GPU
     overrides = [
         "name=preset", f"data.root={data / 'tok'}", f"data.cache_dir={folder / 'cache'}",
         f"model.preset={PRESETS[args.preset]}", "model.tie_embeddings=decoder",

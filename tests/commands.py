@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from copies import Copy
 
 from transformer_mt.cli.main import main
 
@@ -16,15 +17,21 @@ from transformer_mt.cli.main import main
 def run_tmt(
     folder: Path, *arguments: str, stdin: bytes | None = None, threads: int = 1, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """`tmt` as a user starts it, in `folder`, where torch finds so many cores."""
-    result = subprocess.run(
-        [sys.executable, "-m", "transformer_mt", *arguments],
-        cwd=folder, capture_output=True, input=stdin if stdin is not None else b"", timeout=timeout,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"},
-    )  # fmt: skip
-    stdout, stderr = (stream.decode("utf-8", errors="surrogateescape") for stream in (result.stdout, result.stderr))
+    """`tmt` as a process, in `folder`, where torch finds so many cores. It is a copy where that is one."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
+    if threads == 1:
+        process = Copy(folder, *arguments, environment=environment, stdin=stdin or b"")
+        stdout, stderr = process.communicate(timeout)
+        status = process.wait(timeout)
+    else:
+        result = subprocess.run(
+            [sys.executable, "-m", "transformer_mt", *arguments],
+            cwd=folder, capture_output=True, input=stdin or b"", timeout=timeout, env=environment,
+        )  # fmt: skip
+        stdout, stderr = (stream.decode("utf-8", errors="surrogateescape") for stream in (result.stdout, result.stderr))
+        status = result.returncode
     assert "Traceback" not in stderr, stderr
-    return subprocess.CompletedProcess(arguments, result.returncode, stdout, stderr)
+    return subprocess.CompletedProcess(arguments, status, stdout, stderr)
 
 
 def call_tmt(

@@ -1,5 +1,6 @@
 """What all tests share: the real text beside the repository, and a cache folder that is not the user's."""
 
+import gc
 import os
 import re
 import tempfile
@@ -26,6 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU the tests are what they are on others: only those that `-m gpu` asks for see it."""
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays. The collector of garbage would look through all of torch each time that it is asked."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

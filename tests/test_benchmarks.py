@@ -18,10 +18,10 @@ import torch
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt.config.loading import load_config, parse_run_config
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -426,8 +426,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learned enough for a search to have no ties."""
     folder = tmp_path_factory.mktemp("trained")
     write_toy_corpus(folder / "data")
-    training = {"max_steps": 300, "checkpoint_every_steps": 300, "max_tokens": 256, "warmup_steps": 50}
-    validation = {"every_steps": 300, "num_translated": 0, "metric": "nll"}
+    training = {"max_steps": 600, "checkpoint_every_steps": 600, "max_tokens": 256, "warmup_steps": 50}
+    validation = {"every_steps": 600, "num_translated": 0, "metric": "nll"}
     mapping = toy_mapping(folder / "data", training=training, validation=validation, model={"dropout": 0.0})
     start_or_resume(parse_run_config(mapping, "toy"), RunFolder(folder / "run"), resume=False)
     return folder / "run"
@@ -459,8 +459,9 @@ def test_bench_decode_measures_sides_that_agree(text: Path, trained: Path, tmp_p
             raise AssertionError("CTranslate2 is there, and was left out")
         hf = "transformers generate, fp32"
         assert list(rows) == [*ours, *engines, "ours without a cache, fp32", hf]
-        exact = ["ours, fp32", "ours without a cache, fp32", "CTranslate2, float32"]
-        assert {rows[name]["same"] for name in exact} == {"20"}
+        assert {rows[name]["same"] for name in ["ours, fp32", "ours without a cache, fp32"]} == {"20"}
+        # CTranslate2 ends a beam earlier, so that it may miss the best: test_export_verb.py compares the scores there.
+        assert int(rows["CTranslate2, float32"]["same"]) >= (20 if searched is greedy else 18)
         assert len({rows[name]["bleu"] for name, row in rows.items() if row["same"] == "20"}) == 1
         assert float(rows["ours, fp32"]["bleu"]) > 30  # of 100: it has learned, so that 20 is no count of empty lines
         assert all(10 <= int(rows[name]["same"]) <= 20 for name in [*ours, *engines])
@@ -528,3 +529,33 @@ def test_compare_precisions_keeps_finished_runs_and_tells_what_it_trained(text: 
     told = re.findall(r"^bf16 - fp32: ([+-][\d.]+) nll, ([+-][\d.]+) standard deviations$", said, re.MULTILINE)
     expected = (mean - 5.1, (mean - 5.1) / ((0.02 + variance) / 2) ** 0.5)
     assert [float(number) for number in told[0]] == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.slow
+def test_bench_kernels_measures_each_side(text: Path) -> None:
+    table = run("bench_kernels.py", "--data", str(text), "--smoke")
+    rows = re.findall(r"^\| (.*) \| 64 \| fp32 \| ([\d,]+) \| ([\d.]+) \| [\d,]+ MiB \|$", table, re.MULTILINE)
+    speeds = {name: float(speed.replace(",", "")) for name, speed, _ in rows}
+    assert len(speeds) == len(rows) == 5
+    for name, _, gain in rows:
+        assert float(gain) == pytest.approx(speeds["nothing"] / speeds[name], rel=0.02)
+
+
+@pytest.mark.slow
+def test_bench_load_measures_each_load(text: Path, trained: Path) -> None:
+    arguments = ("--data", str(text), "--run", str(trained), "--against", str(REPOSITORY), "--smoke")
+    table = run("bench_load.py", *arguments)
+    rows = re.findall(r"^\| ([\w ]+) \| ([\w ]+) \| ([\d,.]+) \| ([\d.]+) \| [\d.]* ?\|$", table, re.MULTILINE)
+    assert [(name, beside) for name, beside, *_ in rows] == [
+        *(
+            (name, f"{load} busy processes")
+            for load in (0, 1, 2, 4)
+            for name in ("train", "translate", "translate one")
+        ),
+        ("train", "a training"),
+    ]
+    speeds = {(name, beside): float(speed.replace(",", "")) for name, beside, speed, _ in rows}
+    for name, beside, _, share in rows:
+        expected = speeds[name, beside] / speeds[name, "0 busy processes"]
+        assert float(share) == pytest.approx(expected, rel=0.02, abs=0.01)
+    assert re.search(r"^[\d.]+ x .*, both training alone", table, re.MULTILINE)

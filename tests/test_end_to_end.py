@@ -10,7 +10,8 @@ from commands import call_tmt, run_tmt
 from trainings import metrics_with_clock
 
 from transformer_mt.config.loading import parse_run_config
-from transformer_mt.data.batching import plan_batches
+from transformer_mt.data.batches.batching import plan_batches
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.preparation import prepare_data
 
 SMALL = [
@@ -21,10 +22,14 @@ SMALL = [
 
 
 def test_base_yaml_trains_and_translates_with_nothing_else(tmp_path: Path) -> None:
-    """The paper's base model; fewer tokens and no translations during validation, because a test is not a GPU."""
+    """The paper's base model; fewer tokens, and of its validation 20 pairs without translations, because a test is not
+    a GPU.
+    """
+    few = "".join(f"{src}\t{tgt}\n" for src, tgt in builtin_pairs("validation")[:20])
+    (tmp_path / "few.tsv").write_text(few, encoding="utf-8")
     result = run_tmt(
         tmp_path, "train", "--config", "base.yaml", "training.max_steps=3", "training.max_tokens=512",
-        "validation.num_translated=0", "validation.metric=nll",
+        "validation.num_translated=0", "validation.metric=nll", f"data.validation=[{{tsv: {tmp_path}/few.tsv}}]",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "taking the shipped" in result.stdout

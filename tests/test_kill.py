@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, start, tmt_here
+from trainings import assert_same_run, start, start_anew, tmt_here
 
-from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.training.checkpoints import check_manifest, recover, remove_folder, write_folder
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.resuming.checkpoints import check_manifest, recover, remove_folder, write_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGKILL and fork are POSIX")
 
@@ -59,18 +59,18 @@ runpy.run_module("transformer_mt", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize("seed", [1])
 def test_killed_5_times_it_is_the_same_run(seed: int, tmp_path: Path) -> None:
-    kill_and_compare(tmp_path, "words", AIMS_OF_5, seed)
+    assert_same_when_killed(tmp_path, "words", AIMS_OF_5, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_25_times_it_is_the_same_run(kind: str, tmp_path: Path) -> None:
-    landed = kill_and_compare(tmp_path, kind, AIMS_OF_25, seed=random.randrange(10**6))
+    landed = assert_same_when_killed(tmp_path, kind, AIMS_OF_25, seed=random.randrange(10**6))
     assert landed["in a save"] >= 3, landed
     assert len(landed) >= 4, landed
 
 
-def kill_and_compare(folder: Path, kind: str, aims: list[str], seed: int) -> Counter[str]:
+def assert_same_when_killed(folder: Path, kind: str, aims: list[str], seed: int) -> Counter[str]:
     """Train straight; train with a kill an aim; compare. Returns how often a kill landed where."""
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -102,8 +102,8 @@ def kill_and_compare(folder: Path, kind: str, aims: list[str], seed: int) -> Cou
 
 def train_straight(folder: Path) -> float:
     """The run that is never killed; returns the seconds until its first step, so that kills can be strewn over them."""
-    begun = time.monotonic()
     process = start(folder, "train", "--config", "same.yaml", "name=straight")
+    begun = time.monotonic()
     watch = Watch(folder / "runs/straight")
     while not watch.newest_step() and process.poll() is None:
         time.sleep(0.01)
@@ -117,8 +117,11 @@ def kill_once(folder: Path, name: str, aim: str, dice: random.Random, seconds: f
     """Start or resume, kill at about the place that is aimed at, and say where the kill landed."""
     run = folder / "runs" / name
     watch = Watch(run)
-    program = ("-c", SELF_KILL, str(dice.randint(1, 24))) if aim == "call" else ("-m", "transformer_mt")
-    process = start(folder, "train", "--config", "same.yaml", "--resume", "auto", f"name={name}", program=program)
+    train = ("train", "--config", "same.yaml", "--resume", "auto", f"name={name}")
+    if aim == "call":
+        process = start_anew(folder, *train, program=("-c", SELF_KILL, str(dice.randint(1, 24))))
+    else:
+        process = start(folder, *train)
     num_steps, share = dice.randint(1, 8), dice.random()
     reached: dict[str, tuple[Callable[[], object], float]] = {
         "start": (lambda: True, share * seconds),

@@ -13,7 +13,12 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 from transformer_mt import Translator
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.run_folder import RunFolder
+from transformer_mt.config.schema import ModelConfig
+from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
 
 SMALL = ["d_model=16", "d_ff=32", "num_heads=4", "num_decoder_layers=2", "max_len=24"]
@@ -45,16 +50,15 @@ def test_a_preset_trains_resumes_and_translates(preset: str, tmp_path: Path) -> 
     assert [translator.translate([source], beam_size=3)[0] for source in sources] == together
 
 
+TABLES = {"norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS}
 LEARNED: dict[str, dict[str, Any]] = {
     **{preset: {"preset": preset} for preset in MODELS},
-    "post": {"norm_position": "post"},
-    "rmsnorm": {"norm": "rmsnorm"},
-    "gelu": {"activation": "gelu"},
-    "swiglu": {"activation": "swiglu"},
-    "geglu": {"activation": "geglu"},
-    "learned": {"positions": "learned"},
-    "rotary": {"positions": "rotary"},
-    "relative_bias": {"positions": "relative_bias"},
+    **{
+        name: {key: name}
+        for key, table in TABLES.items()
+        for name in table
+        if name not in (ModelConfig.model_fields[key].default, "none")
+    },
     "grouped": {"num_kv_heads": 2},
     "multi-query": {"num_kv_heads": 1},
     "window": {"attention_window": 3},

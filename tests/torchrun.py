@@ -6,9 +6,13 @@ import sys
 from pathlib import Path
 
 import yaml
+from copies import Copy
 from toy import toy_mapping, write_toy_corpus
 
+import transformer_mt
+
 TMT = ("-m", "transformer_mt")
+TMT_FILE = str(Path(transformer_mt.__file__).with_name("__main__.py"))
 TESTS = Path(__file__).parent
 
 
@@ -26,12 +30,17 @@ def start_together(
     )  # fmt: skip
 
 
-def run_together(number: int, folder: Path, *arguments: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-    """The same to its end: exit status and output."""
-    process = start_together(number, folder, *arguments, options=options)
+def run_together(
+    number: int, folder: Path, *arguments: str, program: str = TMT_FILE, options: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """`torchrun` to its end: exit status and output. It is a copy, and starts copies of itself for `program`."""
+    process = Copy(
+        folder, "--standalone", "--nproc-per-node", str(number), "--start-method", "fork", *options,
+        "--run-path", program, *arguments, environment=os.environ, together=True, program="torch.distributed.run",
+    )  # fmt: skip
     output, _ = process.communicate(timeout=300)
     print(output)
-    return process.returncode, output
+    return process.wait(0), output
 
 
 def write_config(folder: Path, **training: object) -> None:

@@ -5,31 +5,41 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import call_tmt
+from copies import Copy
 
-BEFORE: Callable[[], object] | None = None  # what a process does before it becomes `tmt`
+TMT = ("-m", "transformer_mt")
 CLOCK = ("tokens_per_second", "elapsed_seconds", "data_wait")
 
 
-def start(folder: Path, *arguments: str, program: tuple[str, ...] = ("-m", "transformer_mt")) -> subprocess.Popen[str]:
-    """`tmt` in `folder`, running; what it prints is read by `communicate`."""
+def start(folder: Path, *arguments: str) -> Copy:
+    """`tmt` in `folder`, running as a copy; what it prints is read by `communicate`."""
+    return Copy(folder, *arguments, environment=os.environ, together=True)
+
+
+def start_anew(folder: Path, *arguments: str, program: tuple[str, ...] = TMT) -> subprocess.Popen[str]:
+    """The same in a new Python."""
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, preexec_fn=BEFORE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 
 def tmt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`tmt` in `folder` to its end, both outputs as one."""
-    process = start(folder, *arguments)
+    """`tmt` in `folder` to its end, in a new Python, both outputs as one."""
+    return to_the_end(start_anew(folder, *arguments))
+
+
+def to_the_end(process: "Copy | subprocess.Popen[str]") -> subprocess.CompletedProcess[str]:
+    """What becomes of it in five minutes at most."""
     output, _ = process.communicate(timeout=300)
     print(output)
-    return subprocess.CompletedProcess(arguments, process.returncode, output)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(process.args, process.returncode, output)
 
 
 def tmt_here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,16 +1,26 @@
 """Translators with random weights, for whatever only looks into a model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from toy import toy_mapping, toy_pairs
 
-from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.loading import dump_config, parse_run_config
 from transformer_mt.config.presets import MODELS
+from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.tokenizers import train_tokenizers
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
+from transformer_mt.decoding.search.options import LengthNorm, SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS
+from transformer_mt.storage.manifest import write_manifest
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.weights import save_weights
 
 SMALL = {"d_model": 16, "d_ff": 24, "num_heads": 4, "num_decoder_layers": 2, "max_len": 24}
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
@@ -20,8 +30,8 @@ MODELS_BY_NAME: dict[str, dict[str, Any]] = {
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             **SMALL, "num_encoder_layers": 3, "positions": positions, "norm_position": norm_position, **stream,
         }
-        for positions in ("sinusoidal", "learned", "rotary", "relative_bias", "none")
-        for norm_position in ("pre", "post")
+        for positions in POSITIONS
+        for norm_position in RESIDUALS
         for stream in ({}, ONE_STREAM)
     },
     "experts alone": {**SMALL, "num_experts": 4},
@@ -50,3 +60,27 @@ def make_translator(
         for parameter in network.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
     return Translator(network, src, tgt, config)
+
+
+def rules(
+    beam_size: int = 1, n_best: int = 1, norm: LengthNorm | None = None, allow_unk: bool = False
+) -> SearchOptions:
+    """Rules of a search by themselves; `norm` is none unless it is given."""
+    norm = norm or LengthNorm()
+    given = {"beam_size": beam_size, "n_best": n_best, "length_norm": norm.kind, "length_penalty": norm.alpha}
+    return search_options(DecodingConfig(allow_unk=allow_unk), **given)
+
+
+def write_run(folder: Path, translator: Translator) -> Path:
+    """The folder of a run whose one checkpoint, step_1, has the translator's weights. Returns it."""
+    run = RunFolder(folder)
+    checkpoint = run.step(1)
+    checkpoint.mkdir(parents=True)
+    text = dump_config(translator.config)
+    for path in (run.config, checkpoint / SETTINGS):
+        path.write_text(text, encoding="utf-8")
+    save_tokenizers(run.tokenizers, translator.src_tokenizer, translator.tgt_tokenizer)
+    save_weights(translator.model, checkpoint / WEIGHTS)
+    (checkpoint / STATE).write_text(json.dumps({"best_step": None}), encoding="utf-8")
+    write_manifest(checkpoint, [WEIGHTS, SETTINGS, STATE])
+    return folder

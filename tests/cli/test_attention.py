@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transformer_mt import Translator
-from transformer_mt.decoding.search import Hypothesis
+from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.sentence_pair import sentence_pair
 
@@ -28,7 +28,7 @@ def test_a_page_and_a_picture_for_each_attention_and_layer(tmt, call, trained: P
     result = tmt("attention", SENTENCE, "--output", str(tmp_path / "new" / "out"))
     assert result.returncode == 0
     assert result.stderr.startswith("run: runs/toy\n")
-    assert result.stdout.startswith(call("translate", "--beam-size", "1", SENTENCE).stdout.join(["target: ", ""]))
+    assert result.stdout.startswith(call("translate", SENTENCE).stdout.join(["target: ", ""]))
     pictures = {f"{name}_layer_0.png" for name in ("encoder", "decoder", "cross")}
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == {"attention.html", *pictures}
     assert "attention.html: open it in a browser" in result.stdout
@@ -48,6 +48,25 @@ def test_a_given_target_run_and_checkpoint(call, tmp_path: Path) -> None:
     data = page_data(tmp_path)
     assert data["model"] == "runs/toy, checkpoint step_1200"
     assert data["attentions"][2]["queries"] == ["diez", "nueve", "</s>"]
+
+
+def test_earlier_pictures_are_replaced_only_when_asked(call, tmp_path: Path) -> None:
+    assert call("attention", SENTENCE, "--output", str(tmp_path)).returncode == 0
+    before = page_data(tmp_path)
+    (tmp_path / "encoder_layer_5.png").write_text("of a deeper model")
+    result = call("attention", "seven", "--output", str(tmp_path))
+    assert (result.returncode, result.stdout, page_data(tmp_path)) == (2, "", before)
+    assert "attention.html is there already. Name another folder with --output, or replace" in result.stderr
+    assert call("attention", "seven", "--output", str(tmp_path), "--force").returncode == 0
+    assert page_data(tmp_path)["attentions"][0]["keys"] == ["seven", "</s>"]
+    assert not (tmp_path / "encoder_layer_5.png").exists()
+
+
+def test_a_word_that_the_model_does_not_know_is_shown(call, tmp_path: Path) -> None:
+    call("attention", "one Zebra.", "--target", "uno cebra.", "--output", str(tmp_path))
+    encoder, _, cross = page_data(tmp_path)["attentions"]
+    assert encoder["keys"] == ["one", "Zebra <unk>", "￭.", "</s>"]
+    assert cross["queries"] == ["uno", "cebra <unk>", "￭.", "</s>"]
 
 
 def test_bytes_and_markup_on_the_command_line(trained: Path, tmp_path: Path) -> None:
@@ -108,12 +127,12 @@ def test_more_than_a_picture_can_show(trained: Path, target: str | None, max_tok
         sentence_pair(translator, SENTENCE, target, max_tokens)
     src, tgt = sentence_pair(translator, SENTENCE, None, 5)
     assert translator.src_tokenizer.decode(src) == SENTENCE
-    assert [translator.tgt_tokenizer.decode(tgt)] == translator.translate([SENTENCE], beam_size=1)
+    assert [translator.tgt_tokenizer.decode(tgt)] == translator.translate([SENTENCE])
 
 
 def test_a_translation_of_more_than_a_picture_can_show(trained: Path) -> None:
     translator = Translator.load(trained / "runs" / "toy", device="cpu")
-    translator.search = lambda rows, options: [[Hypothesis([5] * 9, 0.0, 0.0)]]
+    translator.search = lambda rows, options, demands=None: [[Hypothesis([5] * 9, 0.0, 0.0)]]
     with pytest.raises(UserError, match="The model's translation has 9 tokens, and 4 can be shown"):
         sentence_pair(translator, SENTENCE, None, 5)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from transformer_mt.cli.config import app
+from transformer_mt.cli.verbs.config import app
 from transformer_mt.config.loading import config_schema, dump_config, load_config
 from transformer_mt.errors import UserError
 
@@ -51,7 +51,8 @@ def test_schema_prints_json():
 
 def test_the_command_line_starts_light_and_never_loads_torch():
     code = (
-        "import sys; from transformer_mt.cli.config import app; assert not {'pydantic', 'yaml'} & set(sys.modules)\n"
+        "import sys; from transformer_mt.cli.verbs.config import app\n"
+        "assert not {'pydantic', 'yaml'} & set(sys.modules)\n"
         "app(['show', 'a.yaml'], standalone_mode=False); assert 'torch' not in sys.modules"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)

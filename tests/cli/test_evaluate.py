@@ -75,11 +75,12 @@ def test_mistakes(call, arguments: list[str], message: str) -> None:
 
 
 def test_blank_and_long_lines_are_counted_and_nothing_shifts(call, trained: Path) -> None:
-    (trained / "few.en").write_text(f"seven eight.\n\n{'one ' * 40}\nseven eight.\n")
-    (trained / "few.es").write_text(f"ocho siete.\nuno.\nuno.\nocho {'siete ' * 40}\n")
+    (trained / "few.en").write_text(f"seven eight.\n\n{'one ' * 40}\nseven eight.\n{'one ' * 2**19}\n")
+    (trained / "few.es").write_text(f"ocho siete.\nuno.\nuno.\nocho {'siete ' * 40}\nuno.\n")
     result = call("evaluate", "--src", "few.en", "--ref", "few.es")
     assert result.returncode == 0
     assert "1 pairs with a blank side were left out" in result.stdout
+    assert "1 pairs with a side longer than 1,048,576 bytes were left out" in result.stdout
     assert "1 sources are longer than the model's 24 positions: translated as nothing" in result.stdout
     assert "2 pairs have a side longer than 24 positions: left out of nll and ppl" in result.stdout
     (path,) = (trained / "runs/toy/evaluations").glob("few-*_step_1200_beam2_lp0.6.jsonl")

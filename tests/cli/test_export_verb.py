@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from toy import toy_pairs
+
+from transformer_mt import Translator
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 
 SENTENCES = [src for src, _ in toy_pairs(40, seed=6)]
 
@@ -24,9 +27,7 @@ def exported(tmt, trained: Path) -> Path:
 
 
 def test_the_folder_alone_translates_as_the_run_does(trained: Path, exported: Path, tmp_path: Path) -> None:
-    from transformer_mt import Translator
-    from transformer_mt.decoding.options import search_options
-    from transformer_mt.decoding.search import LengthNorm
+    from transformer_mt.decoding.search.options import search_options
     from transformer_mt.export.ctranslate2 import ExportedTranslator
 
     moved = exported.rename(tmp_path / "moved")
@@ -34,9 +35,22 @@ def test_the_folder_alone_translates_as_the_run_does(trained: Path, exported: Pa
     moved.rename(exported)
     ours = Translator.load(trained / "runs" / "toy", device="cpu")
     assert theirs.translate([*SENTENCES, ""], beam_size=1) == ours.translate([*SENTENCES, ""], beam_size=1)
-    options = replace(search_options(ours.config.decoding, beam_size=4), norm=LengthNorm("average", 1.0))
-    beam = [line.text for line in ours.translate_lines(SENTENCES, options)]
-    assert theirs.translate(SENTENCES, beam_size=4, length_penalty=1.0) == beam
+    options = search_options(ours.config.decoding, beam_size=4, length_norm="average", length_penalty=1.0)
+    beam = ours.translate_lines(SENTENCES, options)
+    others = theirs.translate(SENTENCES, beam_size=4, length_penalty=1.0)
+    differing = [(line, text) for line, text in zip(beam, others, strict=True) if line.text != text]
+    assert len(differing) < len(SENTENCES) / 10
+    for line, text in differing:  # CTranslate2 ends a beam earlier, so that it may miss the best
+        assert line.hypotheses[0].score > mean_log_prob(ours, line.source, text)
+
+
+@torch.inference_mode()
+def mean_log_prob(translator: Translator, source: str, text: str) -> float:
+    """Teacher-forced, EOS counted."""
+    src = torch.tensor([[*translator.src_tokenizer.encode(source), EOS_ID]])
+    tgt = translator.tgt_tokenizer.encode(text)
+    log_probs = translator.model(src, torch.tensor([[BOS_ID, *tgt]])).log_softmax(-1)[0]
+    return log_probs.gather(1, torch.tensor([*tgt, EOS_ID])[:, None]).mean().item()
 
 
 def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None:

@@ -39,7 +39,7 @@ def call(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     return int(ended.value.code or 0), out, err
 
 
-def refused(status: int, stderr: str, *said: str) -> None:
+def assert_refused(status: int, stderr: str, *said: str) -> None:
     """Status 2 and one message, short enough to read."""
     assert status == 2
     assert stderr.startswith("tmt: ")
@@ -115,7 +115,7 @@ def test_a_broken_config_is_one_message(
     broken, said = CONFIGS[name]
     broken(folder / "toy.yaml")
     status, _, stderr = call(["train", "--config", "toy.yaml"], monkeypatch, capsys)
-    refused(status, stderr, said)
+    assert_refused(status, stderr, said)
     assert not (folder / "runs").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_broken_source_is_one_message(
     broken, said = SOURCES[name]
     broken(folder / "data dir" / "train.en")
     status, _, stderr = call(["train", "--config", "toy.yaml"], monkeypatch, capsys)
-    refused(status, stderr, said)
+    assert_refused(status, stderr, said)
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n/../../x", "con:aux", "größe", "a\0b", ""])
@@ -160,7 +160,7 @@ def test_a_name_that_no_folder_can_have(
 ) -> None:
     monkeypatch.chdir(folder)
     status, _, stderr = call(["train", "--config", "toy.yaml", f"name={name}"], monkeypatch, capsys)
-    refused(status, stderr)
+    assert_refused(status, stderr)
 
 
 # As a user starts it
@@ -201,7 +201,7 @@ def test_hostile_text_in_hostile_folders_trains_and_translates(
         assert status == 2, arguments
         assert "step_2/model.safetensors is damaged: it was changed or cut short" in stderr, arguments
     result = run_tmt(folder, "translate", "--run", "runs dir/toy", "one.")
-    refused(result.returncode, result.stderr, "step_2/model.safetensors is damaged")
+    assert_refused(result.returncode, result.stderr, "step_2/model.safetensors is damaged")
 
 
 def without_roots_rights() -> list[str] | None:
@@ -236,4 +236,4 @@ def test_no_permission_is_one_message(closed: str, mode: int, said: str, folder:
         )  # fmt: skip
     finally:
         (folder / closed).chmod(0o755)
-    refused(result.returncode, result.stderr, said)
+    assert_refused(result.returncode, result.stderr, said)

@@ -36,6 +36,23 @@ def test_greedy_and_beam_and_module_start(tmt, call) -> None:
         assert start("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
 
 
+def test_prefixes_come_from_a_file_or_the_line(tmt, tmp_path: Path) -> None:
+    path = tmp_path / "prefixes"
+    path.write_text("nueve ocho\n\ndos " + "uno " * 60 + "\n", encoding="utf-8")
+    from_file = tmt("translate", "--prefix", str(path), stdin="\n".join([*SENTENCES, ""]).encode())
+    first, second, third, _ = from_file.stdout.split("\n")
+    assert first.startswith("nueve ocho")
+    assert (second, third) == ("ocho siete.", "")
+    assert re.search(
+        r"line 3: the prefix has 61 tokens, and the translation may have \d+; left blank", from_file.stderr
+    )
+    assert tmt("translate", "--prefix", "tab", f"{next(iter(SENTENCES))}\tnueve ocho").stdout == first + "\n"
+    short = tmt("translate", "--prefix", str(path), stdin=b"one.\n" * 5)
+    assert (short.returncode, short.stdout.count("\n")) == (2, 3)
+    assert f"{path} ends after line 3, and there are more texts to translate." in short.stderr
+    assert "There is no file" in tmt("translate", "--prefix", "none.txt", "one.").stderr
+
+
 def test_a_tilde_is_the_home_folder_also_where_the_shell_leaves_it(tmt, trained: Path, monkeypatch) -> None:
     """As in `--runs=~/runs`, which would else mean a folder of that name."""
     monkeypatch.setenv("HOME", str(trained))
@@ -206,6 +223,7 @@ def test_ctrl_c_ends_all_processes_of_a_search(trained: Path, tmp_path: Path) ->
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in errors
+    assert b"\ntmt: stopped" in errors
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -226,17 +244,17 @@ def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(call) -> None:
 
 
 def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(call) -> None:
-    """24 positions, EOS among them: tokens 5 x 4 + 3 fit, so the cut is after the sixth sentence."""
+    """Its sentences one by one, with the white space between them; 24 positions, EOS among them."""
     sentences = ["one two three."] * 5 + ["seven eight."] * 4
-    expected = [call("translate", " ".join(part)).stdout.rstrip("\n") for part in (sentences[:6], sentences[6:])]
+    expected = [call("translate", sentence).stdout.rstrip("\n") for sentence in sentences]
     arguments = ("translate", "--too-long", "split", "--format", "jsonl", "--n-best", "2")
-    result = call(*arguments, " ".join(sentences), "seven eight.")
+    result = call(*arguments, " \t".join(sentences), "seven eight.")
     assert result.returncode == 0
     long, short = [json.loads(line) for line in result.stdout.split("\n")[:-1]]
-    assert long["hypotheses"][0]["text"] == " ".join(expected)
+    assert long["hypotheses"][0]["text"] == " \t".join(expected)
     assert long["too_long"]
     for hypothesis in long["hypotheses"]:
-        length = len(hypothesis["tokens"]) + 2  # two pieces, two EOS
+        length = len(hypothesis["tokens"]) + 9  # nine pieces, nine EOS
         assert hypothesis["score"] == pytest.approx(hypothesis["log_prob"] / ((5 + length) / 6) ** 0.6, abs=1e-5)
     assert short["hypotheses"][0]["text"] == "ocho siete."
     assert "line 1: longer than the model's 24 positions, translated in pieces" in result.stderr
@@ -244,9 +262,8 @@ def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(call) ->
 
 def test_a_precision_that_was_found_is_told_with_the_reason(call) -> None:
     assert "precision: " not in call("translate", "--precision", "fp32", "seven eight.").stderr
-    assert re.search(
-        r"^precision: (fp32|bf16|int8), .+ on this CPU", call("translate", "--precision", "auto", "a").stderr, re.M
-    )
+    told = call("translate", "--precision", "auto", "a").stderr
+    assert re.search(r"^precision: (fp32|bf16|int8), .*(this CPU|below d_model 256)", told, re.M)
 
 
 def test_jsonl(call) -> None:
@@ -267,6 +284,26 @@ def test_n_best_as_text(call) -> None:
     assert lines[1].startswith("1 ||| ")
     assert lines[2].startswith("2 ||| ")
     assert len(lines) == 4, lines
+
+
+def test_n_best_as_moses(call) -> None:
+    """The texts and numbers of jsonl; sentences counted from 0; an empty hypothesis where there is none."""
+    texts = ["seven eight.", "", "one two three.", "one " * 30]
+    options = ("--n-best", "2", "--beam-size", "4")
+    result = call("translate", "--format", "moses", *options, *texts)
+    rows = [
+        json.loads(line) for line in call("translate", "--format", "jsonl", *options, *texts).stdout.split("\n")[:-1]
+    ]
+    expected = []
+    for number, row in enumerate(rows):
+        found = [(h["text"], h["log_prob"], h["score"]) for h in row["hypotheses"]]
+        assert len(found) == (2 if number in (0, 2) else 0)
+        for text, log_prob, score in found or [("", 0.0, 0.0)]:
+            expected.append(f"{number} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}")
+    assert result.stdout.split("\n") == [*expected, ""]
+    assert "line 4: longer than" in result.stderr
+    best = call("translate", "--format", "moses", "--beam-size", "1", *texts[:2]).stdout.split("\n")[:-1]
+    assert [line.split(" ||| ")[:2] for line in best] == [["0", "ocho siete."], ["1", ""]]
 
 
 def test_from_python(trained: Path) -> None:
@@ -294,10 +331,10 @@ def test_from_python(trained: Path) -> None:
         (["--input", "toy.yaml", "-"], "Sentences and --input were both given"),
         (["--input", "toy.yaml", "--output", "toy.yaml"], "is the input itself"),
         (["--output", "no/such/folder", "a"], "no/such/folder cannot be written"),
-        (["--beam-size", "0", "a"], "beam_size is 0. Use a whole number, 1 or more"),
+        (["--beam-size", "0", "a"], "beam_size: 0 is not allowed; must be at least 1"),
         (["--n-best", "3", "--beam-size", "2", "a"], "Use beam_size 3 or more"),
-        (["--length-penalty", "-1", "a"], "length_penalty is -1.0. Use a number, 0 to 10"),
-        (["--length-penalty", "nan", "a"], "length_penalty is nan. Use a number, 0 to 10"),
+        (["--length-penalty", "-1", "a"], "length_penalty: -1.0 is not allowed; must be at least 0"),
+        (["--length-penalty", "nan", "a"], "length_penalty: nan is not allowed; must be a finite number"),
         (["--device", "cuda:x", "a"], "'cuda:x' is not a device"),
         (["--device", "cuda:7", "a"], "CUDA devices. Use auto or cpu"),
         (["--device", "tpu", "a"], "is not a device"),
@@ -390,11 +427,13 @@ def test_a_full_disk_under_the_output(call, trained: Path) -> None:
     result = call("translate", "--output", "/dev/full", "seven eight.")
     assert result.returncode == 2
     assert "/dev/full cannot be written: No space left on device" in result.stderr
-    command = f"{sys.executable} -m transformer_mt translate 'seven eight.' > /dev/full"
+    command = f"env -u PYTHONUNBUFFERED {sys.executable} -m transformer_mt translate 'seven eight.' > /dev/full"
     result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
     assert result.returncode == 2
-    assert "No space left on device" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.stderr.endswith(
+        "tmt: Standard output cannot be written: No space left on device. Free some space there, or name a file with "
+        "--output.\n"
+    )
 
 
 def test_bytes_on_the_command_line_that_are_not_utf8(trained: Path) -> None:
@@ -402,3 +441,24 @@ def test_bytes_on_the_command_line_that_are_not_utf8(trained: Path) -> None:
     result = subprocess.run(command, cwd=trained, capture_output=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(b"\n") == 1
+
+
+def test_tags_of_html_follow_the_words_that_change_places(call) -> None:
+    """And the aligner is made at its first use."""
+    lines = ["<p>one <b>two</b> three.</p>", "<i>seven <a href='x'>eight</a></i>.", "", "a < b"]
+    result = call("translate", "--html", stdin="\n".join(lines).encode())
+    assert result.returncode == 0, result.stderr
+    page, nested, blank, text = result.stdout.split("\n")[:-1]
+    assert page == "<p>uno tres <b>dos</b>.</p>"
+    assert nested == "<i><a href='x'>ocho</a> siete</i>."
+    assert blank == ""
+    assert "<" not in text
+    rows = call("translate", "--html", "--format", "jsonl", "--n-best", "2", lines[0]).stdout
+    assert [h["text"].count("<b>") for h in json.loads(rows)["hypotheses"]] == [1, 1]
+    assert "training an aligner" in result.stderr
+
+
+def test_html_and_a_prefix_are_refused_together(call) -> None:
+    result = call("translate", "--html", "--prefix", "tab", "<b>one</b>\tuno")
+    assert result.returncode == 2
+    assert "--html and --prefix were both given" in result.stderr

@@ -77,6 +77,16 @@ def test_defaults_are_those_of_the_paper():
             "tokenizer: vocab_size is 299; bpe starts from 256 bytes and 4 special tokens: use 300 or more",
         ),
         (
+            {"tokenizer": {"kind": "bpe", "vocab_size": 1_000_000_000}},
+            "tokenizer: vocab_size is 1,000,000,000, and bpe learns 1,000,000 pieces at most; 8,000 to 64,000 suit "
+            "most corpora",
+        ),
+        (
+            {"tokenizer": {"kind": "unigram", "vocab_size": 1_000_001}},
+            "tokenizer: vocab_size is 1,000,001, and unigram learns 1,000,000 pieces at most; 8,000 to 64,000 suit "
+            "most corpora",
+        ),
+        (
             {"tokenizer": {"kind": "unigram", "min_frequency": 1}},
             "tokenizer: min_frequency is 1 and has no meaning under kind: unigram; leave it out, or at 2",
         ),
@@ -191,7 +201,10 @@ def test_kinds_of_sources(source: dict, kind: str):
     ],
 )
 def test_allowed_combinations(sections: dict):
-    parse(**sections)
+    config = parse(**sections).model_dump(mode="json")
+    for section, asked in sections.items():
+        got = config[section]
+        assert ({key: got[key] for key in asked} if isinstance(asked, dict) else got) == asked
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -1,11 +1,11 @@
 """What YAML text becomes, what is refused, and that what is written reads back."""
 
-import contextlib
 import math
 from itertools import pairwise
 from typing import cast
 
 import pytest
+from attempts import attempt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,8 +148,15 @@ def test_bombs_are_refused_before_they_go_off(text: str, message: str):
     )
 )
 def test_any_text_is_data_or_a_user_error(text: str):
-    with contextlib.suppress(UserError):
-        parse_yaml(text, "some.yaml")
+    data, told = attempt(lambda: parse_yaml(text, "some.yaml"))
+    assert is_plain(data) if told is None else told.startswith("some.yaml")
+
+
+def is_plain(data: object) -> bool:
+    """Whether it is what JSON has, which is all that a config may hold."""
+    if isinstance(data, dict):
+        return all(isinstance(key, str) and is_plain(value) for key, value in data.items())
+    return all(map(is_plain, data)) if isinstance(data, list) else data is None or type(data) in (str, int, float, bool)
 
 
 TEXTS = st.one_of(

@@ -15,9 +15,10 @@ import pytest
 import torch
 from toy import all_entries, toy_config, write_toy_corpus
 
-from transformer_mt.data import files, tokenizers
-from transformer_mt.data.ids import IdWriter
+from transformer_mt.data import tokenizers
+from transformer_mt.data.id_file import IdWriter
 from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.data.sources import files
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import Workers
@@ -45,7 +46,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def prepare(folder: Path, kind: str, cache: str) -> PreparedData:
-    data = {"cache_dir": str(folder / cache)}
+    data = {"allow_left_out": True, "cache_dir": str(folder / cache)}
     tokenizer = {"kind": kind, "vocab_size": 300, "joint": False, **all_entries(kind)}
     corpus = write_toy_corpus(folder / "data")
     return prepare_data(toy_config(corpus, data=data, tokenizer=tokenizer))

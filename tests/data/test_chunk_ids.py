@@ -17,7 +17,8 @@ from toy import all_entries
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
-from transformer_mt.data import tokenizers, words
+from transformer_mt.data import tokenizers
+from transformer_mt.data import word_splitting as words
 from transformer_mt.data.tokenizers import (
     TOKENIZERS,
     BPETokenizer,
@@ -26,7 +27,7 @@ from transformer_mt.data.tokenizers import (
     normalize,
     train_tokenizer,
 )
-from transformer_mt.data.words import count_words, split_words
+from transformer_mt.data.word_splitting import count_words, split_words
 
 KINDS = ["word", "bpe", "unigram"]
 SENTENCES = [

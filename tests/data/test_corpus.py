@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
-from transformer_mt.data import corpus as corpus_module
-from transformer_mt.data import hub, hub_folder
-from transformer_mt.data import sources as sources_module
+from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.cache import cache_folder
-from transformer_mt.data.columns import PairBlock, RawPair
 from transformer_mt.data.corpus import Corpus, load_corpus
-from transformer_mt.data.sources import read_blocks, read_pairs
-from transformer_mt.data.window import stream_pairs
+from transformer_mt.data.sources import source as source_module
+from transformer_mt.data.sources.hub import Hub
+from transformer_mt.data.sources.kinds import KINDS, source_of, sources_of
+from transformer_mt.data.sources.one_file import Tsv
+from transformer_mt.data.sources.source import PairBlock, RawPair, Source
 from transformer_mt.errors import UserError
 
 TEXT = SourceConfig(src="a.en", tgt="a.es")
@@ -54,10 +54,14 @@ def entries(data: DataConfig) -> list[Path]:
 def no_reading(monkeypatch: Any) -> Any:
     """Once called, whoever parses a source fails the test."""
 
-    def parse(*_: Any) -> Iterator[PairBlock]:
+    def parse(_: Source) -> Iterator[PairBlock]:
         raise AssertionError("parsed again")
 
-    return lambda: monkeypatch.setattr(corpus_module, "read_blocks", parse)
+    def forbid() -> None:
+        for kind in KINDS.values():
+            monkeypatch.setattr(kind, "blocks", parse)
+
+    return forbid
 
 
 def test_sources_are_joined_and_blank_pairs_dropped_as_pairs(data: DataConfig, capfd: Any) -> None:
@@ -87,8 +91,8 @@ def test_it_is_mapped_into_memory_and_the_entry_is_whole(data: DataConfig) -> No
 
 
 def test_many_chunks_keep_their_order(data: DataConfig, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sources_module, "BLOCK_PAIRS", 7)
-    monkeypatch.setattr(sources_module, "BLOCK_CHARACTERS", 50)
+    monkeypatch.setattr(source_module, "BLOCK_PAIRS", 7)
+    monkeypatch.setattr(source_module, "BLOCK_CHARACTERS", 50)
     rows = [("" if 20 <= n < 60 else "x" * (n % 31 + 1), str(n)) for n in range(200)]
     (tmp_path / "b.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows), encoding="utf-8")
     corpus = load_corpus([TSV], data)
@@ -178,19 +182,20 @@ def test_hub_folder_is_cached_by_content(data: DataConfig, tmp_path: Path, no_re
     assert load_corpus([source], data).fingerprint == second.fingerprint
 
 
-def test_builtin_corpus_is_keyed_by_its_grammar(data: DataConfig, no_reading: Any) -> None:
+def test_builtin_corpus_is_keyed_as_when_its_grammar_was_in_the_package(data: DataConfig, no_reading: Any) -> None:
     test, validation = (SourceConfig(builtin="en-es", split=split) for split in ("test", "validation"))
     first = load_corpus([test], data)
     assert pairs_of(first) == builtin_pairs("test")
-    assert load_corpus([validation], data).fingerprint != first.fingerprint
+    assert load_corpus([validation], data).fingerprint == "945c4674342db3892410015c87efaf2e438304d5"
+    assert first.fingerprint == "4c7b32ff02a8251943f8c2ca90d8404f09270c62"
     no_reading()
     assert load_corpus([test], data).fingerprint == first.fingerprint
 
 
 def test_corpus_without_files_is_keyed_by_its_pairs(data: DataConfig, monkeypatch: Any) -> None:
     pairs = [("a", "b"), ("", "c")]
-    monkeypatch.setattr(hub_folder, "local_hub_files", lambda *_: [])
-    monkeypatch.setattr(hub, "hub_pairs", lambda *_: iter([RawPair(*pair, 1) for pair in pairs]))
+    monkeypatch.setattr(Hub, "_folder", lambda _: None)
+    monkeypatch.setattr(Hub, "pairs", lambda _: iter([RawPair(*pair, 1) for pair in pairs]))
     source = SourceConfig(hub="some/name", split="test")
     first = load_corpus([source], data)
     assert (pairs_of(first), first.num_blank) == ([("a", "b")], 1)
@@ -217,7 +222,7 @@ def test_a_source_of_several_that_holds_nothing_is_named(data: DataConfig, tmp_p
     with pytest.raises(UserError, match=message):
         load_corpus(sources, data)
     with pytest.raises(UserError, match=message):
-        list(stream_pairs(data.model_copy(update={"train": sources})))
+        list(stream_pairs(sources_of(sources, data)))
 
 
 def test_error_in_a_source_leaves_no_entry(data: DataConfig, tmp_path: Path) -> None:
@@ -228,12 +233,12 @@ def test_error_in_a_source_leaves_no_entry(data: DataConfig, tmp_path: Path) -> 
 
 
 def test_file_that_changes_while_it_is_read_is_refused(data: DataConfig, tmp_path: Path, monkeypatch: Any) -> None:
-    def read_and_change(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
-        yield from read_blocks(source, data)
+    def read_and_change(source: Tsv) -> Iterator[PairBlock]:
+        yield from Source.blocks(source)
         with (tmp_path / "b.tsv").open("a", encoding="utf-8") as file:
             file.write("six\tseis\n")
 
-    monkeypatch.setattr(corpus_module, "read_blocks", read_and_change)
+    monkeypatch.setattr(Tsv, "blocks", read_and_change)
     with pytest.raises(UserError, match=r"b.tsv changed while being read"):
         load_corpus([TSV], data)
     assert entries(data) == []
@@ -312,12 +317,13 @@ KILLED = """
 import os, signal, sys
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.data import corpus
+from transformer_mt.data.sources.text_pair import TextPair
 data = DataConfig.model_validate_json(sys.argv[1])
-def read(source, data, read=corpus.read_blocks):
-    for block in read(source, data):
+def blocks(source, blocks=TextPair.blocks):
+    for block in blocks(source):
         yield block
         os.kill(os.getpid(), signal.SIGKILL)
-corpus.read_blocks = read
+TextPair.blocks = blocks
 corpus.load_corpus(data.train, data)
 """
 
@@ -360,11 +366,11 @@ def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, monkey
 
 
 def test_interrupt_leaves_nothing(data: DataConfig, monkeypatch: Any) -> None:
-    def interrupt(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+    def interrupt(_: Source) -> Iterator[PairBlock]:
         yield PairBlock(["a"], ["b"], [1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus_module, "read_blocks", interrupt)
+    monkeypatch.setattr(KINDS["text"], "blocks", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load_corpus(data.train, data)
     assert entries(data) == []
@@ -373,12 +379,12 @@ def test_interrupt_leaves_nothing(data: DataConfig, monkeypatch: Any) -> None:
 def test_two_at_once_both_end_fine(data: DataConfig, monkeypatch: Any) -> None:
     inner: list[Corpus] = []
 
-    def read_beside_another(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
-        monkeypatch.setattr(corpus_module, "read_blocks", read_blocks)
+    def read_beside_another(source: Tsv) -> Iterator[PairBlock]:
+        monkeypatch.setattr(Tsv, "blocks", Source.blocks)
         inner.append(load_corpus([TSV], data))  # begins and ends while the outer one writes
-        yield from read_blocks(source, data)
+        yield from Source.blocks(source)
 
-    monkeypatch.setattr(corpus_module, "read_blocks", read_beside_another)
+    monkeypatch.setattr(Tsv, "blocks", read_beside_another)
     outer = load_corpus([TSV], data)
     assert pairs_of(outer) == pairs_of(inner[0]) == [("three", "tres"), ("five", "cinco")]
     assert [entry.name for entry in entries(data)] == [outer.fingerprint]
@@ -396,7 +402,7 @@ def test_cache_that_cannot_be_written_names_the_setting(data: DataConfig, tmp_pa
     with pa.OSFile(str(tmp_path / "hub" / "train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as out:
         out.write_table(table)
     with pytest.raises(UserError, match=r"cannot be written: Not a directory. Set data.cache_dir"):
-        list(read_pairs(SourceConfig(hub="hub", split="train"), data))
+        list(source_of(SourceConfig(hub="hub", split="train"), data).pairs())
 
 
 def test_no_room_on_the_disk(data: DataConfig, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Cached:
     return Cached(tmp_path_factory.mktemp("cached"))
 
 
-def check_damage(cached: Cached, damage: Damage) -> None:
+def assert_damage_is_seen(cached: Cached, damage: Damage) -> None:
     """The answer is the same, and the entry is whole again; only meta.json may differ where the difference says nothing
     (white space)."""
     path = list(cached.files)[damage.file % len(cached.files)]
@@ -68,14 +68,14 @@ def check_damage(cached: Cached, damage: Damage) -> None:
 @settings(max_examples=40)
 @given(DAMAGES)
 def test_any_damage_to_the_cache_is_seen_and_made_good(cached: Cached, damage: Damage) -> None:
-    check_damage(cached, damage)
+    assert_damage_is_seen(cached, damage)
 
 
 @pytest.mark.slow
 @settings(max_examples=3000)
 @given(DAMAGES)
 def test_any_damage_to_the_cache_many_times(cached: Cached, damage: Damage) -> None:
-    check_damage(cached, damage)
+    assert_damage_is_seen(cached, damage)
 
 
 @pytest.mark.parametrize("name", [TABLE, "src.ids", "tgt.ids", "src.lengths"])

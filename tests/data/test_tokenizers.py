@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def tokenizer(request) -> Tokenizer:
 
 def test_special_ids_are_fixed(tokenizer: Tokenizer) -> None:
     assert tokenizer.tokens([PAD_ID, UNK_ID, BOS_ID, EOS_ID]) == list(SPECIAL_TOKENS)
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"])))
+def test_every_unknown_word_is_named_and_only_those(tokenizer: Tokenizer, text: str) -> None:
+    ids, words = tokenizer.encode(text), tokenizer.unknown_words(text)
+    assert len(words) == ids.count(UNK_ID)
+    shown = tokenizer.tokens(ids, text)
+    assert [token for token, i in zip(shown, ids, strict=True) if i == UNK_ID] == [f"{word} <unk>" for word in words]
+    assert tokenizer.unknown_words("The cat sat.") == []
+
+
+def test_words_are_named_without_their_punctuation() -> None:
+    tokenizer = train_tokenizer(TEXTS, config("word"))
+    text = "The Zebras, ¡cat! ~quartz The"
+    assert tokenizer.unknown_words(text) == ["Zebras", "~", "quartz"]
 
 
 def test_every_training_text_comes_back(tokenizer: Tokenizer) -> None:
@@ -122,6 +139,32 @@ def test_words_come_back_from_any_mixture_of_the_vocabulary(words: list[str]) ->
     ids = tokenizer.encode(text)
     if UNK_ID not in ids:
         assert tokenizer.decode(ids) == text
+
+
+BYTE = re.compile("<0x([0-9A-F]{2})>")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@given(text=st.text(st.sampled_from("ab 中国人שלםμ🙂ö.▁"), max_size=12))
+def test_pieces_are_shown_as_their_characters(kind: str, text: str) -> None:
+    """Put together again, what is shown is the text: whole characters as they are, and bytes of others by number."""
+    tokenizer = _cached(kind)
+    shown = tokenizer.tokens(tokenizer.encode(text))
+    assert not any("\ufffd" in piece for piece in shown)
+    whole = b"".join(
+        bytes([int(part, 16)]) if i % 2 else part.replace("▁", " ").encode()
+        for piece in shown
+        for i, part in enumerate(BYTE.split(piece))
+    )
+    assert whole.decode().replace("▁", " ") == "".join(f" {chunk}" for chunk in normalize(text).split()).replace(
+        "▁", " "
+    )
+
+
+def test_characters_that_are_one_piece_are_shown_and_parts_of_others_by_their_bytes() -> None:
+    tokenizer = train_tokenizer(["中国"] * 5, config("bpe"))
+    assert tokenizer.tokens(tokenizer.encode("中国")) == ["▁中国"]
+    assert tokenizer.tokens(tokenizer.encode("龜")) == ["▁", "<0xE9>", "<0xBE>", "<0x9C>"]
 
 
 def test_cat_is_one_entry_everywhere() -> None:

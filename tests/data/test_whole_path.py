@@ -29,10 +29,11 @@ from writers import (
     write_tsv,
 )
 
-from transformer_mt.data import files
-from transformer_mt.data.batching import plan_batches
+from transformer_mt.data.batches.batching import plan_batches
+from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.data.preparation import PreparedData, prepare_data
-from transformer_mt.data.sources import read_blocks, read_pairs
+from transformer_mt.data.sources import files
+from transformer_mt.data.sources.kinds import source_of
 from transformer_mt.data.tokenizers import normalize
 from transformer_mt.errors import UserError
 
@@ -84,7 +85,7 @@ def pairs_of_batches(data: PreparedData, seed: int) -> Pairs:
     return found
 
 
-def check_whole_path(kind: str, pairs: Pairs, folder: str, cache: Path) -> None:
+def assert_whole_path(kind: str, pairs: Pairs, folder: str, cache: Path) -> None:
     """Every pair without a blank side is in the corpus, in order, letter by letter; and once in the batches."""
     kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
     with tempfile.TemporaryDirectory() as temporary:
@@ -115,21 +116,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pairs_come_out_of_the_batches_as_they_went_in(
     cache: Path, data: st.DataObject, kind: str, folder: str
 ) -> None:
-    check_whole_path(kind, draw_pairs(data, kind, 12), folder, cache)
+    assert_whole_path(kind, draw_pairs(data, kind, 12), folder, cache)
 
 
 @pytest.mark.parametrize("kind", HUB)
 @settings(max_examples=2)
 @given(data=st.data(), folder=st.sampled_from(FOLDERS))
 def test_pairs_of_a_folder_in_the_hubs_layout(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
-    check_whole_path(kind, draw_pairs(data, kind, 12), folder, cache)
+    assert_whole_path(kind, draw_pairs(data, kind, 12), folder, cache)
 
 
 @pytest.mark.slow
 @settings(max_examples=2000)
 @given(data=st.data(), kind=st.sampled_from(list(KINDS)), folder=st.sampled_from(FOLDERS + PATTERNS))
 def test_pairs_come_out_many_times(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
-    check_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
+    assert_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
 
 
 @pytest.mark.slow
@@ -137,7 +138,7 @@ def test_pairs_come_out_many_times(cache: Path, data: st.DataObject, kind: str, 
 @settings(max_examples=60)
 @given(data=st.data(), folder=st.sampled_from(FOLDERS))
 def test_pairs_of_a_hub_folder_many_times(cache: Path, data: st.DataObject, kind: str, folder: str) -> None:
-    check_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
+    assert_whole_path(kind, draw_pairs(data, kind, 40), folder, cache)
 
 
 # Edits that leave the meaning of a file as it was
@@ -175,7 +176,7 @@ def test_marks_line_ends_and_gzip_change_nothing(write: Any, pairs: Pairs, edits
             content = b"\xef\xbb\xbf" * ("mark" in edits) + content
             (Path(folder) / name).write_bytes(gzip.compress(content) if "gzip" in edits else content)
         with read_at_once(num_bytes):
-            assert [(pair.src, pair.tgt) for pair in read_pairs(source, make_config(Path(folder)))] == pairs
+            assert [(pair.src, pair.tgt) for pair in source_of(source, make_config(Path(folder))).pairs()] == pairs
 
 
 # Files that nobody wrote on purpose
@@ -238,7 +239,7 @@ def test_any_bytes_are_read_by_the_rules_or_refused(kind: str, content: bytes, n
         except (ValueError, KeyError, TypeError):
             expected = None
         data = make_config(Path(folder))
-        found, refusal = attempt(lambda: [(p.src, p.tgt) for p in read_pairs(make_source(kind, "a"), data)])
+        found, refusal = attempt(lambda: [(p.src, p.tgt) for p in source_of(make_source(kind, "a"), data).pairs()])
         assert found == expected
         assert refusal is None or str(Path(folder) / "a") in refusal
 
@@ -265,7 +266,7 @@ def test_lines_lost_or_won_on_one_side_are_never_aligned(data: st.DataObject, nu
         counts = [num, num + more][:: 1 if path.name == "a.es" else -1]
         expected = rf"a\.en has {counts[0]} lines? and .*a\.es has {counts[1]}\."
         with pytest.raises(UserError, match=expected):
-            list(read_pairs(source, make_config(Path(folder))))
+            list(source_of(source, make_config(Path(folder))).pairs())
 
 
 @settings(max_examples=60)
@@ -281,7 +282,7 @@ def test_what_comes_before_a_byte_that_is_no_text_is_read(sides: Pairs, bad: st.
         path.write_bytes(bad.draw(st.sampled_from([b"\n", b"\r\n"])).join(rows))
         found = []
         with pytest.raises(UserError, match=rf"{side}, line {place + 1}: the bytes are not UTF-8"):
-            found.extend(read_pairs(source, make_config(Path(folder))))
+            found.extend(source_of(source, make_config(Path(folder))).pairs())
     assert [(pair.src, pair.tgt, pair.line) for pair in found] == [
         (*pair, number) for number, pair in enumerate(sides[:place], start=1)
     ]
@@ -296,25 +297,25 @@ def test_what_comes_before_a_byte_that_is_no_text_is_read(sides: Pairs, bad: st.
 def test_blocks_hold_the_pairs_one_after_the_other(sides: Pairs, num_bytes: int, write: Any) -> None:
     with read_at_once(num_bytes), tempfile.TemporaryDirectory() as folder:
         source, data = write(Path(folder), sides), make_config(Path(folder))
-        blocks = list(read_blocks(source, data))
+        blocks = list(source_of(source, data).blocks())
         assert all(len(block.src) == len(block.tgt) == len(block.lines) > 0 for block in blocks)
         found = [pair for block in blocks for pair in zip(*block, strict=True)]
-        assert found == [(pair.src, pair.tgt, pair.line) for pair in read_pairs(source, data)]
+        assert found == [(pair.src, pair.tgt, pair.line) for pair in source_of(source, data).pairs()]
 
 
 @pytest.mark.parametrize("num_bytes", [1, files.BLOCK_BYTES])
 def test_a_mark_of_byte_order_is_text_but_at_the_beginning(num_bytes: int, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(2 * (3 * b"\xef\xbb\xbf" + b"a\n"))
     with read_at_once(num_bytes):
-        found = [pair.src for pair in read_pairs(make_source("text", "a"), make_config(tmp_path))]
+        found = [pair.src for pair in source_of(make_source("text", "a"), make_config(tmp_path)).pairs()]
     assert found == ["\ufeff\ufeffa", "\ufeff\ufeff\ufeffa"]
 
 
-def test_a_line_of_ten_megabytes(tmp_path: Path) -> None:
-    long = "wörd " * 1_800_000
+def test_a_line_of_a_mebibyte(tmp_path: Path) -> None:
+    long = "word " * ((LONGEST_LINE - 60) // 5)  # and the keys of JSON
     for write in (write_text, write_jsonl, write_csv):
         source = write(tmp_path, [("a", "b"), (long, "c"), ("d", long)])
-        pairs = [(pair.src, pair.tgt) for pair in read_pairs(source, make_config(tmp_path))]
+        pairs = [(pair.src, pair.tgt) for pair in source_of(source, make_config(tmp_path)).pairs()]
         assert pairs == [("a", "b"), (long, "c"), ("d", long)]
 
 
@@ -322,7 +323,7 @@ def test_a_message_about_columns_stays_short(tmp_path: Path) -> None:
     names = [*(f"column{n}" for n in range(5000)), "x" * 100_000]
     (tmp_path / "a.csv").write_text(",".join(names) + "\n" + ",".join("v" * len(names)) + "\n")
     with pytest.raises(UserError, match=r"the columns that exist are column0, .*, 4,971 more\. Name the two") as caught:
-        list(read_pairs(make_source("csv", "a.csv"), make_config(tmp_path)))
+        list(source_of(make_source("csv", "a.csv"), make_config(tmp_path)).pairs())
     assert len(str(caught.value)) < 1000
 
 

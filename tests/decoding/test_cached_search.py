@@ -3,14 +3,16 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from translators import MODELS_BY_NAME, make_translator
+from translators import MODELS_BY_NAME, make_translator, rules
+from uncached import PlainDecoder
 
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
-from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.packed import HalfLinear, Int8Linear, PackedLinear, packed
-from transformer_mt.decoding.plain import PlainDecoder
-from transformer_mt.decoding.search import Hypothesis, LengthNorm, StepFunction, greedy_search
-from transformer_mt.decoding.translator import ModelDecoder
+from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear
+from transformer_mt.decoding.fast_layers.packed_weights import packed
+from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search.beam import beam_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.model.cache import LANES
 from transformer_mt.model.interface import TranslationModel
 
@@ -37,8 +39,8 @@ def sources(vocab_size: int) -> Tensor:
 
 def search(decoder: StepFunction, beam_size: int) -> list[list[Hypothesis]]:
     if beam_size == 1:
-        return greedy_search(decoder, LIMITS, NORM, False, CPU)
-    return beam_search(decoder, LIMITS, beam_size, 2, NORM, False, CPU)
+        return greedy_search(decoder, LIMITS, rules(norm=NORM), CPU)
+    return beam_search(decoder, LIMITS, rules(beam_size, 2, NORM), CPU)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

@@ -9,7 +9,7 @@ import torch
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
-from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is threads")

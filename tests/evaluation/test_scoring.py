@@ -8,11 +8,17 @@ import pytest
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
-from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.decoding.options import search_options
+from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.evaluation.evaluate import Evaluation, Scoring, evaluate, evaluation_name
+from transformer_mt.storage.run_folder import RunFolder
 
 PAIRS = toy_pairs(6)
+OTHER_DECODING = {
+    "beam_size": 5, "length_penalty": 0.0, "length_norm": "average", "max_length_ratio": 1.0, "max_length_extra": 5,
+    "min_length": 2, "max_length": 9, "no_repeat_ngram_size": 3, "patience": 2.0, "avoid": "a/words.txt",
+    "allow_unk": True, "batch_size": 3, "precision": "int8",
+}  # fmt: skip
 
 
 def scores(
@@ -63,14 +69,17 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
             evaluation_name(run, Scoring(), replace(plain, **change))
             for change in (
                 {"checkpoint": "step_2"},
-                {"beam_size": 4},
-                {"beam_size": 4, "length_penalty": 0.0},
-                {"beam_size": 4, "length_norm": "average"},
-                {"allow_unk": True},
-                {"max_length_ratio": 1.0},
-                {"max_length_extra": 5},
                 {"precision": "int8"},
+                {"ensemble": ["a, step_1", "b, step_1"], "ensemble_mode": "linear"},
+                {"ensemble": ["a, step_1", "b, step_2"], "ensemble_mode": "linear"},
+                {"ensemble": ["a, step_1", "b, step_1"], "ensemble_mode": "log_linear"},
             )
         ),
+        *(
+            evaluation_name(run, Scoring(), replace(plain, decoding=plain.decoding | {"beam_size": 4} | {key: value}))
+            for key, value in OTHER_DECODING.items()
+            if key not in ("batch_size", "precision")
+        ),
     ]
+    assert OTHER_DECODING.keys() == DecodingConfig.model_fields.keys()
     assert len({*names}) == len(names)

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ from toy import all_entries, toy_pairs
 from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import DecodingConfig, RunConfig
+from transformer_mt.config.schema import DecodingConfig, ModelConfig, RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.beam import _Sentence
-from transformer_mt.decoding.options import search_options
-from transformer_mt.decoding.search import LengthNorm
+from transformer_mt.decoding.search.beam import _Sentence
+from transformer_mt.decoding.search.options import LENGTH_NORMS, SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
@@ -27,25 +27,32 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 from exports import export, make_translator, our_log_probs, their_log_probs
 
 from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _other_norm, write_model
+from transformer_mt.export.ctranslate2_spec import KNOWN_KEYS, OPTIONS, refuse_inexpressible
 
+
+def expressible(key: str) -> list[str]:
+    """The values of a key of `model` of which their table says how CTranslate2 computes them."""
+    return [name for name, option in OPTIONS[key].items() if option.ctranslate2 is not None]
+
+
+INEXPRESSIBLE = [(key, name) for key in OPTIONS for name in OPTIONS[key] if name not in expressible(key)]
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
-POSITIONS = ("sinusoidal", "learned", "rotary", "relative_bias", "none")
 CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             "positions": positions, "norm_position": norm_position, **stream,
         }
-        for positions in POSITIONS
-        for norm_position in ("pre", "post")
+        for positions in expressible("positions")
+        for norm_position in expressible("norm_position")
         for stream in ({}, ONE_STREAM)
         if not (stream and positions == "relative_bias")
     },
-    **{activation: {"activation": activation} for activation in ("relu", "gelu", "swiglu", "geglu")},
+    **{activation: {"activation": activation} for activation in expressible("activation")},
     **{f"tied: {tied}": {"tie_embeddings": tied} for tied in ("none", "decoder", "all")},
     **{
         f"{norm}, {norm_position}-norm, bias {bias}": {"norm": norm, "norm_position": norm_position, "bias": bias}
-        for norm in ("layernorm", "rmsnorm")
-        for norm_position in ("pre", "post")
+        for norm in expressible("norm")
+        for norm_position in expressible("norm_position")
         for bias in (True, False)
     },
     "one key head": {"num_kv_heads": 1},
@@ -59,7 +66,7 @@ CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
-        if model["num_experts"] == 1
+        if model["num_experts"] == 1 and model["positions"] in expressible("positions")
     },
 }  # fmt: skip
 
@@ -100,6 +107,7 @@ def test_far_positions(positions: str, tmp_path: Path) -> None:
         ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
         ({"attention_window": 47, **ONE_STREAM}, "model.attention_window is 47"),
         ({"positions": "relative_bias", **ONE_STREAM}, "model.positions is relative_bias"),
+        *(({key: name}, f"model.{key} is {name}, .* Train one with model.{key}: ") for key, name in INEXPRESSIBLE),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], key: str, tmp_path: Path) -> None:
@@ -108,19 +116,62 @@ def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], ke
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
+    class Newer(ModelConfig):
+        soft_cap: float | None = None
+
+    assert set(ModelConfig.model_fields) >= KNOWN_KEYS
+    refuse_inexpressible(Newer.model_validate(SMALL))
+    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: None"):
+        refuse_inexpressible(Newer.model_validate({**SMALL, "soft_cap": 30.0}))
+
+
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key in OPTIONS for name in OPTIONS[key]])
+def test_an_option_that_says_nothing_of_ctranslate2_is_refused_by_its_key(
+    key: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPTIONS[key], name, replace(OPTIONS[key][name], ctranslate2=None))
+    with pytest.raises(UserError, match=f"model.{key} is {name}, which CTranslate2 does not compute"):
+        refuse_inexpressible(ModelConfig.model_validate({**SMALL, key: name}))
+
+
 @pytest.mark.parametrize(
     ("decoding", "is_told"),
     [
-        ({"beam_size": 4, "length_norm": "gnmt"}, True),
-        ({"beam_size": 4, "length_norm": "average"}, False),
+        *(({"beam_size": 4, "length_norm": kind}, kind != "average") for kind in LENGTH_NORMS),
         ({"beam_size": 4, "length_norm": "gnmt", "length_penalty": 0.0}, False),
         ({"beam_size": 1, "length_norm": "gnmt"}, False),
     ],
 )
 def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bool) -> None:
     note = _other_norm(DecodingConfig(**decoding))
-    assert note.startswith("note: decoding.length_norm is gnmt, and CTranslate2 has only average") == is_told
+    kind = decoding["length_norm"]
+    assert note.startswith(f"note: decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
     assert bool(note) == is_told
+
+
+def test_a_key_of_the_search_that_it_does_not_obey_is_refused(tmp_path: Path) -> None:
+    translator = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"beam_size": 1, "avoid": "words.txt"})
+    with pytest.raises(UserError, match=r"decoding.avoid is 'words.txt', which CTranslate2 does not do"):
+        export(translator, tmp_path / "model").translate(["one."])
+
+
+@pytest.mark.parametrize("stream", [{}, ONE_STREAM])
+@pytest.mark.parametrize("rule", [{"min_length": 6}, {"max_length": 2}, {"no_repeat_ngram_size": 1}])
+def test_a_rule_of_greedy_search_gives_the_same_text(rule: dict[str, int], stream: dict, tmp_path: Path) -> None:
+    model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none", **stream}
+    texts = [src for src, _ in toy_pairs(20, seed=2)]
+    found = []
+    for decoding in ({"beam_size": 1}, {"beam_size": 1, **rule}):
+        translator = make_translator(model, decoding=decoding)
+        if "min_length" in rule:
+            with torch.no_grad():
+                translator.model.output.bias[EOS_ID] += 8  # so that texts end early
+            translator = Translator(
+                translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
+            )
+        found.append(translator.translate(texts))
+    assert export(translator, tmp_path / "model").translate(texts) == found[1] != found[0]
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
@@ -167,8 +218,8 @@ def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
 def as_ctranslate2_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one rule of a beam that is CTranslate2's own and shows in these models."""
 
-    def is_done(self: Any, best_live: float, length: int, beam_size: int, n_best: int, norm: LengthNorm) -> bool:
-        return len(self.finished) >= beam_size or best_live == -torch.inf
+    def is_done(self: Any, best_live: float, length: int, options: SearchOptions) -> bool:
+        return len(self.finished) >= options.beam_size or best_live == -torch.inf
 
     monkeypatch.setattr(_Sentence, "is_done", is_done)
 
@@ -188,7 +239,7 @@ def test_a_beam_finds_the_same_text(alpha: float, tmp_path: Path) -> None:
 def test_where_a_beam_finds_another_text_ours_scores_better(tmp_path: Path) -> None:
     translator, exported = ending_model(tmp_path)
     texts = [src for src, _ in toy_pairs(60, seed=2)]
-    options = search_options(translator.config.decoding, 4, length_penalty=1.0)
+    options = search_options(translator.config.decoding, beam_size=4, length_penalty=1.0)
     found = translator.translate_lines(texts, options)
     others = exported.translate(texts, beam_size=4, length_penalty=1.0)
     differing = [(one, text) for one, text in zip(found, others, strict=True) if one.text != text]

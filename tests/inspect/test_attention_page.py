@@ -14,7 +14,7 @@ import torch
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig, TokenizerConfig
 from transformer_mt.data.tokenizers import Tokenizer, normalize, train_tokenizer
-from transformer_mt.data.words import join_words
+from transformer_mt.data.word_splitting import join_words
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import Attention, pair_attention, recorded_attention
 from transformer_mt.inspect.attention_page import TEMPLATE, attention_page
@@ -130,6 +130,14 @@ def test_hostile_sentences_are_text(sentence: str) -> None:
             assert join_words(words) == normalize(sentence)
 
 
+def test_pictures_of_an_earlier_call_do_not_stay(tmp_path: Path) -> None:
+    kept = [tmp_path / name for name in ("notes.txt", "cross_layer_0.png.bak", "my_cross_layer_0.png")]
+    for path in [*kept, tmp_path / "encoder_layer_11.png", tmp_path / "stream_layer_0.png"]:
+        path.write_text("earlier")
+    written = list(write_pictures(tmp_path, attend("a", "b")[0], "a model"))
+    assert set(tmp_path.iterdir()) == {*kept, *written}
+
+
 def test_the_page_needs_no_network() -> None:
     text = TEMPLATE.read_text(encoding="utf-8")
     page = Page(text)
@@ -156,7 +164,8 @@ def in_browser(page: Path, script: str) -> list:
         pytest.skip("no Chromium on this machine")
     ending = f"<script>document.title = JSON.stringify((() => {{ {script} }})());</script></body>"
     page.write_text(page.read_text("utf-8").replace("</body>", ending), encoding="utf-8")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags.append(f"--user-data-dir={page.parent / 'profile'}")
     command = [browser, *flags, "--dump-dom", page.as_uri()]
     shown = subprocess.run(command, capture_output=True, timeout=120, check=True).stdout.decode("utf-8")
     found = re.search(r"<title>(.*?)</title>", shown, re.DOTALL)
@@ -180,8 +189,8 @@ def test_pointing_at_a_word_shows_what_it_looks_at(tmp_path: Path) -> None:
             lefts("queries"), lefts("keys"), document.querySelectorAll("b, i").length, byId("says").textContent];
     """
     queries, keys, weights, looking, query_lefts, key_lefts, num_bold, says = in_browser(tmp_path / "page.html", script)
-    assert queries == [word.replace("￭", "▪") for word in cross.query_words]
-    assert keys == [word.replace("￭", "▪") for word in cross.key_words]
+    assert queries == [word.replace("￭", "·") for word in cross.query_words]
+    assert keys == [word.replace("￭", "·") for word in cross.key_words]
     torch.testing.assert_close(torch.tensor(weights, dtype=torch.float32), cross.weights[1, 2, 2], atol=0.6e-3, rtol=0)
     assert looking == [i == 2 for i in range(len(queries))]
     assert query_lefts == sorted(query_lefts), "Chinese runs from left to right"
@@ -200,6 +209,32 @@ def test_a_word_does_not_look_at_what_is_hidden_from_it(tmp_path: Path) -> None:
         return byId("says").textContent;
     """
     assert in_browser(tmp_path / "page.html", script) == "<s> looks at <s> 1.00"
+
+
+@pytest.mark.parametrize("width", [360, 800])
+@pytest.mark.parametrize("num_words", [9, 60])
+def test_nothing_is_cut_at_the_edge_of_a_narrow_window(num_words: int, width: int, tmp_path: Path) -> None:
+    """Cells shrink as far as their words can be read; what is wider yet is scrolled, and the page says so."""
+    attentions, _ = attend(" ".join(f"word{i}" for i in range(num_words)), "uno dos")
+    (tmp_path / "page.html").write_text(attention_page(attentions, "a model"), encoding="utf-8")
+    # A browser without a screen takes no narrower window than some 500 pixels.
+    script = (
+        f"document.documentElement.style.width = '{width}px'; dispatchEvent(new Event('resize'));"
+        """
+        const map = byId("map"), scroll = byId("scroll");
+        const outside = [...document.querySelectorAll("body *")].filter(e => !e.parentElement.closest(".scroll"));
+        return [Math.max(...outside.map(e => e.getBoundingClientRect().right)), map.offsetWidth, scroll.clientWidth,
+            Number(map.dataset.size), byId("wide").offsetHeight > 0, getComputedStyle(scroll).overflowX];
+    """
+    )
+    right, map_needs, room, size, is_told, overflow = in_browser(tmp_path / "page.html", script)
+    assert right <= width
+    assert is_told == (map_needs > room)
+    if num_words == 9:
+        assert map_needs <= room
+        assert size > 14
+    else:
+        assert (size, overflow) == (14, "auto")
 
 
 def test_every_attention_layer_and_head_can_be_chosen(tmp_path: Path) -> None:

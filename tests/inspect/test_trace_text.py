@@ -7,11 +7,13 @@ import pytest
 import torch
 from translators import MODELS_BY_NAME, SMALL, make_translator
 
-from transformer_mt.data.words import printable
+from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.text_table import ELLIPSIS, column_blocks, fit, width_of, wrapped
 from transformer_mt.inspect.trace import trace
 from transformer_mt.inspect.trace_text import View, trace_lines
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
 
 SENTENCE = "one two three four."
 CODES = re.compile(r"\x1b\[[\d;]*m")
@@ -25,10 +27,16 @@ def test_a_page_fits(name: str, width: int) -> None:
         lines = list(trace_lines(found, view))
         assert [line for line in lines if width_of(line) > width or "\n" in line] == []
         page, kind = " ".join(lines), found.positions
-        assert (f"positions {kind}: " in page) == (kind in ("rotary", "relative_bias", "none"))
+        assert POSITIONS[kind].description
+        assert wrapped_in(f"positions {kind}: {POSITIONS[kind].description}", lines) == len(found.stacks)
         assert ("experts of this token" in page) == ("mixtral" in name or "experts" in name)
         assert ("one stream" in page) == (len(found.stacks) == 1)
         assert ("memory: " in page) == (len(found.stacks) == 2)
+
+
+def wrapped_in(text: str, lines: list[str]) -> int:
+    """How often a sentence stands on a page, over however many lines."""
+    return " ".join(" ".join(lines).split()).count(text)
 
 
 def test_numbers_on_the_page_are_those_of_the_trace() -> None:
@@ -61,14 +69,16 @@ def test_numbers_stand_apart_however_large(size: float) -> None:
     assert max(map(width_of, lines)) <= 100
 
 
-@pytest.mark.parametrize(("norm", "name", "other"), [("rmsnorm", "RMS", "layer"), ("layernorm", "layer", "RMS")])
-def test_a_norm_is_called_by_its_name(norm: str, name: str, other: str) -> None:
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_norm_is_called_by_its_name(norm: str) -> None:
+    name = NORMS[norm].description
+    assert name
     for position, shown in (("pre", ("before", "final")), ("post", ("after",))):
         found = trace(make_translator({**SMALL, "norm": norm, "norm_position": position}), SENTENCE)
         page = "\n".join(trace_lines(found, View()))
         for label in shown:
-            assert (f"  {name} norm {label}" if label != "final" else f"final {name} norm  ") in page
-        assert f"{other} norm" not in page
+            assert (f"  {name} {label}" if label != "final" else f"final {name}  ") in page
+        assert not [other for other in NORMS.values() if other.description != name and other.description in page]
 
 
 def test_one_layer_and_one_head() -> None:

@@ -11,14 +11,13 @@ from torch import Tensor
 from translators import MODELS_BY_NAME, SMALL, make_translator
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.decoding.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.inspect.sizes import parameters_by_part, residual_census
+from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census
 from transformer_mt.inspect.trace import SublayerTrace, Trace, trace
 from transformer_mt.inspect.trace_json import trace_json
-from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.experts import MixtureOfExperts
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.experts import MixtureOfExperts
 
 SENTENCE = "one two three four."
 
@@ -134,10 +133,10 @@ def test_what_is_added_to_the_embedding(traced) -> None:
             assert stack.position is None
 
 
-def test_the_steps_are_those_of_greedy_search(traced) -> None:
+def test_the_steps_are_those_of_the_search_that_translates(traced) -> None:
     translator, found = traced
-    options = search_options(translator.config.decoding, beam_size=1)
-    (translated,) = translator.translate_lines([SENTENCE], options)
+    assert found.beam_size == translator.config.decoding.beam_size == 2
+    (translated,) = translator.translate_lines([SENTENCE])
     assert found.translation == translated.text
     assert [step.taken.token for step in found.steps] == [*translated.hypotheses[0].tokens, "</s>"]
     assert [step.fed for step in found.steps] == ["<s>", *translated.hypotheses[0].tokens]

@@ -10,7 +10,11 @@ from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.loss import batch_loss
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.stack import Embedder
 
 VOCAB = 60
@@ -18,16 +22,14 @@ PLAIN = {
     "d_model": 32, "d_ff": 48, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 3, "max_len": 24,
     "activation": "gelu",
 }  # fmt: skip
-STACKS: dict[str, dict] = {"encoder_decoder": {}, "decoder_only": {"num_encoder_layers": 0}}
+STACKS: dict[str, dict] = {name: {"num_encoder_layers": 0} if "only" in name else {} for name in ARCHITECTURES}
 # Every value of every option, and every combination of those that touch each other.
 SINGLE: list[dict] = [
     {},
-    {"norm_position": "post"},
-    {"norm": "rmsnorm", "norm_position": "post"},
+    *({"norm": norm, "norm_position": place} for norm in NORMS for place in RESIDUALS),
+    *({"activation": activation} for activation in ACTIVATIONS),
     {"norm": "rmsnorm", "bias": False},
-    {"activation": "relu"},
     {"activation": "swiglu", "bias": False},
-    {"activation": "geglu"},
     {"scale_attention": False},
     {"tie_embeddings": "none"},
     {"tie_embeddings": "all", "norm_position": "post"},
@@ -36,9 +38,7 @@ SINGLE: list[dict] = [
 ]
 TOUCHING: list[dict] = [
     {"positions": positions, "num_kv_heads": num_kv_heads, "attention_window": window}
-    for positions, num_kv_heads, window in itertools.product(
-        ["sinusoidal", "learned", "rotary", "relative_bias", "none"], [None, 2, 1], [None, 3]
-    )
+    for positions, num_kv_heads, window in itertools.product(POSITIONS, [None, 2, 1], [None, 3])
 ]
 EVERYTHING: list[dict] = [
     {"norm": "rmsnorm", "activation": "swiglu", "bias": False, "positions": "rotary", "num_kv_heads": 2,

@@ -1,5 +1,6 @@
 """Each option against an oracle: a formula written out, a case worked out by hand, torch, or another option."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +13,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.context import LayerContext, Routing
 from transformer_mt.model.decoder_only import DecoderOnly
-from transformer_mt.model.experts import MixtureOfExperts, load_balancing_loss
-from transformer_mt.model.feed_forward import GatedFeedForward, make_dense
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.loss import batch_loss, cross_entropy_sums
 from transformer_mt.model.masks import causal_mask, itself, window_mask
-from transformer_mt.model.norms import make_norm
-from transformer_mt.model.positions import RelativeBias, RotaryPositions, relative_buckets
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.experts import MixtureOfExperts, load_balancing_loss
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS, GatedFeedForward, make_dense
+from transformer_mt.model.parts.layer_context import LayerContext, Routing
+from transformer_mt.model.parts.norms import NORMS, make_norm
+from transformer_mt.model.parts.positions import (
+    POSITIONS,
+    Positions,
+    RelativeBias,
+    RotaryPositions,
+    alibi_slopes,
+    relative_buckets,
+)
 from transformer_mt.model.stack import positions_of
 from transformer_mt.model.transformer import Transformer
 
@@ -43,37 +51,48 @@ def random_ids(*size: int, seed: int = 1) -> Tensor:
 # Norms
 
 
-def test_rmsnorm_divides_by_the_root_of_the_mean_square() -> None:
-    norm = make_norm(make_config(norm="rmsnorm", d_model=4, num_heads=1))
-    with torch.no_grad():
-        norm.weight.copy_(torch.tensor([1.0, 2.0, 1.0, 0.5]))
+NORMED = {  # 1, 2, -2, 4, and the names of what is trained
+    # Mean 1.25, variance (0.25^2 + 0.75^2 + 3.25^2 + 2.75^2) / 4 = 4.6875: biased, divided by 4 and not by 3.
+    "layernorm": ([-0.25 / 4.6875**0.5, 0.75 / 4.6875**0.5, -3.25 / 4.6875**0.5, 2.75 / 4.6875**0.5], "weight bias"),
     # Mean square (1 + 4 + 4 + 16) / 4 = 6.25, its root 2.5.
-    expected = torch.tensor([0.4, 1.6, -0.8, 0.8])
-    torch.testing.assert_close(norm(torch.tensor([1.0, 2.0, -2.0, 4.0])), expected, atol=1e-6, rtol=0)
-    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+    "rmsnorm": ([0.4, 0.8, -0.8, 1.6], "weight"),
+}
 
 
-def test_layernorm_subtracts_the_mean_and_divides_by_the_biased_deviation() -> None:
-    norm = make_norm(make_config(d_model=4, num_heads=1))
-    # Mean 2.5, variance (2.25 + 0.25 + 0.25 + 2.25) / 4 = 1.25.
-    expected = torch.tensor([-1.5, -0.5, 0.5, 1.5]) / math.sqrt(1.25 + 1e-5)
-    torch.testing.assert_close(norm(torch.tensor([1.0, 2.0, 3.0, 4.0])), expected, atol=1e-6, rtol=0)
+@pytest.mark.parametrize("name", NORMS)
+def test_a_norm_by_hand(name: str) -> None:
+    expected, trained = NORMED[name]
+    norm = make_norm(make_config(norm=name, d_model=4, num_heads=1))
+    weight = torch.tensor([1.0, 2.0, 1.0, 0.5])
+    with torch.no_grad():
+        norm.weight.copy_(weight)
+    result = norm(torch.tensor([1.0, 2.0, -2.0, 4.0]))
+    torch.testing.assert_close(result, torch.tensor(expected) * weight, atol=1e-5, rtol=0)
+    assert [parameter for parameter, _ in norm.named_parameters()] == trained.split()
 
 
 # Feed-forwards
 
 
-@pytest.mark.parametrize("name", ["swiglu", "geglu"])
-def test_a_gated_feed_forward_is_its_formula(name: str) -> None:
+SHARE_OF_ITSELF: dict[str, Callable[[Tensor], Tensor]] = {  # what each number is multiplied by
+    "relu": lambda x: (x > 0).float(),
+    "gelu": lambda x: 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+    "swiglu": torch.sigmoid,
+    "geglu": lambda x: 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_feed_forward_is_its_formula(name: str) -> None:
     torch.manual_seed(0)
     layer = make_dense(make_config(activation=name))
-    assert isinstance(layer, GatedFeedForward)
     x = torch.randn(2, 3, 16)
-    gate = x @ layer.gate_proj.weight.T + layer.gate_proj.bias
-    sigma = torch.sigmoid(gate) if name == "swiglu" else 0.5 * (1 + torch.erf(gate / math.sqrt(2)))
-    inner = gate * sigma * (x @ layer.in_proj.weight.T + layer.in_proj.bias)
-    torch.testing.assert_close(layer(x), inner @ layer.out_proj.weight.T + layer.out_proj.bias)
+    inner = x @ layer.in_proj.weight.T + layer.in_proj.bias
+    gate = x @ layer.gate_proj.weight.T + layer.gate_proj.bias if isinstance(layer, GatedFeedForward) else inner
+    activated = gate * SHARE_OF_ITSELF[name](gate) * (inner if isinstance(layer, GatedFeedForward) else 1)
+    torch.testing.assert_close(layer(x), activated @ layer.out_proj.weight.T + layer.out_proj.bias)
     assert layer.in_proj.weight.shape == (24, 16)  # the real inner size, no hidden 2/3
+    assert isinstance(layer, GatedFeedForward) == name.endswith("glu")
 
 
 # Experts
@@ -173,6 +192,68 @@ def test_the_load_balancing_loss_is_added_by_its_weight_and_has_a_gradient() -> 
 # Positions
 
 
+def dot(kind: Positions, q: Tensor, k: Tensor, i: int, j: int, head: int) -> float:
+    return (q @ k).item()
+
+
+def turned_dot(kind: Positions, q: Tensor, k: Tensor, i: int, j: int, head: int) -> float:
+    """The real part of the product of complex numbers, that of the key conjugated, by the distance."""
+    half = len(q) // 2
+    angles = torch.tensor([(i - j) * 10000 ** (-n / half) for n in range(half)])
+    turn = torch.polar(torch.ones(half), angles)
+    return (torch.complex(q[:half], q[half:]) * turn * torch.complex(k[:half], -k[half:])).real.sum().item()
+
+
+def biased_dot(kind: Positions, q: Tensor, k: Tensor, i: int, j: int, head: int) -> float:
+    assert isinstance(kind, RelativeBias)
+    bucket = i - j if i >= j else 16 + j - i  # of 32 that look both ways, near ones have one distance each
+    return (q @ k + kind.embedding.weight[bucket, head]).item()
+
+
+def sloped_dot(kind: Positions, q: Tensor, k: Tensor, i: int, j: int, head: int) -> float:
+    return (q @ k).item() - abs(i - j) / 4 ** (head + 1)  # of 4 heads: 2^-2, 2^-4, 2^-6, 2^-8
+
+
+def waves(kind: Positions, i: int) -> Tensor:
+    return torch.tensor([(math.cos if n % 2 else math.sin)(i / 10000 ** (n // 2 * 2 / 16)) for n in range(16)])
+
+
+def trained_row(kind: Positions, i: int) -> Tensor:
+    return kind.get_parameter("embedding.weight")[i]
+
+
+def nothing(kind: Positions, i: int) -> Tensor:
+    return torch.zeros(16)
+
+
+# What is added to the embedding at position i, and the score of a query at i and a key at j, before it is scaled.
+FORMULAS: dict[str, tuple[Callable[..., Tensor], Callable[..., float]]] = {
+    "sinusoidal": (waves, dot),
+    "learned": (trained_row, dot),
+    "rotary": (nothing, turned_dot),
+    "relative_bias": (nothing, biased_dot),
+    "alibi": (nothing, sloped_dot),
+    "none": (nothing, dot),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_are_their_formula(name: str) -> None:
+    """In an encoder's self-attention, at distances of both signs."""
+    added, score = FORMULAS[name]
+    torch.manual_seed(0)
+    kind = POSITIONS[name].make(make_config(), 32, False)
+    at, x = torch.arange(7)[None], torch.randn(1, 7, 16)
+    q, k = torch.randn(2, 1, 4, 7, 4)
+    for i in range(7):
+        torch.testing.assert_close(kind(x, at)[0, i], x[0, i] + added(kind, i), atol=1e-5, rtol=1e-5)
+    turn, bias = kind.rotation(at), kind.bias(None, at, at)
+    scores = turn(q) @ turn(k).mT + (0 if bias is None else bias)
+    for head, i, j in itertools.product(range(4), range(7), range(7)):
+        expected = score(kind, q[0, head, i], k[0, head, j], i, j, head)
+        assert scores[0, head, i, j].item() == pytest.approx(expected, abs=1e-5)
+
+
 def rotate(vectors: Tensor, at: list[int], head_dim: int = 8) -> Tensor:
     """vectors (length, head_dim) at these positions."""
     positions = RotaryPositions(make_config(d_model=head_dim, num_heads=1), 300, causal=True)
@@ -243,6 +324,31 @@ def test_the_relative_bias_lies_as_gpus_take_it(causal: bool, masked: bool) -> N
     assert torch.equal(seen, expected.masked_fill(~causal_mask(300), 0.0))
 
 
+@pytest.mark.parametrize(
+    ("num_heads", "exponents"),
+    [
+        (1, [8]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (6, [2, 4, 6, 8, 1, 3]),  # of 4 heads; then of 8 heads the first and the third
+        (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_the_slopes_of_alibi_by_hand(num_heads: int, exponents: list[float]) -> None:
+    assert alibi_slopes(num_heads) == pytest.approx([2**-exponent for exponent in exponents])
+
+
+def test_alibi_is_causal_where_the_mask_is_and_counts_no_padding() -> None:
+    bias = POSITIONS["alibi"].make(make_config(), 32, True).bias
+    at = torch.arange(3)[None]
+    added = bias(causal_mask(3), at, at)
+    assert added is not None
+    assert added[0, 0].tolist() == [[0, -math.inf, -math.inf], [-0.25, 0, -math.inf], [-0.5, -0.25, 0]]
+    assert added.stride(-1) == 1, "as CUDA's kernel takes it"
+    shifted = bias(causal_mask(3), at + 7, at + 7)
+    assert shifted is not None
+    assert torch.equal(shifted, added), "the distance alone"
+
+
 def test_positions_none_is_blind_to_order_in_the_encoder() -> None:
     torch.manual_seed(0)
     model = Transformer(make_config(positions="none"), VOCAB, VOCAB).eval()
@@ -252,8 +358,8 @@ def test_positions_none_is_blind_to_order_in_the_encoder() -> None:
     torch.testing.assert_close(model.encode(src[:, order])[0], memory, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "relative_bias"])
-def test_rotary_and_relative_bias_stay_out_of_cross_attention(positions: str) -> None:
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_positions_stay_out_of_cross_attention(positions: str) -> None:
     """What the memory says does not depend on the order in which it is stored."""
     torch.manual_seed(0)
     model = Transformer(make_config(positions=positions), VOCAB, VOCAB).eval()
@@ -442,10 +548,10 @@ def test_the_loss_of_a_decoder_only_model_is_on_the_target_alone() -> None:
     ("changes", "is_told"),
     [
         ({}, True),
-        ({"positions": "rotary", "num_kv_heads": 4}, True),
+        ({"num_kv_heads": 4}, True),
         ({"num_kv_heads": 2}, False),
         ({"attention_window": 3}, False),
-        ({"positions": "relative_bias"}, False),
+        *(({"positions": name}, option.make.bias is Positions.bias) for name, option in POSITIONS.items()),
     ],
 )
 def test_a_mask_that_is_causal_and_no_more_is_told_and_not_given(

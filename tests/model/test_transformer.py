@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
+from translators import rules
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
-from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.search import LengthNorm
-from transformer_mt.decoding.translator import ModelDecoder
+from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.errors import UserError
-from transformer_mt.model.attention import MultiHeadAttention, attention_weights
-from transformer_mt.model.dropout import Dropout
-from transformer_mt.model.feed_forward import FeedForward
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import causal_mask, padding_mask
-from transformer_mt.model.positions import sinusoidal_table
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.parts.dropout import Dropout
+from transformer_mt.model.parts.feed_forward import FeedForward
+from transformer_mt.model.parts.positions import sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
 VOCAB = 60
@@ -147,7 +147,7 @@ def test_eight_pairs_are_learned_by_heart(norm_position: str) -> None:
     model.eval()
     for beam_size in (1, 4):
         with torch.inference_mode():
-            found = beam_search(ModelDecoder(model, src), [20] * 8, beam_size, 1, LengthNorm(), False, src.device)
+            found = beam_search(ModelDecoder(model, src), [20] * 8, rules(beam_size), src.device)
         assert [hypothesis.tokens for (hypothesis,) in found] == targets
 
 

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.data.batching import pad_rows
+from transformer_mt.data.batches.batching import pad_rows
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.cpu import attention as cpu_attention
 from transformer_mt.model.cpu.attention import prepare_attention, unpadded_attention
-from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums, batch_loss
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.parts.dropout import dropout
+from transformer_mt.model.parts.positions import POSITIONS, Positions
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model.unpadded import ROWS, BlockDiagonal, Unpadded
 
@@ -77,7 +78,7 @@ def plain(tensors: list[Tensor], mask: BlockDiagonal, p: float) -> Tensor:
     k, v = (x.repeat_interleave(num_heads // x.size(1), dim=1) for x in (k, v))
     factors = torch.ones(num_heads * int(mask.query_lengths.sum()), most_keys)
     if p:
-        factors = keep_factors(factors.shape, p, torch.float32)
+        factors = dropout(factors, p)
     outs = []
     for first_query, queries, first_key, keys in mask.blocks.tolist():
         own = slice(first_query, first_query + queries)
@@ -190,7 +191,7 @@ def passed(model: TranslationModel, surplus: int = 0, label_smoothing: float = 0
 
 
 UNPADDED: list[dict] = [
-    {},
+    *({"positions": name} for name, option in POSITIONS.items() if option.make.bias is Positions.bias),
     {"norm_position": "post"},
     {"norm": "rmsnorm", "activation": "swiglu", "bias": False, "positions": "rotary", "num_kv_heads": 2},
     {"positions": "learned", "tie_embeddings": "all", "scale_attention": False},
@@ -198,7 +199,7 @@ UNPADDED: list[dict] = [
     {"num_experts": 4, "experts_per_token": 2},
 ]
 PADDED: list[dict] = [
-    {"positions": "relative_bias"},
+    *({"positions": name} for name, option in POSITIONS.items() if option.make.bias is not Positions.bias),
     {"attention_window": 3},
     {"num_heads": 8},  # too narrow
     {"architecture": "decoder_only", "num_encoder_layers": 0},
@@ -261,7 +262,7 @@ def test_validation_and_search_are_padded(blocks: list[BlockDiagonal]) -> None:
 
 def test_without_numba_it_is_the_padded_batch(monkeypatch: pytest.MonkeyPatch, blocks: list[BlockDiagonal]) -> None:
     assert prepare_attention(torch.float32, SIZE)
-    monkeypatch.setattr(cpu_attention, "numba_module", lambda name: None)
+    monkeypatch.setattr(cpu_attention, "loaded_kernels", lambda: None)
     model = make_model()
     sums, _ = passed(model)
     assert not model.goes_unpadded()

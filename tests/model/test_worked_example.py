@@ -17,17 +17,17 @@ from torch import Tensor, nn
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.decoding.candidates import best_extensions
+from transformer_mt.decoding.search.top_tokens import best_extensions
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.attention import MultiHeadAttention, attention_scores, attention_weights
 from transformer_mt.model.decoder_only import DecoderOnly
-from transformer_mt.model.feed_forward import make_dense
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import RESIDUALS, PostNormResidual, PreNormResidual, Residual
 from transformer_mt.model.loss import cross_entropy_sums
 from transformer_mt.model.masks import causal_mask
-from transformer_mt.model.norms import make_norm
-from transformer_mt.model.positions import SinusoidalPositions, sinusoidal_table
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_scores, attention_weights
+from transformer_mt.model.parts.feed_forward import make_dense
+from transformer_mt.model.parts.norms import make_norm
+from transformer_mt.model.parts.positions import SinusoidalPositions, sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
 EXAMPLE: dict[str, Any] = json.loads((Path(__file__).parent.parent / "fixtures" / "worked_example.json").read_text())
@@ -38,13 +38,13 @@ def tensor(values: list) -> Tensor:
     return torch.tensor([[float(x) for x in row] if isinstance(row, list) else float(row) for row in values])
 
 
-def check_close(actual: Tensor, expected: list, tolerance: float = 1e-4) -> None:
+def assert_close(actual: Tensor, expected: list, tolerance: float = 1e-4) -> None:
     torch.testing.assert_close(actual, tensor(expected), atol=tolerance, rtol=0)
 
 
-def check_erratum(actual: Tensor, value: list, printed: list) -> None:
+def assert_erratum(actual: Tensor, value: list, printed: list) -> None:
     """The formula's value, and not what the notes print: rounding to two places would explain 0.005."""
-    check_close(actual, value)
+    assert_close(actual, value)
     assert (actual - tensor(printed)).abs().max() > 0.006
 
 
@@ -94,13 +94,13 @@ def test_every_entry_has_its_test() -> None:
 
 def test_positional_encoding() -> None:
     expected = EXAMPLE["positional_encoding"]
-    check_close(sinusoidal_table(3, expected["d_model"]), expected["value"], 1e-5)
+    assert_close(sinusoidal_table(3, expected["d_model"]), expected["value"], 1e-5)
 
 
 def test_embedding_plus_position() -> None:
     expected = EXAMPLE["embedding_plus_position"]
     positions = SinusoidalPositions(TINY, max_len=3, causal=False)
-    check_close(positions(tensor(expected["embedding"])[None], torch.arange(3)[None])[0], expected["value"])
+    assert_close(positions(tensor(expected["embedding"])[None], torch.arange(3)[None])[0], expected["value"])
 
 
 def test_the_model_scales_the_embedding_first() -> None:
@@ -110,30 +110,30 @@ def test_the_model_scales_the_embedding_first() -> None:
     with torch.no_grad():
         embedder.embedding.weight.copy_(tensor(expected["embedding"]))
     doubled = tensor(expected["value"]) + tensor(expected["embedding"])  # sqrt(4) is 2
-    check_close(embedder(torch.arange(3)[None], torch.arange(3)[None])[0], doubled.tolist())
+    assert_close(embedder(torch.arange(3)[None], torch.arange(3)[None])[0], doubled.tolist())
 
 
 def test_attention_scores() -> None:
     expected = EXAMPLE["attention_scores"]
     q, k = scores_to_qk(tensor(expected["raw"]))
     assert q.size(-1) == expected["d_k"]
-    check_close(attention_scores(q, k, scale=1.0)[0, 0], expected["raw"])
-    check_close(attention_scores(q, k)[0, 0], expected["scaled"])
-    check_close(attention_weights(q, k)[0, 0], expected["softmax"])
+    assert_close(attention_scores(q, k, scale=1.0)[0, 0], expected["raw"])
+    assert_close(attention_scores(q, k)[0, 0], expected["scaled"])
+    assert_close(attention_weights(q, k)[0, 0], expected["softmax"])
 
 
 def test_attention_output_of_cat() -> None:
     expected, scores = EXAMPLE["attention_output_cat"], EXAMPLE["attention_scores"]
     q, k = scores_to_qk(tensor(scores["raw"]))
     out = identity_attention().attend(q, k, tensor(expected["values"])[None, None], None)
-    check_close(out[0, 1], expected["value"])
+    assert_close(out[0, 1], expected["value"])
 
 
 @pytest.mark.parametrize(("name", "addend"), [("residual_cat", "attention"), ("second_residual_cat", "feed_forward")])
 def test_residual_connections(name: str, addend: str) -> None:
     expected = EXAMPLE[name]
     residual = PreNormResidual(TINY).eval()
-    check_close(residual(tensor(expected["x"]), lambda _: tensor(expected[addend])), expected["value"])
+    assert_close(residual(tensor(expected["x"]), lambda _: tensor(expected[addend])), expected["value"])
 
 
 def test_causal_softmax_of_el() -> None:
@@ -141,8 +141,8 @@ def test_causal_softmax_of_el() -> None:
     expected = EXAMPLE["causal_softmax_el"]
     visible = [0.0 if score == "-inf" else float(score) for score in expected["scores"]]
     q, k = scores_to_qk(torch.tensor([[0.0] * 3, visible, [0.0] * 3]) * 2.0)
-    check_close(attention_scores(q, k, causal_mask(3))[0, 0, 1], expected["scores"])
-    check_close(attention_weights(q, k, causal_mask(3))[0, 0, 1], expected["value"])
+    assert_close(attention_scores(q, k, causal_mask(3))[0, 0, 1], expected["scores"])
+    assert_close(attention_weights(q, k, causal_mask(3))[0, 0, 1], expected["value"])
 
 
 def test_residual_census() -> None:
@@ -176,15 +176,15 @@ def test_erratum_query_projection() -> None:
     with torch.no_grad():
         attention.q_proj.weight.copy_(tensor(expected["w_q"]).T)
     queries = attention.project_query(tensor(expected["x"])[None])[0, 0]
-    check_erratum(queries, expected["value"], expected["printed"])
+    assert_erratum(queries, expected["value"], expected["printed"])
 
 
 @pytest.mark.parametrize("beginning", ["layer norm of [2.14", "layer norm of [2.59"])
 def test_erratum_layer_norm(beginning: str) -> None:
     expected = erratum(beginning)
     (vector,) = vectors(expected["what"])
-    check_erratum(make_norm(TINY)(vector), expected["value"], expected["printed"])
-    check_close(PostNormResidual(TINY).eval()(vector, torch.zeros_like), expected["value"])
+    assert_erratum(make_norm(TINY)(vector), expected["value"], expected["printed"])
+    assert_close(PostNormResidual(TINY).eval()(vector, torch.zeros_like), expected["value"])
 
 
 def test_erratum_variance_of_the_layer_norm() -> None:
@@ -194,21 +194,23 @@ def test_erratum_variance_of_the_layer_norm() -> None:
     norm = make_norm(TINY)
     assert norm.eps == 1e-5
     shrunk = (vector[0] - vector[2]) / (norm(vector)[0] - norm(vector)[2])
-    check_erratum((shrunk**2 - norm.eps)[None], [expected["variance"]], [expected["printed_variance"]])
+    assert_erratum((shrunk**2 - norm.eps)[None], [expected["variance"]], [expected["printed_variance"]])
 
 
 def test_erratum_gelu() -> None:
     expected = erratum("exact GELU")
     gelu = make_dense(TINY.model_copy(update={"activation": "gelu"})).activation
-    check_erratum(gelu(*vectors(expected["what"])), expected["value"], expected["printed"])
+    assert_erratum(gelu(*vectors(expected["what"])), expected["value"], expected["printed"])
 
 
 def test_erratum_cross_attention() -> None:
     expected = erratum("cross-attention dot products")
     query, *keys = vectors(expected["what"])
     q, k = query[None, None, None], torch.stack(keys)[None, None]
-    check_erratum(attention_scores(q, k, scale=1.0)[0, 0, 0], expected["value"], expected["printed"])
-    check_erratum(attention_weights(q, k)[0, 0, 0], expected["softmax_after_scaling_by_2"], expected["printed_softmax"])
+    assert_erratum(attention_scores(q, k, scale=1.0)[0, 0, 0], expected["value"], expected["printed"])
+    assert_erratum(
+        attention_weights(q, k)[0, 0, 0], expected["softmax_after_scaling_by_2"], expected["printed_softmax"]
+    )
 
 
 def test_erratum_output_softmax() -> None:
@@ -218,9 +220,9 @@ def test_erratum_output_softmax() -> None:
     logits = torch.cat((torch.full((4,), -torch.inf), words))[None]
     log_probs, _, tokens = best_extensions(logits, len(words), False, must_end=None, log_probs=torch.zeros(1, 1))
     probabilities = torch.zeros(len(words)).scatter(0, tokens[0] - 4, log_probs[0].exp())
-    check_erratum(probabilities, expected["value"], expected["printed"])
+    assert_erratum(probabilities, expected["value"], expected["printed"])
     nll = torch.stack([cross_entropy_sums(words[None], torch.tensor([i]), 0.0).nll for i in range(len(words))])
-    check_close((-nll).exp(), expected["value"])
+    assert_close((-nll).exp(), expected["value"])
 
 
 def test_erratum_heads_of_t5_11b() -> None:
@@ -263,9 +265,9 @@ def test_erratum_post_norm_and_pre_norm_exist_by_name(name: str) -> None:
     example = EXAMPLE["residual_cat"]
     x, normed_sum = tensor(example["x"]), erratum("layer norm of [2.14")["value"]
     read = []
-    result = RESIDUALS[name](TINY).eval()(x, lambda h: (read.append(h), tensor(example["attention"]))[1])
-    check_close(result, {"post": normed_sum, "pre": example["value"]}[name])
-    check_close(read[0], {"post": x, "pre": make_norm(TINY)(x)}[name].tolist())
+    result = RESIDUALS[name].make(TINY).eval()(x, lambda h: (read.append(h), tensor(example["attention"]))[1])
+    assert_close(result, {"post": normed_sum, "pre": example["value"]}[name])
+    assert_close(read[0], {"post": x, "pre": make_norm(TINY)(x)}[name].tolist())
 
 
 def test_erratum_heads_of_t5_small() -> None:
@@ -294,7 +296,7 @@ def test_erratum_masking_gives_no_nan_in_half_precision() -> None:
     q = k = torch.ones(1, 1, 3, 4, dtype=torch.float16)
     assert torch.finfo(q.dtype).min > -1e11
     weights = attention_weights(q, k, causal_mask(3))
-    check_close(weights[0, 0].float(), [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]], 1e-3)
+    assert_close(weights[0, 0].float(), [[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]], 1e-3)
     nothing_to_attend_to = torch.zeros(1, 1, 3, 3, dtype=torch.bool)
     assert attention_weights(q, k, nothing_to_attend_to).isnan().all()
 
@@ -319,5 +321,5 @@ def test_erratum_layer_norm_is_its_formula(capsys: pytest.CaptureFixture[str]) -
     with torch.no_grad():
         norm.weight.copy_(torch.tensor([1.0, 2.0, 1.0, 1.0]))
         norm.get_parameter("bias").copy_(torch.tensor([0.0, 0.0, 0.0, 3.0]))
-    check_close(norm(torch.tensor([0.01, 0.01, -0.01, -0.01])), [0.9535, 1.9069, -0.9535, 2.0465])
+    assert_close(norm(torch.tensor([0.01, 0.01, -0.01, -0.01])), [0.9535, 1.9069, -0.9535, 2.0465])
     assert capsys.readouterr().out == ""

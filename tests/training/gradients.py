@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from toy import toy_config
 
-from transformer_mt.data.batching import plan_batches
+from transformer_mt.data.batches.batching import plan_batches
 from transformer_mt.data.preparation import prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.training import compiling

@@ -13,7 +13,7 @@ from torch import nn
 from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import World
 from transformer_mt.model.loss import LossSums

@@ -11,20 +11,21 @@ import torch
 from toy import toy_config, write_toy_corpus
 from trainings import metrics
 
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
-from transformer_mt.data.batching import Batch, make_batch
+from transformer_mt.data.batches.batching import Batch, make_batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
 from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.stack import Stack
 from transformer_mt.model.transformer import Decoder, Encoder
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import compiling
 from transformer_mt.training import run as run_module
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.micro_batch import add_gradient
 from transformer_mt.training.run import start_or_resume
-from transformer_mt.training.unshared import WithLoss
+from transformer_mt.training.sharing.alone import WithLoss
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -96,7 +97,7 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
         ((3, 5), "decoder_only", (3, 6)),
     ],
 )
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "relative_bias", "none"])
+@pytest.mark.parametrize("positions", POSITIONS)
 def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(
     shape: tuple, architecture: str, wide: tuple, positions: str
 ) -> None:

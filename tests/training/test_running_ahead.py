@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 from torchrun import run_together
 from toy import toy_config
 
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.data.preparation import prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
-from transformer_mt.training import loop, running_update, updates
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training import running_update, updates
+from transformer_mt.training.monitoring import meter
 from transformer_mt.training.run import start_or_resume
 
 WAITING, AHEAD = (), ("cpu",)
@@ -90,7 +91,7 @@ def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
 @pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.slow), "full"])
 def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tmp_path: Path, sharding: str) -> None:
     """The weights and moments after three updates are those after the first, of one process that made no other."""
-    status, said = run_together(2, tmp_path, planted.__file__, str(corpus), sharding, str(tmp_path))
+    status, said = run_together(2, tmp_path, str(corpus), sharding, str(tmp_path), program=planted.__file__)
     assert (status, said.count(planted.STOPPED)) == (0, 2)
     config = toy_config(corpus)
     data = prepare_data(config)
@@ -132,7 +133,7 @@ def test_the_wait_for_a_result_is_in_the_time_of_the_steps(train: Train, monkeyp
         return result(self)
 
     monkeypatch.setattr(running_update.RunningUpdate, "result", waited)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     run = train("ahead", AHEAD, max_steps=9, log_every_steps=9)
     (line,) = [line for line in trainings.metrics_with_clock(run.path) if line["kind"] == "train"]
     assert line["num_tokens"] / line["tokens_per_second"] == pytest.approx(9)

@@ -12,12 +12,12 @@ from torchrun import run_together
 from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import assert_same_run, metrics
 
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import prepare_data, prepare_training_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
-from transformer_mt.training.parts import MemoryLimit, Part
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
 from transformer_mt.training.run import start_or_resume
 
 STEPS = 24
@@ -100,7 +100,7 @@ def test_two_processes_train_as_one_that_accumulates(corpus: Path, straight: Pat
         training={**TRAINING, "grad_accum": 1},
     )  # fmt: skip
     (folder / "two.yaml").write_text(yaml.safe_dump(mapping))
-    status, said = run_together(2, folder, "-m", "transformer_mt", "train", "--config", "two.yaml", "name=two")
+    status, said = run_together(2, folder, "train", "--config", "two.yaml", "name=two")
     assert status == 0
     assert said.count("epoch 1 is over: 120 pairs were read") == 1
     for one, two in zip(metrics(straight), metrics(folder / "runs" / "two"), strict=True):

@@ -9,7 +9,7 @@ from toy import toy_config
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.micro_batch import dropout_seed

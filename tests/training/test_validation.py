@@ -8,12 +8,12 @@ import torch
 from toy import SPANISH, toy_config, write_toy_corpus
 from trainings import metrics
 
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
-from transformer_mt.decoding.checkpoint import build_model
+from transformer_mt.decoding.load_model import build_model
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.validation import Sample, ValidationResult, Validator, is_better
 

@@ -1,5 +1,6 @@
-"""`tmt`: the verbs put together, and what a person sees when something goes wrong."""
+"""`tmt`: all verbs, and the message and exit status of every error."""
 
+import errno
 import os
 import signal
 import sys
@@ -7,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from transformer_mt import __version__
-from transformer_mt.cli import (
+from transformer_mt.cli.terminal import remark, set_up_output
+from transformer_mt.cli.verbs import (
+    align,
     attention,
     average,
     config,
@@ -20,18 +24,34 @@ from transformer_mt.cli import (
     debug,
     evaluate,
     export,
+    score,
     trace,
     train,
     translate,
     verify,
 )
-from transformer_mt.cli.terminal import remark, utf8_output
 from transformer_mt.errors import ToldElsewhereError, UserError
 
 STOPPED = "tmt: stopped"
 IMPORTS = ("torch", "numpy")
 
+
+class _StoppedError(Exception):
+    """Ctrl-C, with what the command says of it."""
+
+
+class _Verbs(TyperGroup):
+    """The group of all verbs. On Ctrl-C Typer itself would end the process without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _StoppedError(*stop.args) from None
+
+
 app = typer.Typer(
+    cls=_Verbs,
     help="Train a Transformer translation model from your own sentence pairs, and use it.",
     no_args_is_help=True,
     add_completion=False,
@@ -40,6 +60,8 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("score")(score.score)
+app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("average")(average.average)
 app.command("export")(export.export)
@@ -66,31 +88,24 @@ def _options(
     pass
 
 
-def _flush() -> None:
-    """Now, while a full disk can still be told; a reader that went away is no error."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _open_closed() -> None:
-    """Streams that the process was begun without lead nowhere: else the next files opened would take their places.
+    """Lead nowhere the standard streams that were closed when the process began. Files opened later would otherwise
+    take their places.
 
-    `sys.__stdin__` and `sys.__stdout__` stay None, for those to whom it matters.
+    `sys.__stdin__` and `sys.__stdout__` stay None, so that a command can tell.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, as long as the process
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, open to the end
 
 
 @contextmanager
 def _ctrl_c_ends_imports() -> Iterator[None]:
-    """While torch or numpy is being imported, Ctrl-C ends the process at once: what it raised there would be swallowed
-    by their C code, which then goes on with halves of modules.
+    """While torch or numpy is being imported, Ctrl-C ends the process at once. Their C code would swallow an exception
+    there, and go on with halves of modules.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, as in a shell's background job
         yield
@@ -122,15 +137,15 @@ def _is_out_of_memory(error: Exception) -> bool:
 def main() -> None:
     """Do what the command line asks for, and exit.
 
-    Exit status: 0, 2 for what the user can put right, 1 for a failure that is ours; where a signal ended it, 128 and
-    the signal's number: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
+    Exit status: 0; 2 for an error that the user can put right; 1 for a failure of ours; where a signal ended the
+    command, 128 + its number: 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM.
     """
     try:
         _act()
     except BaseException as error:
         if not _is_member():
             raise
-        # What a group of processes leaves to the end of Python may wait for the others there; all has been told.
+        # The end of Python may wait for the other processes of the group, so this one ends now; all has been told.
         if isinstance(error, SystemExit):
             os._exit(int(error.code or 0))
         sys.excepthook(type(error), error, error.__traceback__)
@@ -145,23 +160,25 @@ def _is_member() -> bool:
 
 def _act() -> None:
     _open_closed()
-    utf8_output()
+    set_up_output()
     try:
         try:
             with _ctrl_c_ends_imports():
                 app(prog_name="tmt")
         finally:
-            _flush()
+            sys.stdout.flush()  # a full disk can be told now, and not later
     except UserError as error:
         if not isinstance(error, ToldElsewhereError):
             remark(f"tmt: {error}")
         sys.exit(2)
     except OSError as error:
-        # A full disk under standard output, say; what is written elsewhere says so itself.
-        remark(f"tmt: {error.filename or 'the output'}: {error.strerror or error}")
+        # A full disk under standard output, for example. Other files have a message of their own.
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = ". Free some space there, or choose another place; what the command has saved is whole." * is_full
+        remark(f"tmt: {error.filename or 'the output'}: {error.strerror or error}{advice}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        remark(STOPPED)
+    except (_StoppedError, KeyboardInterrupt) as stop:
+        remark(". ".join([STOPPED, *map(str, stop.args)]))
         sys.exit(130)
     except Exception as error:
         if not _is_out_of_memory(error):

@@ -1,6 +1,6 @@
-"""The options that several verbs have, and the paths of all.
+"""The options that several verbs share, and the parsing of paths for all.
 
-A `~` at the beginning of a path is the home folder, as in a config: shells leave it as it is in `--runs=~/runs`.
+A `~` at the beginning of a path is the home folder, as in a config, because shells leave it alone in `--runs=~/runs`.
 """
 
 from pathlib import Path
@@ -11,11 +11,11 @@ import typer
 from transformer_mt.cli.terminal import remark
 
 if TYPE_CHECKING:
-    from transformer_mt.config.run_folder import RunFolder
+    from transformer_mt.storage.run_folder import RunFolder
 
 
 def user_path(text: str | Path) -> Path:
-    """The path that a user means; a `~` of nobody known is a name like any other."""
+    """The path that a user means. A `~` before an unknown user is a name like any other."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -33,18 +33,37 @@ def path_argument(help: str) -> Any:
 
 
 RunOption = Annotated[Path | None, path_option("The folder of a run. Default: the newest in runs/.")]
+SeveralRunsOption = Annotated[
+    list[Path] | None, path_option("The folder of a run; several are an ensemble. Default: the newest in runs/.")
+]
 RunsOption = Annotated[Path, path_option("Where to look for the newest run.")]
 CheckpointOption = Annotated[str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")]
+CheckpointsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."),
+]
+EnsembleModeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of several runs or checkpoints. linear: the mean of their probabilities; log_linear: the renormalised "
+        "mean of their log-probabilities. Default: linear."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 RUNS = Path("runs")
 
 
 def chosen_run(run: Path | None, runs: Path) -> "RunFolder":
-    """`--run`, or else the newest in `--runs`, which standard error then names. UserError where there is none."""
-    from transformer_mt.config.run_folder import newest_run, open_run
+    """The run of `--run`, or else the newest in `--runs`, named on standard error. UserError where there is none."""
+    return chosen_runs(None if run is None else [run], runs)[0]
 
-    if run is not None:
-        return open_run(run)
+
+def chosen_runs(given: list[Path] | None, runs: Path) -> "list[RunFolder]":
+    """The runs of `--run`, or else the newest in `--runs`, named on standard error. UserError where there is none."""
+    from transformer_mt.storage.run_folder import newest_run, open_run
+
+    if given:
+        return [open_run(run) for run in given]
     newest = newest_run(runs)
     remark(f"run: {newest.path}")
-    return newest
+    return [newest]

@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A config, the file that it came from, and a note for the user where that is not simply the file named."""
+    """A config, its file, and a note for the user where that is not simply the file that was named."""
 
     config: RunConfig
     path: Path
@@ -30,12 +30,12 @@ class LoadedConfig:
 
 
 def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """Read `file`, what it extends, and then the overrides (`model.d_model=256`), the later winning over the earlier.
+    """Read the files that `file` extends, `file` itself, and then the overrides (`model.d_model=256`). Later ones win.
 
-    The name of a run is not inherited: where the file itself has none, it is the file's name without the ending.
+    The name of a run is not inherited: a file without one gives the run its own name, without the ending.
 
     Raises:
-        UserError: no such file, not YAML, or not a valid configuration; all problems of the keys are told at once.
+        UserError: no such file, not YAML, or not a valid configuration. All problems of the keys are told at once.
     """
     path = find_config(file)
     mapping, bases = _read_with_bases(path)
@@ -47,10 +47,10 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
 
 
 def find_config(file: str, beside: Path | None = None) -> Path:
-    """Where `file` is: in the folder `beside` (if given), the working folder, `configs/`, or among the shipped ones.
+    """The path of `file` in the folder `beside` (if given), the working folder, `configs/`, or among the shipped files.
 
     Raises:
-        UserError: in none of them; the message names them all, and the shipped files.
+        UserError: it is in none of them. The message names these folders and the shipped files.
     """
     wanted = Path(os.path.expanduser(file))
     folders = [Path(), Path("configs"), shipped_configs()]
@@ -67,7 +67,7 @@ def find_config(file: str, beside: Path | None = None) -> Path:
 
 
 def _other_files(stem: str, folders: list[Path]) -> str:
-    """What may have been meant, and what is shipped."""
+    """The files that may have been meant, and the shipped ones."""
     shipped = sorted(path.name for path in shipped_configs().glob("*.yaml"))
     found = [path.name for folder in folders if os.path.isdir(folder) for path in sorted(folder.glob("*.y*ml"))]
     by_stem = {Path(name).stem: name for name in [*found, *shipped]}
@@ -99,7 +99,7 @@ def parse_run_config(mapping: dict[str, Any], where: str) -> RunConfig:
 
 
 def dump_config(config: RunConfig) -> str:
-    """The whole config as YAML, defaults written out, that loads to an equal config."""
+    """The whole config as YAML with all defaults. It loads to an equal config."""
     mapping = config.model_dump()
     for split in ("train", "validation", "test"):
         sources = getattr(config.data, split)
@@ -137,7 +137,7 @@ def _note(file: str, path: Path) -> str:
 
 
 def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """The keys of a file merged over those of the file that it extends, and so on; and the files it extends."""
+    """The keys of a file, merged over those of all files that it extends; and these files."""
     layers = [_read_map(path)]
     chain = [path]
     base = _pop_base(layers[0], path)
@@ -156,9 +156,8 @@ def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _without_other_data(below: dict[str, Any], data: object) -> dict[str, Any]:
-    """What was inherited; where a file trains on data of its own, without the built-in corpus as validation and test.
-
-    It is of other languages perhaps, and no score would say so.
+    """The inherited keys. Where the file above has training data of its own, the built-in corpus is taken out of the
+    inherited validation and test: it may be in other languages, and no score would show that.
     """
     inherited, train = below.get("data"), data.get("train") if isinstance(data, dict) else None
     if train is None or _is_builtin(train) or not isinstance(inherited, dict):
@@ -172,7 +171,7 @@ def _is_builtin(sources: object) -> bool:
 
 
 def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The overrides are one place: a preset among them comes first, wherever it stands in the line."""
+    """The mapping with all overrides. A preset among them is applied first, wherever it stands in the line."""
     values = None
     for override in overrides:
         if _keys_of(override) in (["model"], ["model", "preset"]):
@@ -183,7 +182,7 @@ def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
     for override in overrides:
         mapping = apply_override(mapping, override)
     mapping = _without_builtin(mapping, {tuple(_keys_of(override)[:2]) for override in overrides})
-    # `model={preset: NAME}` and `tokenizer={…}` set a section as a whole, the preset's values stay below it.
+    # `model={preset: NAME}` and `tokenizer={…}` replace a whole section; the preset's values stay below it.
     return mapping if values is None else _merge({"model": values, "tokenizer": {"joint": True}}, mapping)
 
 
@@ -206,13 +205,13 @@ def _without_builtin(mapping: dict[str, Any], given: set[tuple[str, ...]]) -> di
 
 
 def _replaced_by_preset(below: dict[str, Any], model: object) -> dict[str, Any]:
-    """What was inherited, as the preset leaves it that a section `model` names, if it does."""
+    """The inherited keys, changed by the preset that the section `model` names, if it names one."""
     name = model.get("preset") if isinstance(model, dict) else None
     return with_preset(below, name) if isinstance(name, str) else below
 
 
 def _pop_base(mapping: dict[str, Any], path: Path) -> Path | None:
-    """The file that `extends` names, which is taken out of the mapping."""
+    """Take `extends` out of the mapping, and return the file that it names."""
     if "extends" not in mapping:
         return None
     file = mapping.pop("extends")

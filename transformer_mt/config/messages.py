@@ -14,7 +14,7 @@ from transformer_mt.config.schema import RunConfig
 MAX_PROBLEMS = 30
 MAX_LENGTH = 1000  # of a problem; a key may be a megabyte long
 
-# What other toolkits call it. A name is used only where the section has the key it stands for.
+# Names that other toolkits use, and our keys. A name counts only in a section that has the key.
 SYNONYMS = {
     "batch_size": "max_tokens",
     "bpe_size": "vocab_size",
@@ -33,7 +33,7 @@ SYNONYMS = {
     "type": "kind",
 }
 
-# The words for each regular expression of the schema.
+# Each regular expression of the schema in words.
 PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "must be letters (a to z), digits, '.', '_' and '-', and begin with a letter or "
     "digit (without name: in the file, the name of the file is taken)",
@@ -55,16 +55,16 @@ _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {
 _WRONG_TYPE = re.compile(r".*_type|int_from_float")
 
 
-def problems_of(error: ValidationError) -> list[str]:
-    """One line for each thing that is wrong, in the order of the schema."""
+def problems_of(error: ValidationError, root: type[BaseModel] = RunConfig) -> list[str]:
+    """One line for each thing that is wrong, in the order of the schema. `root` is what was validated."""
     by_place: dict[str, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        by_place.setdefault(_locate(details["loc"])[0], []).append(details)
+        by_place.setdefault(_locate(details["loc"], root)[0], []).append(details)
     lines = []
     for group in by_place.values():
-        # A value that may be of either of two types fails once for each: what its own type says is worth reading.
+        # A value that may have one of two types fails once for each. The problem with its own type is worth reading.
         telling = [details for details in group if not _WRONG_TYPE.fullmatch(details["type"])]
-        lines += [_sentence(details) for details in telling or group[:1]]
+        lines += [_sentence(details, root) for details in telling or group[:1]]
     lines = [line if len(line) <= MAX_LENGTH else f"{line[:200]} ... {line[200 - MAX_LENGTH :]}" for line in lines]
     if len(lines) > MAX_PROBLEMS:
         lines[MAX_PROBLEMS:] = [f"... and {len(lines) - MAX_PROBLEMS} more"]
@@ -72,7 +72,7 @@ def problems_of(error: ValidationError) -> list[str]:
 
 
 def near(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The candidates that `word` may have been meant to be, at most two, the likeliest first.
+    """The candidates that `word` may stand for, at most two, the likeliest first.
 
     A candidate is near by its letters (`n_heads`: `num_heads`) or by holding every word of it (`layers`:
     `num_encoder_layers`, `num_decoder_layers`).
@@ -95,8 +95,8 @@ def _did_you_mean(suggestions: list[str]) -> str:
     return f", did you mean {' or '.join(suggestions)}?" if suggestions else ""
 
 
-def _sentence(details: ErrorDetails) -> str:
-    path, annotation, owner = _locate(details["loc"])
+def _sentence(details: ErrorDetails, root: type[BaseModel]) -> str:
+    path, annotation, owner = _locate(details["loc"], root)
     kind, value, ctx = details["type"], details["input"], details.get("ctx", {})
     if kind == "value_error":
         return f"{path}: {ctx['error']}" if path else str(ctx["error"])
@@ -114,9 +114,9 @@ def _sentence(details: ErrorDetails) -> str:
     return f"{path}: {_show(value)} is not allowed; {limit}"
 
 
-def _locate(loc: tuple[int | str, ...]) -> tuple[str, object, type[BaseModel] | None]:
-    """The path as a user writes it, the annotation of what stands there, and the section that holds it."""
-    path, annotation, owner = "", RunConfig, None
+def _locate(loc: tuple[int | str, ...], root: type[BaseModel]) -> tuple[str, object, type[BaseModel] | None]:
+    """The path as a user writes it, the annotation of its value, and the section that holds it."""
+    path, annotation, owner = "", root, None
     for part in loc:
         section, item = _member(annotation, BaseModel), _member(annotation, list)
         if section is not None:
@@ -133,7 +133,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, object, type[BaseModel] | 
 
 
 def _members(annotation: object) -> list[Any]:
-    """The types that an annotation allows, None apart."""
+    """The types that an annotation allows, except None."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -175,7 +175,7 @@ def _wrong_type(value: object, annotation: object) -> str:
 
 
 def _rewrite(value: object, needed: str) -> str:
-    """How a value that says the right thing in the wrong type should have been written."""
+    """How to write a value that is right but of the wrong type."""
     if needed == "true or false" and isinstance(value, str):
         meant = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
         return f" (write {meant[value.lower()]})" if value.lower() in meant else ""
@@ -191,7 +191,7 @@ def _rewrite(value: object, needed: str) -> str:
 
 
 def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
-    """What to write instead of an unknown key: the same key in its own section, one near it, or all that are known."""
+    """What to write instead of an unknown key: the same key in another section, a similar one, or all known ones."""
     here = list(owner.model_fields)
     plain = key.lower().replace("-", "_")
     if plain in here:
@@ -216,7 +216,7 @@ def _among(value: object, annotation: object) -> str:
 
 
 def _show(value: object) -> str:
-    """A value as the YAML file may have it, short."""
+    """A value as it may stand in the YAML file, cut short."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | dict):

@@ -10,13 +10,13 @@ _EXAMPLE = "an override looks like training.max_steps=100 or data.train.0.src=tr
 
 
 def apply_override(mapping: dict[str, Any], override: str) -> dict[str, Any]:
-    """A copy of `mapping` with one key set; nothing that it shares with other places changes there.
+    """A copy of `mapping` with one key set. `mapping` itself does not change.
 
-    The part behind the first `=` is YAML; nothing behind it means null. Maps on the way are made where there are
-    none; an entry of a list is named by its number, from 0, and must exist.
+    The part behind the first `=` is YAML; an empty one means null. Maps that are missing on the way are made. An entry
+    of a list is named by its number, counted from 0, and must exist.
 
     Raises:
-        UserError: the override is malformed, or leads through something that is no map and no list.
+        UserError: the override is malformed, or leads through something that is neither a map nor a list.
     """
     path, equals, value = override.partition("=")
     keys = [key.strip() for key in path.split(".")]
@@ -28,7 +28,7 @@ def apply_override(mapping: dict[str, Any], override: str) -> dict[str, Any]:
 
 
 def _parse_value(override: str, value: str) -> object:
-    """Unlike in a file, ` #` must not silently cut a value in two."""
+    """The value of an override. Unlike in a file, ` #` must not silently cut it off."""
     if re.search(r"(^|\s)#", value) and not value.lstrip().startswith(("'", '"', "[", "{")):
         raise UserError(f"{override!r}: '#' begins a comment in YAML; put the value in quotes, inside the shell's own.")
     return parse_yaml(value, f"the value of {override!r}")

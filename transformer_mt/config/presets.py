@@ -1,6 +1,6 @@
 """Models of the literature as config values, and nothing more: no preset has code of its own.
 
-All need one vocabulary for both sides, for their ties or for their one stream, so each asks for it.
+Each asks for one vocabulary for both sides, since it ties embeddings or reads both sides as one stream.
 """
 
 from typing import Any

@@ -8,6 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
+
 LARGEST = 2**31 - 1  # of any number that counts something: what every library takes
 PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -20,6 +22,7 @@ Preset = Literal[
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 SearchPrecision = Literal["fp32", "bf16", "fp16", "int8", "auto"]
 
+MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
 
@@ -107,6 +110,9 @@ class DataConfig(Section):
     too_long: Literal["filter", "error"] = Field(
         default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
     )
+    allow_left_out: bool = Field(
+        default=False, description="Go on where more than half of a split is left out as too long."
+    )
     cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
     streaming: bool = Field(
         default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
@@ -143,6 +149,11 @@ class TokenizerConfig(Section):
                 f"vocab_size is {self.vocab_size}; {self.kind} starts from 256 bytes and 4 special tokens: "
                 "use 300 or more"
             )
+        if self.kind != "word" and self.vocab_size > MOST_SUBWORDS:
+            raise ValueError(
+                f"vocab_size is {self.vocab_size:,}, and {self.kind} learns {MOST_SUBWORDS:,} pieces at most; "
+                "8,000 to 64,000 suit most corpora"
+            )
         if self.kind == "unigram":
             _refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
         return self
@@ -173,7 +184,7 @@ class ModelConfig(Section):
     norm_position: Literal["pre", "post"] = "pre"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
-    positions: Literal["sinusoidal", "learned", "rotary", "relative_bias", "none"] = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rotary", "relative_bias", "alibi", "none"] = "sinusoidal"
     attention_window: PositiveInt | None = Field(
         default=None, description="Self-attention sees so many positions, its own among them; null: all."
     )
@@ -229,10 +240,13 @@ class TrainingConfig(Section):
     max_minutes: Annotated[float, Field(gt=0)] | None = None
     label_smoothing: Probability = 0.1
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(default=1.0, description="null: no clipping.")
-    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    schedule: ScheduleName = "noam"
     factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="noam: multiplies the rate.")
     lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="Peak rate of the other schedules.")
     warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 4000
+    decay_steps: PositiveInt | None = Field(
+        default=None, description="wsd: the last updates, in which the rate falls to 0; null: a tenth of max_steps."
+    )
     adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
     adam_eps: Annotated[float, Field(gt=0)] = 1e-9
     precision: Precision = "auto"
@@ -255,19 +269,33 @@ class TrainingConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _check_schedule_and_end(self) -> Self:
+    def _check_end(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("nothing ends the training: set max_steps, max_epochs or max_minutes")
-        if self.schedule == "noam" and self.lr is not None:
-            raise ValueError("lr has no meaning under schedule: noam; use factor")
-        if self.schedule == "noam" and self.warmup_steps == 0:
-            raise ValueError("warmup_steps is 0; the noam schedule needs 1 or more")
-        if self.schedule != "noam" and self.lr is None:
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        schedule = SCHEDULES[self.schedule]
+        if "lr" not in schedule.keys and self.lr is not None:
+            raise ValueError(f"lr has no meaning under schedule: {self.schedule}; use factor")
+        if schedule.needs_warmup and self.warmup_steps == 0:
+            raise ValueError(f"warmup_steps is 0; the {self.schedule} schedule needs 1 or more")
+        if "lr" in schedule.keys and self.lr is None:
             raise ValueError(f"schedule: {self.schedule} needs lr, its peak rate, for example lr: 0.0005")
-        if self.schedule != "noam" and self.factor != 1.0:
+        if "factor" not in schedule.keys and self.factor != 1.0:
             raise ValueError(f"factor has no meaning under schedule: {self.schedule}; use lr")
-        if self.schedule == "cosine" and (self.max_steps is None or self.max_steps <= self.warmup_steps):
-            raise ValueError("schedule: cosine needs max_steps, and more of them than warmup_steps")
+        if schedule.needs_end and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError(f"schedule: {self.schedule} needs max_steps, and more of them than warmup_steps")
+        if "decay_steps" not in schedule.keys and self.decay_steps is not None:
+            raise ValueError(f"decay_steps has no meaning under schedule: {self.schedule}; leave it out")
+        if "decay_steps" in schedule.keys and self.max_steps is not None:
+            decay = length_of_decay(self.max_steps, self.decay_steps)
+            if self.warmup_steps + decay > self.max_steps:
+                raise ValueError(
+                    f"warmup_steps {self.warmup_steps} and decay_steps {decay} are more than max_steps "
+                    f"{self.max_steps}; lower one of them"
+                )
         return self
 
 
@@ -304,6 +332,15 @@ class DecodingConfig(Section):
     length_norm: Literal["gnmt", "average"] = "gnmt"
     max_length_ratio: Annotated[float, Field(ge=0, le=100)] = 2.0
     max_length_extra: Annotated[int, Field(ge=1, le=LARGEST)] = 10
+    min_length: Annotated[int, Field(ge=0, le=LARGEST, description="Tokens of a translation, at least.")] = 0
+    max_length: PositiveInt | None = Field(default=None, description="Tokens of a translation, at most.")
+    no_repeat_ngram_size: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
+        default=0, description="So many tokens in a row come once in a translation; 0: as often as they like."
+    )
+    patience: Annotated[float, Field(gt=0, le=100)] = Field(
+        default=1.0, description="A beam waits for so many times beam_size finished translations."
+    )
+    avoid: str | None = Field(default=None, description="A file of words and phrases that no translation holds.")
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
     precision: SearchPrecision = "fp32"

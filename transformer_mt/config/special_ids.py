@@ -1,4 +1,4 @@
-"""The ids that mean the same in every vocabulary."""
+"""The special ids, which are the same in every vocabulary."""
 
 PAD_ID = 0
 UNK_ID = 1

@@ -1,9 +1,9 @@
 """YAML as this project reads and writes it.
 
-Plain data only, YAML 1.2's idea of what is a number or a boolean, and every error with its line and column.
+Only plain data is read. Numbers and booleans are those of YAML 1.2. Every error has its line and column.
 
-Only `true` and `false` are booleans, so `src_lang: no` is Norwegian. `1e-4`, `.5` and `1E5` are numbers. What YAML
-dialects disagree on stays text: `1_000`, `012`, `0o17`, `0x1F`, `12:30`, `2024-01-31`.
+Only `true` and `false` are booleans, so `src_lang: no` is Norwegian. `1e-4`, `.5` and `1E5` are numbers. Values that
+dialects of YAML read differently stay text: `1_000`, `012`, `0o17`, `0x1F`, `12:30`, `2024-01-31`.
 """
 
 import re
@@ -43,7 +43,7 @@ _MAX_PROBLEM = 200
 _LINE_BREAKS = re.compile("[\n\r\x85\u2028\u2029]")
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
-# What PyYAML says, and what its reader had better do about it.
+# What PyYAML says, and what a user can do about it.
 _WAYS_OUT = {
     "'\\t'": "indent with spaces, not with tabs",
     "mapping values are not allowed here": "put a value that holds ': ' in quotes, and line up the keys of a map",
@@ -56,7 +56,7 @@ _WAYS_OUT = {
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Refuses what no configuration needs: duplicate keys, other keys than text, other tags, bombs and circles."""
+    """Refuses what no configuration needs: duplicate keys, keys that are not text, other tags, bombs and circles."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -67,7 +67,7 @@ class _PlainLoader(yaml.SafeLoader):
         self._extents: dict[str, tuple[int, int]] = {}  # anchor -> nodes and levels below it, aliases written out
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
-        """Compose as PyYAML does, counting what each alias would be if it were written out."""
+        """Compose as PyYAML does, and count the values of each alias as if they were written out."""
         event = self.peek_event()
         if isinstance(event, AliasEvent):
             if event.anchor in self._open_anchors:
@@ -98,7 +98,7 @@ class _PlainLoader(yaml.SafeLoader):
             raise ComposerError(None, None, f"more than {MAX_DEPTH} levels of nesting", event.start_mark)
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
-        """Refuse keys that are not text, and keys that are there twice."""
+        """Refuse keys that are not text, and keys that stand there twice."""
         mapping = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in mapping.value:
@@ -171,7 +171,7 @@ _PlainLoader.yaml_constructors = {
 
 
 class _Writer(yaml.SafeDumper):
-    """Quotes whatever this loader or a YAML 1.1 one would not read as text; a map in a list takes one line."""
+    """Quotes text that this loader or one for YAML 1.1 would not read as text. A map in a list takes one line."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -225,7 +225,7 @@ def _explain(error: yaml.MarkedYAMLError) -> str:
     if problem.startswith(("but", "expected")) and error.context:
         problem = f"{error.context}, {problem}"
     way_out = next((way_out for said, way_out in _WAYS_OUT.items() if said in problem), None)
-    if len(problem) > _MAX_PROBLEM:  # a text of a megabyte where a number should be
+    if len(problem) > _MAX_PROBLEM:  # such as a megabyte of text in the place of a number
         problem = f"{problem[: _MAX_PROBLEM // 2]} ... {problem[-_MAX_PROBLEM // 2 :]}"
     return f"{problem}; {way_out}" if way_out else problem
 

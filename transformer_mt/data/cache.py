@@ -1,9 +1,9 @@
 """Tables and tokenizers on disk, each made once and afterwards only read.
 
-An entry is a folder named by a key of everything that its content depends on. It is written beside its final name and
-renamed when whole, so a kill leaves nothing that could be taken for an entry. Two processes may make one at once.
-Beside its files lie their hashes, one for each 64 MiB; every start compares them, so that a byte that changed on the
-disk is not trained on. The hash is a fast one: it sees accidents, not forgery.
+An entry is a folder. Its name is a hash of everything that its content depends on. It is written beside its final name
+and renamed when it is whole, so a kill leaves nothing that could be taken for an entry. Two processes may make the same
+entry at once. Beside its files lie their hashes, one for each 64 MiB. Every start compares them, so that nobody trains
+on a byte that changed on the disk. The hash is a fast one: it sees accidents, not forgery.
 """
 
 import errno
@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from transformer_mt.config.files import TEMPORARY, make_folder, temporary_beside
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
+from transformer_mt.storage.files import TEMPORARY, make_folder, temporary_beside
 
 META = "meta.json"
 SHARD_BYTES = 2**26
@@ -64,10 +64,10 @@ def _cache_folder(data: DataConfig) -> Path:
 def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], Content]) -> tuple[Content, Counts]:
     """What `read` makes of the folder `entry`, and what `write` returned when it was made.
 
-    Where there is no entry, `write` is given the folder in which to write files; it returns counts to be kept. A
-    damaged entry is made again, with a warning.
+    Where there is no entry, `write` gets a folder, writes files to it, and returns counts to be kept. A damaged entry
+    is made again, with a warning.
     """
-    for _ in range(3):  # a second round follows a first writing, a third a race with another process
+    for _ in range(3):  # the second round reads what the first wrote, the third follows a race with another process
         with cache_errors(entry):
             found = _load(entry, read)
             if found is not None:
@@ -77,7 +77,7 @@ def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], 
 
 
 def shard_hashes(path: Path) -> Iterator[str]:
-    """A hash of each `SHARD_BYTES` of a file, in order; of an empty file none."""
+    """A hash of each `SHARD_BYTES` of a file, in order; none for an empty file."""
     block = memoryview(bytearray(BLOCK_BYTES))
     with path.open("rb", buffering=0) as file:
         digest, num_bytes = xxhash.xxh3_128(), 0
@@ -115,7 +115,7 @@ def _load(entry: Path, read: Callable[[Path], Content]) -> tuple[Content, Counts
 
 
 def _check(entry: Path, meta: dict[str, Any]) -> None:
-    """ValueError for the first thing that is not as it was written."""
+    """Raise ValueError for the first thing that differs from what was written."""
     if meta.pop("hash") != _hash_of(meta):
         raise ValueError(f"{META} was changed")
     for name, written in meta["files"].items():
@@ -169,7 +169,7 @@ def make_temporary_folder(entry: Path) -> Path:
 
 
 def _sweep(folder: Path) -> None:
-    """Deletes what killed processes left there a day ago."""
+    """Deletes what killed processes left there more than a day ago."""
     with suppress(FileNotFoundError):  # another process sweeps too
         for left in folder.glob(f"{TEMPORARY}*"):
             newest = max((path.lstat().st_mtime for path in [left, *left.rglob("*")]), default=0.0)

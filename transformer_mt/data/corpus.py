@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import os
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING
 
 from transformer_mt.config.schema import DataConfig, SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
-from transformer_mt.data.columns import PairBlock, RawPair, column_choices, column_numbers
-from transformer_mt.data.files import open_bytes, source_path
-from transformer_mt.data.sources import (
-    describe,
-    place,
-    read_blocks,
-    read_pairs,
-    source_files,
-    source_settings,
-    without_pairs,
-)
+from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
+from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.source import PairBlock, Source
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,6 +20,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 TABLE = "data.arrow"
+LOGGER = logging.getLogger(__name__)
 FORMAT_VERSION = 2  # raise it whenever the same sources would give another table
 
 
@@ -36,15 +29,17 @@ class Corpus:
     """Sentence pairs, raw, in the order of their sources.
 
     `dataset` has the columns src, tgt (text), line (1-based in its source) and source (index into `sources`).
-    `num_read` counts the pairs that were there, `num_blank` those of them that were dropped for a blank side.
-    `fingerprint` is equal for two corpora exactly when content and settings are.
+    `num_read` counts all pairs of the sources, `num_blank` those dropped for a blank side, and `num_beyond` those
+    dropped for a side that is longer than `LONGEST_LINE`. Two corpora have the same `fingerprint` exactly when their
+    content and settings are the same.
     """
 
     dataset: "Dataset"
     num_read: int
     num_blank: int
+    num_beyond: int
     fingerprint: str
-    sources: list[SourceConfig]
+    sources: list[Source]
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -85,7 +80,7 @@ class Corpus:
     @property
     def descriptions(self) -> list[str]:
         """The sources as the configuration names them."""
-        return [describe(source) for source in self.sources]
+        return [source.description for source in self.sources]
 
     def _names(self) -> str:
         return ", ".join(self.descriptions)
@@ -93,22 +88,24 @@ class Corpus:
     def where(self, row: int) -> str:
         """Where the pair `row` stands: `file.en / file.de, line 17`."""
         pair = self.dataset[row]
-        return place(self.sources[pair["source"]], pair["line"])
+        return self.sources[pair["source"]].place(pair["line"])
 
 
-def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
+def load_corpus(configs: list[SourceConfig], data: DataConfig) -> Corpus:
     """Reads the sources, or maps into memory what an earlier call made of the same content.
 
-    A pair with a side that is blank (white space only) is dropped as a pair. Raises `UserError` for a source that
-    cannot be read, for line counts that differ, and for a corpus without a single pair.
+    A pair with a side that is blank (white space only) is dropped as a pair; so is one with a side that `is_beyond`,
+    with a warning, or with `data.too_long: error` it is refused. Raises `UserError` for a source that cannot be read,
+    for line counts that differ, and for a corpus without a single pair.
     """
-    key = _corpus_key(sources, data)
+    sources = sources_of(configs, data)
+    key = _corpus_key(sources)
     entry = cache_folder(data) / "corpora" / key
 
     def write(folder: Path) -> Counts:
-        counts = _write_pairs(folder / TABLE, sources, data)
-        if _corpus_key(sources, data) != key:
-            names = ", ".join(describe(source) for source in sources)
+        counts = _write_pairs(folder / TABLE, sources)
+        if _corpus_key(sources) != key:
+            names = ", ".join(source.description for source in sources)
             raise UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
         return counts
 
@@ -118,85 +115,77 @@ def load_corpus(sources: list[SourceConfig], data: DataConfig) -> Corpus:
         return Dataset.from_file(str(folder / TABLE))
 
     dataset, counts = cached(entry, write, read)
-    return Corpus(dataset, counts["num_read"], counts["num_blank"], key, sources)
+    num_beyond = counts.get("num_beyond", 0)  # most entries have no such pair, older ones no such count
+    if num_beyond:
+        where = sources[counts["beyond_source"]].place(counts["beyond_line"])
+        if data.too_long == "error":
+            raise beyond_error(where)
+        more = {1: "", 2: " So is 1 more."}.get(num_beyond, f" So are {num_beyond - 1:,} more.")
+        LOGGER.warning("%s: a side is longer than %s bytes; the pair is left out.%s", where, f"{LONGEST_LINE:,}", more)
+    return Corpus(dataset, counts["num_read"], counts["num_blank"], num_beyond, key, sources)
 
 
-def _corpus_key(sources: list[SourceConfig], data: DataConfig) -> str:
-    """A hash of the content and of every setting that says how to read it; not of paths or times."""
-    parts = [FORMAT_VERSION, [_source_key(source, data) for source in sources]]
+def _corpus_key(sources: list[Source]) -> str:
+    """A hash of the content and of every setting that says how to read it, but not of paths or times."""
+    parts = [FORMAT_VERSION, [source.key() for source in sources]]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
 
 
-def _source_key(source: SourceConfig, data: DataConfig) -> list[object]:
-    files = source_files(source, data)
-    digests = [_file_digest(path) for path in files]
-    if source.kind == "text":
-        return ["text", digests]
-    if source.kind == "tsv":
-        return ["tsv", column_numbers(source, data), digests]
-    if not files:
-        return ["pairs", _pairs_digest(read_pairs(source, data))]
-    if source.kind == "builtin":
-        return ["builtin", source.builtin, source.split, digests]
-    choices = column_choices(source, data)
-    if source.kind == "hub":  # the names say which split a file belongs to
-        names = [os.path.relpath(path, source_path(str(source.hub), data)) for path in files]
-        return ["hub", choices, source.config, source.split, names, source_settings(source, data), digests]
-    return [source.kind, choices, digests]
+def _write_pairs(path: Path, sources: list[Source]) -> Counts:
+    """Writes the pairs that have two sides as an Arrow stream. Raises `UserError` where none is left.
 
-
-def _file_digest(path: Path) -> str:
-    with open_bytes(path) as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
-
-
-def _pairs_digest(pairs: Iterator[RawPair]) -> str:
-    digest = hashlib.blake2b(digest_size=20)
-    for pair in pairs:
-        for side in (pair.src.encode(), pair.tgt.encode()):
-            digest.update(len(side).to_bytes(8, "little") + side)
-    return digest.hexdigest()
-
-
-def _write_pairs(path: Path, sources: list[SourceConfig], data: DataConfig) -> Counts:
-    """Writes the pairs without a blank side as an Arrow stream. Raises `UserError` where none is left."""
+    Returns the counts of each sort, and the place of the first pair that `is_beyond`.
+    """
     import pyarrow as pa
 
     schema = pa.schema([("src", pa.string()), ("tgt", pa.string()), ("line", pa.int64()), ("source", pa.int32())])
-    num_read = num_rows = 0
+    num_rows = 0
+    counts: Counts = {"num_read": 0, "num_blank": 0}
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for index, source in enumerate(sources):
-            before = num_read
-            for block in _with_bar(source, data):
-                kept = _without_blanks(block)
-                num_read += len(block.lines)
+            before = counts["num_read"]
+            for block in _with_bar(source):
+                counts["num_read"] += len(block.lines)
+                kept = _usable(block, index, counts)
                 num_rows += len(kept.lines)
                 if not kept.lines:
                     continue
                 columns = [*kept, [index] * len(kept.lines)]
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
-            if num_read == before and len(sources) > 1:
-                raise without_pairs(source)
+            if counts["num_read"] == before and len(sources) > 1:
+                raise source.without_pairs()
     if not num_rows:
-        names = ", ".join(describe(source) for source in sources)
-        found = f"all {num_read:,} pairs have a blank side" if num_read else "there is not a single line"
+        names = ", ".join(source.description for source in sources)
+        sides = "a blank side" if "num_beyond" not in counts else f"a side that is blank or over {LONGEST_LINE:,} bytes"
+        found = f"all {num:,} pairs have {sides}" if (num := counts["num_read"]) else "there is not a single line"
         raise UserError(f"The corpus {names} is empty: {found}. Check that these are the files you mean.")
-    return {"num_read": num_read, "num_blank": num_read - num_rows}
+    return counts
 
 
-def _without_blanks(block: PairBlock) -> PairBlock:
-    if all(map(str.strip, block.src)) and all(map(str.strip, block.tgt)):
+def _usable(block: PairBlock, source: int, counts: Counts) -> PairBlock:
+    """The pairs of which no side is blank or `is_beyond`; the others are counted."""
+    sides = block.src, block.tgt
+    if all(all(map(str.strip, side)) and not any(map(is_beyond, side)) for side in sides):
         return block
-    kept = [i for i, pair in enumerate(zip(block.src, block.tgt, strict=True)) if all(map(str.strip, pair))]
+    kept = []
+    for index, pair in enumerate(zip(*sides, strict=True)):
+        if not all(map(str.strip, pair)):
+            counts["num_blank"] += 1
+        elif not any(map(is_beyond, pair)):
+            kept.append(index)
+        elif "num_beyond" in counts:
+            counts["num_beyond"] += 1
+        else:
+            counts |= {"num_beyond": 1, "beyond_source": source, "beyond_line": block.lines[index]}
     return PairBlock([block.src[i] for i in kept], [block.tgt[i] for i in kept], [block.lines[i] for i in kept])
 
 
-def _with_bar(source: SourceConfig, data: DataConfig) -> Iterator[PairBlock]:
+def _with_bar(source: Source) -> Iterator[PairBlock]:
     """The pairs, with a progress bar where standard error is a terminal."""
     from tqdm import tqdm
 
-    with tqdm(desc=f"Reading {describe(source)}", unit=" pairs", leave=False, disable=None) as bar:
-        for block in read_blocks(source, data):
+    with tqdm(desc=f"Reading {source.description}", unit=" pairs", leave=False, disable=None) as bar:
+        for block in source.blocks():
             yield block
             bar.update(len(block.lines))

@@ -11,22 +11,22 @@ import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 
-from transformer_mt.config.manifest import check_manifest, write_manifest
 from transformer_mt.config.schema import DataConfig, TokenizerConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
-from transformer_mt.data.ids import IdColumn, IdWriter
+from transformer_mt.data.id_file import IdColumn, IdWriter
 from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
+from transformer_mt.storage.manifest import check_manifest, write_manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]  # what `Tokenizer.encode_flat` gives
-# Raise them whenever the same text and settings would give other tokenizers, or other ids or files of ids.
-FORMAT_VERSION = 1  # of unigram one more
+# Raise these whenever the same text and settings would give other tokenizers, or other ids or files of ids.
+FORMAT_VERSION = 1  # one more for unigram
 IDS_VERSION = 3
 SRC = "src.json"
 TGT = "tgt.json"
@@ -46,7 +46,7 @@ class EncodedCorpus:
 
 
 def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
-    """What is said of a pair of so many tokens, EOS not counted, where one that does not fit is an error."""
+    """What to raise for a pair of so many tokens (EOS not counted), where pairs that do not fit are not left out."""
     return UserError(
         f"{where}: {num_src + 1:,} source and {num_tgt + 1:,} target tokens (EOS counted), model.max_len is {max_len}. "
         "Shorten the pair, raise model.max_len, or set data.too_long: filter."
@@ -54,7 +54,7 @@ def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
 
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
-    """Source and target tokenizer trained on this corpus, or those that an earlier call trained on the same."""
+    """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
     key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, config.model_dump()])
 
     def write(folder: Path) -> Counts:
@@ -78,9 +78,9 @@ def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:
 def load_tokenizers(
     folder: Path, config: TokenizerConfig, way_out: str = "Put back a copy of it, or train again."
 ) -> tuple[Tokenizer, Tokenizer]:
-    """What `save_tokenizers` wrote; one and the same object where the vocabulary is joint.
+    """The tokenizers that `save_tokenizers` wrote; one and the same object where the vocabulary is joint.
 
-    Raises UserError, with `way_out`, where a file is missing or is not what was written.
+    Raises UserError, with `way_out`, where a file is missing or was changed.
     """
     check_manifest(folder, [SRC, TGT], way_out)
     src = load_tokenizer(folder / SRC, config, way_out)

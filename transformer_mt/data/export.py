@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from transformer_mt.config.files import replace_file
 from transformer_mt.data.builtin import SPLITS, builtin_pairs
 from transformer_mt.errors import UserError
+from transformer_mt.storage.files import replace_file
 
 BUILTIN = {"builtin:en-es": ("en", "es")}
 

@@ -6,20 +6,28 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import Batch, Rows, batch_of_ids, plan_batches
+from transformer_mt.config.schema import DataConfig, RunConfig
+from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
+from transformer_mt.data.batches.plan import WholePlan
+from transformer_mt.data.batches.stream import Stream
+from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
-from transformer_mt.data.plan import WholePlan
-from transformer_mt.data.sources import describe
-from transformer_mt.data.stream import Stream
+from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_most, refuse_to_leave_out
+from transformer_mt.data.overlap import Overlap, find_overlap
+from transformer_mt.data.sources.files import open_plain
+from transformer_mt.data.sources.kinds import source_of, sources_of
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer, train_tokenizers
-from transformer_mt.data.window import NUM_SHOWN, Head
-from transformer_mt.data.words import printable
+from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
 
 LARGEST_UNKNOWN_SHARE = 0.5
 WORTH_A_HINT = 0.1
+LARGEST_SEEN_SHARE = 0.05  # of the validation's sources, in the training too
+INTERRUPTED = (
+    "The data was being prepared, and no run was begun or changed. Start again by the same command; what was prepared "
+    "as a whole is in the cache."
+)
 MOST_SHOWN = 500  # characters of each side
 
 
@@ -37,8 +45,8 @@ class Split:
 
     @property
     def num_too_long(self) -> int:
-        """Pairs that the model has no positions for."""
-        return len(self.ids) - len(self.rows)
+        """Pairs that the model has no positions for, including those that are too long for any model."""
+        return self.corpus.num_beyond + len(self.ids) - len(self.rows)
 
     @cached_property
     def src_lengths(self) -> NDArray[np.int32]:
@@ -52,7 +60,7 @@ class Split:
 
     def batch(self, indices: Rows) -> Batch:
         """The pairs at these places among `rows`, padded."""
-        rows = self.rows[indices] if self.num_too_long else indices
+        rows = self.rows[indices] if len(self.rows) < len(self.ids) else indices
         return batch_of_ids(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
 
     def where(self, index: int) -> str:
@@ -72,9 +80,16 @@ class Split:
         pairs = self.corpus.dataset[self.rows[indices].tolist()]
         return list(pairs["src"]), list(pairs["tgt"])
 
-    def first_texts(self, number: int) -> list[tuple[str, str]]:
-        """Raw source and target text of so many pairs, or of all there are."""
-        return list(zip(*self.texts(list(range(min(number, len(self))))), strict=True))
+    @property
+    def left_out(self) -> LeftOut:
+        """The pairs that the model has no positions for, among those with two sides."""
+        enough = positions_for_most(self.ids.src.lengths, self.ids.tgt.lengths) if self.num_too_long else 1
+        return LeftOut(self.num_too_long, self.corpus.num_beyond + len(self.ids), enough)
+
+    def sample_texts(self, number: int, seed: int) -> list[tuple[str, str]]:
+        """Raw source and target text of so many pairs from all over the split, or of all where there are fewer."""
+        rows = np.random.default_rng(seed).choice(len(self), min(number, len(self)), replace=False)
+        return list(zip(*self.texts(sorted(rows.tolist())), strict=True))
 
     def unknown_shares(self) -> tuple[float, float]:
         """UNK among the tokens of the source and of the target, pairs that are too long included."""
@@ -89,17 +104,19 @@ class Split:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What training reads: the pairs that it is on may be a stream."""
+    """What training reads. The training split may be a stream."""
 
     train: Split | Stream
     validation: Split
     src_tokenizer: Tokenizer
     tgt_tokenizer: Tokenizer
+    seed: int
+    overlap: Overlap | None  # None: not known, since the training is a stream
 
 
 @dataclass(frozen=True)
 class PreparedData(TrainingData):
-    """Both splits as a whole."""
+    """Training data of which both splits are whole."""
 
     train: Split
 
@@ -108,15 +125,34 @@ Tokenizers = tuple[Tokenizer, Tokenizer]  # of the source and of the target
 
 
 def prepare_training_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> TrainingData:
-    """What `prepare_data` gives, or with `data.streaming` the same but for a training split that is read later.
+    """What `prepare_data` gives; with `data.streaming`, the training split is a stream that is read later.
 
-    Raises UserError as it does, as far as the beginning of the stream shows what is wrong.
+    Raises UserError as `prepare_data` does; of a stream only the beginning is checked.
     """
-    if not config.data.streaming:
-        return prepare_data(config, tokenizers)
+    try:
+        check_test_files(config.data)
+        return _prepare_stream(config, tokenizers) if config.data.streaming else prepare_data(config, tokenizers)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
+
+
+def check_test_files(data: DataConfig) -> None:
+    """Raise UserError where a file of `data.test` is missing or cannot be opened, before hours of training."""
+    for source in data.test:
+        try:
+            for path in source_of(source, data).files():
+                with open_plain(path) as file:
+                    file.read(1)
+        except UserError as error:
+            raise UserError(f"data.test: {error} Or train without it: data.test=[].") from error
+
+
+def _prepare_stream(config: RunConfig, tokenizers: Tokenizers | None) -> TrainingData:
     src, tgt = tokenizers or _head_tokenizers(config)
     validation = _validation(config, src, tgt)
-    return TrainingData(Stream(config, src, tgt), validation, src, tgt)
+    stream = Stream(config, src, tgt)
+    refuse_to_leave_out("first training", stream.beginning.left_out, config)
+    return TrainingData(stream, validation, src, tgt, config.seed, None)
 
 
 def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> PreparedData:
@@ -128,12 +164,16 @@ def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> Pre
     corpus = load_corpus(config.data.train, config.data)
     src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
     train = load_split("train", corpus, src, tgt, config)
-    return PreparedData(train, _validation(config, src, tgt), src, tgt)
+    refuse_to_leave_out("training", train.left_out, config)
+    validation = _validation(config, src, tgt)
+    overlap = find_overlap(corpus, validation.corpus, config.tokenizer.lowercase, config.data)
+    return PreparedData(train, validation, src, tgt, config.seed, overlap)
 
 
 def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
-    """The split, which is always a whole; UserError where its target's words are not known."""
+    """The validation split, which is never a stream; UserError where most of its target's words are not known."""
     split = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
+    refuse_to_leave_out("validation", split.left_out, config)
     unknown = split.unknown_target_words(tgt)
     if unknown > LARGEST_UNKNOWN_SHARE:
         raise UserError(
@@ -145,11 +185,12 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
 
 def _head_tokenizers(config: RunConfig) -> Tokenizers:
     """Tokenizers of a stream, trained on its first pairs."""
-    head = Head(config.data)
+    sources = sources_of(config.data.train, config.data)
+    head = Head(sources, config.data.streaming_tokenizer_pairs)
     if next(head.texts(0), None) is None:
         raise UserError(
             f"There is no pair with two sides among the first {config.data.streaming_tokenizer_pairs:,} of "
-            f"{', '.join(describe(source) for source in config.data.train)}. Check that these are the "
+            f"{', '.join(source.description for source in sources)}. Check that these are the "
             "files you mean."
         )
     return train_tokenizers(head.texts, config.tokenizer)
@@ -158,7 +199,7 @@ def _head_tokenizers(config: RunConfig) -> Tokenizers:
 def load_split(
     name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig, way_out: str = "Raise model.max_len."
 ) -> Split:
-    """Encode one split and leave out, or refuse, what is longer than the model's positions.
+    """Encode one split, and leave out or refuse pairs that are longer than the model's positions.
 
     Raises UserError, with `way_out`, where nothing is left.
     """
@@ -183,9 +224,10 @@ def report_lines(data: TrainingData) -> list[str]:
         lines += _stream_lines(split) if isinstance(split, Stream) else _split_lines(split)
         if max(split.unknown_shares()) > WORTH_A_HINT and isinstance(data.tgt_tokenizer, WordTokenizer):
             lines.append("  many words are unknown; tokenizer.kind: bpe knows every text")
+    lines += _overlap_lines(data.overlap)
     tokenizers = (data.src_tokenizer, data.tgt_tokenizer)
     lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
-    for pair in data.train.first_texts(NUM_SHOWN):
+    for pair in data.train.sample_texts(NUM_SHOWN, data.seed):
         for text, tokenizer in zip(pair, tokenizers, strict=True):
             tokens = " ".join(tokenizer.tokens(tokenizer.encode(text)))
             lines.append(f"  {_shown(text)}  ->  {_shown(tokens)}")
@@ -202,6 +244,7 @@ def _split_lines(split: Split) -> list[str]:
     return [
         f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{left_out})",
         *_token_lines(split.src_lengths, split.tgt_lengths, split.unknown_shares()),
+        *left_out_lines(split.left_out),
     ]
 
 
@@ -214,7 +257,21 @@ def _stream_lines(stream: Stream) -> list[str]:
         "how many there are shows at the end of the first epoch",
         f"  its first window: {len(window):,} pairs{dropped}{left_out}",
         *_token_lines(window.src_lengths, window.tgt_lengths, stream.unknown_shares()),
+        *left_out_lines(window.left_out),
     ]
+
+
+def _overlap_lines(overlap: Overlap | None) -> list[str]:
+    if overlap is None:
+        return ["  of a stream it is not known how many of these sentences are in it too"]
+    num_src, num_tgt, num_pairs = overlap
+    lines = [f"  in the training split too: {num_src:,} of its {num_pairs:,} sources, {num_tgt:,} of its targets"]
+    if num_src / num_pairs > LARGEST_SEEN_SHARE:
+        lines.append(
+            f"  warning: {num_src / num_pairs:.0%} of the validation's sources are trained on, so its scores are "
+            "better than those of new text; `tmt data split` takes a validation out that shares no sentence"
+        )
+    return lines
 
 
 def _token_lines(src: NDArray[np.int32], tgt: NDArray[np.int32], unknown: tuple[float, float]) -> list[str]:

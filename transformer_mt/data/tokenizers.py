@@ -1,13 +1,14 @@
 """Raw text to ids and back: `word`, `bpe` and `unigram`, on the `tokenizers` library.
 
-Text is NFC, its white space single spaces, on request lower-cased; beyond that, tokenizing loses nothing that is in
-the vocabulary. `bpe` and `unigram` start from bytes, so they know every text. Special tokens are ids only: `</s>`
-typed in a sentence is four characters of text.
+Text becomes NFC with single spaces, and lower case on request. Beyond that, tokenizing loses nothing that is in the
+vocabulary. `bpe` and `unigram` start from bytes, so they know every text. Special tokens are ids only: `</s>` typed in
+a sentence is four characters of text.
 
-No token crosses white space, so the ids of a text are those of its chunks, the stretches between white space, one after
-the other. Most of a corpus is few distinct chunks: a tokenizer remembers the ids of those it met.
+A chunk is a stretch of text without white space. No token crosses white space, so the ids of a text are the ids of its
+chunks, one after the other. Most of a corpus is few distinct chunks, so a tokenizer remembers the ids of those it met.
 """
 
+import codecs
 import json
 import sys
 import unicodedata
@@ -23,32 +24,37 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from transformer_mt.config.files import replace_file
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
-from transformer_mt.data.words import count_words, has_word, join_words, split_words
+from transformer_mt.data.word_splitting import count_words, has_word, join_words, split_words
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
+from transformer_mt.storage.files import replace_file
 
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
 _SPECIALS = list(SPECIAL_TOKENS)
+# The byte behind each character of a subword's entry. A printable byte is its own character; the others have characters
+# from 256 on, as in GPT-2.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE}
+_BYTES |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)}.difference(_PRINTABLE)))}
 SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 
-# What a tokenizer remembers, in bytes, looked at before each batch of texts; then it starts anew. Room for about
-# 400,000 words and what was written to them, far more than the frequent ones of a language, and little beside what else
-# a training holds.
+# How many bytes a tokenizer remembers before it forgets everything; looked at before each batch of texts. That is room
+# for about 400,000 words and their ids: far more than the frequent words of a language, and little beside what else a
+# training holds.
 MEMO_BYTES = 2**26
-_SLOT_BYTES = 64  # of a dict, about, for an entry
+_SLOT_BYTES = 64  # about what a dict takes for an entry
 
-# Texts are cut into chunks many at a time, with this after each: half of a surrogate pair, which no text holds.
+# Many texts are cut into chunks at once. This stands after each text: half of a surrogate pair, which no text holds.
 _END, _END_ID = "\ud800", -1
-# So many characters: more take no less time for each, and the library's training more.
+# In characters. With more at once, a character takes no less time, and in the library's training more.
 ENCODED_AT_ONCE, COUNTED_AT_ONCE, LEARNED_AT_ONCE = 2**16, 2**21, 2**13
 
 
 def normalize(text: str, lowercase: bool = False) -> str:
-    """NFC, white space (whatever unicode calls so) to single spaces, none at the ends, lower case if asked."""
+    """NFC, with single spaces for all that unicode calls white space, none at the ends; lower case if asked."""
     return " ".join(_chunks(text, lowercase))
 
 
@@ -56,6 +62,21 @@ def _chunks(text: str, lowercase: bool) -> list[str]:
     if lowercase:
         text = text.lower()
     return unicodedata.normalize("NFC", text).split()
+
+
+def _hex(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that are no whole character, as `<0xE4><0xBD>`: an error handler for `decode`."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"<0x{byte:02X}>" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("tmt_hex", _hex)
+codecs.register_error("tmt_within", lambda error: ("x", getattr(error, "end", 0)))
+
+
+def _piece(token: str) -> bytes:
+    """The text behind a subword's entry, of which the first and last character may be cut."""
+    return bytes(_BYTES.get(character, 0xFF) for character in token)
 
 
 class _Memo:
@@ -101,7 +122,7 @@ class Tokenizer(ABC):
         return [row.tolist() for row in np.split(ids, np.cumsum(lengths))[:-1]]
 
     def encode_flat(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The ids of all texts one after the other, and how many each of them has: the quickest way for a corpus."""
+        """The ids of all texts one after the other, and the number of ids of each: the quickest way for a corpus."""
         number = max(1, ENCODED_AT_ONCE * len(texts) // (1 + sum(map(len, texts))))
         try:
             groups = [self._packed(texts[i : i + number]) for i in range(0, len(texts), number)]
@@ -114,9 +135,22 @@ class Tokenizer(ABC):
             raise _half_a_pair(texts)
         return ids[~is_end], np.diff(ends, prepend=-1) - 1
 
-    def tokens(self, ids: list[int]) -> list[str]:
-        """The entries behind ids, as a person would read them in a table."""
-        return [self._readable(self.backend.id_to_token(i) or SPECIAL_TOKENS[UNK_ID]) for i in ids]
+    def tokens(self, ids: list[int], text: str | None = None) -> list[str]:
+        """The entries behind ids, as a person would read them in a table.
+
+        With `text`, from which the ids were made, each unknown word stands before the sign that replaces it.
+        """
+        tokens = [self._readable(self.backend.id_to_token(i) or SPECIAL_TOKENS[UNK_ID]) for i in ids]
+        places = [place for place, i in enumerate(ids) if i == UNK_ID]
+        words = self.unknown_words(text) if text is not None and places else []
+        if len(words) == len(places):
+            for place, word in zip(places, words, strict=True):
+                tokens[place] = f"{word} {tokens[place]}"
+        return tokens
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that `encode` makes UNK of, in order, each as often as it stands there."""
+        return [chunk for chunk in _chunks(text, self.lowercase) if UNK_ID in self.encode(chunk)]
 
     def decode(self, ids: list[int]) -> str:
         """Raw text on one line. Ids after the first EOS and special ids other than UNK are left out."""
@@ -126,8 +160,12 @@ class Tokenizer(ABC):
         return " ".join(self._join([self.backend.id_to_token(i) or "" for i in kept]).split())
 
     def punctuation_ids(self) -> list[int]:
-        """Entries, special ones apart, without a letter, mark or digit."""
+        """The entries without a letter, mark or digit; special ones are not counted."""
         return [i for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS) and not has_word(token)]
+
+    def ids_within_words(self) -> list[int]:
+        """The entries that go on with the word before them."""
+        return []
 
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""
@@ -136,7 +174,7 @@ class Tokenizer(ABC):
     @staticmethod
     @abstractmethod
     def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
-        """Learn the vocabulary from raw texts, which come some at a time."""
+        """Learn the vocabulary from raw texts, some at a time."""
 
     @abstractmethod
     def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
@@ -150,22 +188,22 @@ class Tokenizer(ABC):
         return token
 
     def _packed(self, texts: list[str]) -> bytes:
-        """The ids of these texts, as the bytes of their int32s, and _END_ID after each text. UnicodeEncodeError where
-        one of them is none.
+        """The ids of these texts, as the bytes of their int32s, with _END_ID after each text. UnicodeEncodeError where
+        one of them is not text.
         """
         memo = self._memo
         if memo.num_bytes > MEMO_BYTES:
             memo = self._memo = _Memo()
         chunks = _chunks(f" {_END} ".join([*texts, ""]), self.lowercase)
         new = memo.missing(chunks)
-        "".join(new).encode()  # which half of a surrogate pair cannot be
+        "".join(new).encode()  # raises for half of a surrogate pair
         for chunk, ids in zip(new, self._encode_chunks(new), strict=True):
             memo.add(chunk, ids)
         return memo.ids_of(chunks)
 
 
 class WordTokenizer(Tokenizer):
-    """Whole words and punctuation (`words.py`); what the vocabulary lacks is UNK."""
+    """Whole words and punctuation (`word_splitting.py`); what the vocabulary lacks is UNK."""
 
     def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
         super().__init__(backend, lowercase)
@@ -175,8 +213,8 @@ class WordTokenizer(Tokenizer):
     def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """The most frequent words and punctuation, up to `vocab_size`, each seen `min_frequency` times.
 
-        Of equally frequent ones the first in the order of unicode: the vocabulary is that of the library's
-        `WordLevelTrainer`, which would be given every word of the text.
+        Words that are equally frequent come in the order of unicode. The vocabulary is that of the library's
+        `WordLevelTrainer`, which would need every word of the text.
         """
 
         def count(text: str) -> Counter[str]:
@@ -194,6 +232,11 @@ class WordTokenizer(Tokenizer):
     def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
         return [[self._vocab.get(word, UNK_ID) for word in split_words(chunk)] for chunk in chunks]
 
+    def unknown_words(self, text: str) -> list[str]:
+        """The words without the punctuation that touches them."""
+        words = split_words(normalize(text, self.lowercase))
+        return [join_words([word]) for word in words if word not in self._vocab]
+
     def _join(self, tokens: list[str]) -> str:
         return join_words(tokens)
 
@@ -209,10 +252,15 @@ class SubwordTokenizer(Tokenizer):
     def _join(self, tokens: list[str]) -> str:
         return self.backend.decoder.decode(tokens)
 
+    def ids_within_words(self) -> list[int]:
+        """Those that begin with a letter, mark or digit, or with a byte that may be a part of one."""
+        pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
+        return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[:1]))
+
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:
             return token
-        return self.backend.decoder.decode([token]).replace(" ", "▁")
+        return _piece(token).decode("utf-8", errors="tmt_hex").replace(" ", "▁")
 
     @staticmethod
     def _train(model, trainer, texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
@@ -259,10 +307,10 @@ class UnigramTokenizer(SubwordTokenizer):
             show_progress=False,
         )
         state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts, config).to_str())
-        # The trainer sums in the order of a randomly seeded hash map, so the last digits of its scores, and with them
-        # the order of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
+        # The trainer sums in the order of a randomly seeded hash map. So the last digits of its scores, and the order
+        # of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
         special, learned = state["model"]["vocab"][: len(_SPECIALS)], state["model"]["vocab"][len(_SPECIALS) :]
-        # Letters of the alphabet that the text lacks get the lowest score and up to 0.0256 above, in such an order too.
+        # Letters of the alphabet that the text lacks get scores up to 0.0256 above the lowest, also in random order.
         lowest = min(score for _, score in learned)
         scores = {
             piece: lowest if len(piece) == 1 and score < lowest + SPREAD_OF_THE_UNSEEN else score
@@ -316,7 +364,7 @@ def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train ag
 
 
 def _half_a_pair(texts: list[str]) -> UserError:
-    """What is to be said of the first text that holds half of a surrogate pair."""
+    """What to raise for the first text that holds half of a surrogate pair."""
     for number, text in enumerate(texts, start=1):
         try:
             text.encode()
@@ -329,7 +377,7 @@ def _half_a_pair(texts: list[str]) -> UserError:
 
 
 def _joined(texts: Iterable[list[str]], size: int) -> Iterator[str]:
-    """Texts as longer ones of about so many characters, with white space between them."""
+    """The texts joined by white space, about `size` characters at a time."""
     pieces: list[str] = []
     num_characters = 0
     for some in texts:
@@ -345,7 +393,7 @@ def _joined(texts: Iterable[list[str]], size: int) -> Iterator[str]:
 
 
 def _forget_special_matching(backend: hf.Tokenizer) -> hf.Tokenizer:
-    """Keep the special entries in the vocabulary, but stop the library from finding their names in text."""
+    """The special entries stay in the vocabulary, but the library no longer finds their names in text."""
     state = json.loads(backend.to_str())
     state["added_tokens"] = []
     return hf.Tokenizer.from_str(json.dumps(state))

@@ -1,1 +1,1 @@
-"""From weights and text to text: checkpoints read, search over any step function, batches shared out, `Translator`."""
+"""From weights and text to text: loading a run, search over any step function, batches on all cores, `Translator`."""

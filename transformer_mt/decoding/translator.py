@@ -4,43 +4,58 @@ from transformer_mt import Translator
 Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from transformer_mt.config.run_folder import open_run
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.data.batching import pad_rows
+from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.beam import beam_search
-from transformer_mt.decoding.checkpoint import load_run, stale_average
-from transformer_mt.decoding.graphs import CudaGraphs, GraphedDecoders
-from transformer_mt.decoding.options import SearchOptions, search_options
-from transformer_mt.decoding.packed import find_packing, packed
-from transformer_mt.decoding.precision import choose_search_precision
-from transformer_mt.decoding.search import Hypothesis, StepFunction, greedy_search
-from transformer_mt.decoding.splitting import TooLong, join_texts, split_text
+from transformer_mt.decoding.demands import (
+    NO_DEMAND,
+    AvoidedPhrases,
+    CannotMeetError,
+    SourceLine,
+    demand_of,
+    list_of_lines,
+    list_of_texts,
+)
+from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
+from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedDecoders
+from transformer_mt.decoding.fast_layers.packed_weights import packed
+from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.decoding.load_ensemble import Paths, load_models
+from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
+from transformer_mt.decoding.scoring import Scored, Scorer
+from transformer_mt.decoding.search.beam import beam_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.options import SearchOptions, search_options
+from transformer_mt.decoding.search.rules import Demand, make_rules
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
+from transformer_mt.machine.giving_way import give_way
 from transformer_mt.machine.memory import gibibytes, memory_of_machine
 from transformer_mt.machine.workers import Workers
-from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.storage.checkpoint_files import stale_average
+from transformer_mt.storage.run_folder import RunFolder
 
 _BYTES_OF_LOGIT = 4
-KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # what to do where one of them is
+SEARCHES_TO_AVOID = 20  # a phrase can be written in many ways by pieces of words; each search forbids those it met
+KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # the way out where one is killed
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that divided by the length norm."""
+    """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that, divided by the length norm."""
 
     text: str
     score: float
@@ -50,43 +65,22 @@ class Translation:
 
 @dataclass(frozen=True)
 class Translated:
-    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank."""
+    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank.
+
+    `unknown_words` are those of the source that the model has no entry for and reads as UNK, in their order. `problem`
+    says why no translation meets what was demanded of it.
+    """
 
     source: str
     hypotheses: list[Translation]
     too_long: bool = False
+    unknown_words: tuple[str, ...] = ()
+    problem: str = ""
 
     @property
     def text(self) -> str:
         """The best hypothesis, or nothing."""
         return self.hypotheses[0].text if self.hypotheses else ""
-
-
-class ModelDecoder:
-    """A model and the cache of one batch, as the step function that search asks for."""
-
-    def __init__(self, model: TranslationModel, src: Tensor) -> None:
-        self.model = model
-        self.cache: DecoderCache = model.start(src)
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.model.decode_step(tokens, self.cache)
-
-    def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
-        self.cache.reorder(index, sentences)
-
-
-def list_of_texts(texts: Iterable[str]) -> list[str]:
-    """UserError where it is a single text, or holds what is none."""
-    if isinstance(texts, str):
-        raise UserError(f"translate takes a list of texts. Write translate([{texts!r}]).")
-    if not isinstance(texts, Iterable):
-        raise UserError(f"translate takes a list of texts, not what is of type {type(texts).__name__}. Give it a list.")
-    texts = list(texts)
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            raise UserError(f"Text {number} of {len(texts)} is of type {type(text).__name__}. Give it as str.")
-    return texts
 
 
 class Translator:
@@ -98,41 +92,49 @@ class Translator:
         self.model = model
         self.device = next(model.parameters()).device
         self.search_model = packed(model, precision)
-        self.largest_token = find_packing(precision).largest_token
-        self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = ModelDecoder
-        self.graphs: GraphedDecoders | None = None  # which `load` makes: a few batches alone do not repay them
+        self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = decoder_of
+        # `load` makes them: a few batches alone would not repay them.
+        self.graphs: GraphedDecoders | EnsembleGraphs | None = None
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
         self._workers = Workers("the search", KILLED)
-        self.note = ""  # what a person should know about the checkpoint and the precision that were taken
+        self._avoided_by_path: dict[str, AvoidedPhrases] = {}
+        self.checkpoints: list[tuple[RunFolder, Path]] = []  # where `load` had the weights from
+        self.note = ""  # for a person, about the checkpoint and the precision that were taken
 
     @classmethod
     def load(
         cls,
-        run: str | Path,
-        checkpoint: str | None = None,
+        run: Paths,
+        checkpoint: str | Sequence[str] | None = None,
         device: str = "auto",
         precision: str | None = None,
+        ensemble_mode: str | None = None,
     ) -> "Translator":
-        """The translator of a run's folder.
+        """The translator of a run's folder, or of several as an ensemble, which decodes as the first one's config says.
 
-        checkpoint: `best`, `last`, `average` or `step_N`; by default best, else last. precision: by default what the
-        run's config says under `decoding`. Raises UserError where the folder or the checkpoint is not there or damaged.
+        checkpoint: `best`, `last`, `average` or `step_N`; by default best, else last; one for all runs, or one for
+        each. Several of one run are an ensemble, too. precision: by default what the (first) run's config says under
+        `decoding`. ensemble_mode: `linear` (the default) or `log_linear`, see `Ensemble`. Raises UserError where a
+        folder or checkpoint is not there or damaged, and for runs that have not one vocabulary.
         """
-        if not isinstance(run, str | os.PathLike):
-            raise UserError(f"A run is the path of its folder, not of the type {type(run).__name__}. Give its path.")
-        folder = open_run(Path(run))
-        config, model, src, tgt, taken_checkpoint = load_run(folder, checkpoint)
         place = torch.device(choose_device(device).value)
+        if place.type == "cpu":
+            give_way(torch.get_num_threads())
+        loaded = load_models(run, checkpoint, ensemble_mode)
+        config, members = loaded.config, members_of(loaded.model)
         set_up(place)
-        taken = choose_search_precision(precision or config.decoding.precision, place, config.model.d_model)
-        translator = cls(model.to(place), src, tgt, config, taken.value)
-        # Experts take rows by what they hold, which no graph can.
-        if place.type == "cuda" and config.model.num_experts == 1:
-            translator.graphs = GraphedDecoders(partial(CudaGraphs, place))
-        notes = [stale_average(folder, taken_checkpoint)]
+        narrowest = min(member.config.d_model for member in members)
+        taken = choose_search_precision(precision or config.decoding.precision, place, narrowest)
+        translator = cls(loaded.model.to(place), loaded.src, loaded.tgt, config, taken.value)
+        # Experts choose rows by their numbers, which no graph can do.
+        if place.type == "cuda" and all(member.config.num_experts == 1 for member in members):
+            graphs = [GraphedDecoders(partial(CudaGraphs, place)) for _ in members]
+            translator.graphs = EnsembleGraphs(graphs) if len(members) > 1 else graphs[0]
+        translator.checkpoints = loaded.checkpoints
+        notes = [stale_average(folder, checkpoint) for folder, checkpoint in loaded.checkpoints]
         if taken.reason != AS_ASKED:
             notes.append(f"precision: {taken.value}, {taken.reason}")
         translator.note = "\n".join(filter(None, notes))
@@ -141,61 +143,105 @@ class Translator:
     def keep_processes(self) -> AbstractContextManager[None]:
         """Inside `with translator.keep_processes():` the processes of a search on a CPU stay for the next call.
 
-        A search of several batches is then about a tenth of a second faster, but for the first. Meanwhile they take
-        memory, and what is changed of the model, the tokenizers or this object does not reach them.
+        From the second search of several batches on, each is about a tenth of a second faster. The processes take
+        memory, and do not see later changes of the model, the tokenizers or this object.
         """
         return self._workers.keep()
 
-    def translate(
-        self, texts: Iterable[str], beam_size: int | None = None, length_penalty: float | None = None
-    ) -> list[str]:
+    def translate(self, texts: Iterable[str | SourceLine], **changes: Any) -> list[str]:
         """One text for each text, in order; blank for a blank one and for one longer than the model's positions.
 
-        Raises UserError for a string, whose letters would be texts.
+        changes: keys of the config's section `decoding`, such as beam_size=4. Raises UserError for a key that is none,
+        and for a string, whose letters would be texts.
         """
-        options = search_options(self.config.decoding, beam_size, length_penalty, scored=False)
+        options = search_options(self.config.decoding, scored=False, **changes)
         return [translated.text for translated in self.translate_lines(texts, options)]
 
-    def translate_lines(self, texts: Iterable[str], options: SearchOptions | None = None) -> list[Translated]:
-        """All hypotheses of each text, in order. Sentences of like length are decoded together."""
-        texts = list_of_texts(texts)
-        results: list[Translated | None] = [None] * len(texts)
-        for index, translated in self.translate_as_done(texts, options):
+    def score(self, texts: Iterable[str], translations: Iterable[str], **changes: Any) -> list[Scored]:
+        """What the model says of translations that are given, in order; see `Scored`.
+
+        changes: keys of the config's section `decoding`, such as length_penalty=1.0. Raises UserError for lists of
+        unequal length, and as `translate` does.
+        """
+        sides = [list_of_texts(side, "score") for side in (texts, translations)]
+        if len(sides[0]) != len(sides[1]):
+            raise UserError(
+                f"score got {len(sides[0]):,} texts and {len(sides[1]):,} translations. Give a translation of each."
+            )
+        return self.scorer.score(zip(*sides, strict=True), search_options(self.config.decoding, **changes))
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """Scores what is given with the model, precision and device of the search."""
+        return Scorer(self.search_model, self.src_tokenizer, self.tgt_tokenizer)
+
+    def translate_lines(
+        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
+    ) -> list[Translated]:
+        """All hypotheses of each text, in order. Sentences of similar length are decoded together.
+
+        A text that `is_beyond` has none, whatever the options say of texts that are too long.
+        """
+        lines = list_of_lines(texts)
+        results: list[Translated | None] = [None] * len(lines)
+        for index, translated in self.translate_as_done(lines, options):
             results[index] = translated
         return [translated for translated in results if translated is not None]
 
     def translate_as_done(
-        self, texts: Iterable[str], options: SearchOptions | None = None
+        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
     ) -> Iterator[tuple[int, Translated]]:
         """Pairs of place and result in the order in which they are done, batch by batch, long sentences first."""
         options = options or search_options(self.config.decoding)
-        positions = self.config.model.max_len
-        texts = list_of_texts(texts)
-        ids = self.src_tokenizer.encode_batch(texts)
-        to_do = []
-        truncated = set()
-        for index, row in enumerate(ids):
-            too_long = len(row) + 1 > positions
+        lines = list_of_lines(texts)
+        beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
+        ids = self.src_tokenizer.encode_batch(["" if i in beyond else line.text for i, line in enumerate(lines)])
+        to_do: dict[int, Translated] = {}
+        demands: dict[int, Demand] = {}
+        for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
+            unknown = tuple(self.src_tokenizer.unknown_words(line.text)) if UNK_ID in row else ()
+            too_long = len(row) + 1 > self.config.model.max_len
+            blank = Translated(line.text, [], too_long or index in beyond, unknown)
             if too_long and options.too_long is TooLong.SPLIT:
-                yield index, self._translate_in_pieces(texts[index], options)
+                yield index, replace(self._translate_in_pieces(line, options), unknown_words=unknown)
             elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
-                ids[index] = row[: positions - 1]
-                to_do.append(index)
-                if too_long:
-                    truncated.add(index)
+                ids[index] = row = row[: self.config.model.max_len - 1]
+                try:
+                    demands[index] = self._demand_of(line, row, options)
+                except CannotMeetError as error:
+                    yield index, replace(blank, problem=str(error))
+                else:
+                    to_do[index] = blank
             else:
-                yield index, Translated(texts[index], [], too_long)
-        to_do.sort(key=lambda index: len(ids[index]), reverse=True)
-        batches = self._batches(to_do, options.batch_size)
+                yield index, blank
+        batches = self._batches(sorted(to_do, key=lambda index: len(ids[index]), reverse=True), options.batch_size)
         self._refuse_what_never_fits(max(map(len, batches), default=0), options.beam_size)
-        rows = [([ids[index] for index in batch], options) for batch in batches]
-        with closing(self._workers.map(self._search_texts, rows, self.device)) as results:
+        jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
+        with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, found in zip(batch, result, strict=True):
-                    yield index, Translated(texts[index], found, index in truncated)
+                    problem = "" if found else f"the search finds no translation without a phrase of {options.avoid}"
+                    yield index, replace(to_do[index], hypotheses=found, problem=problem)
+
+    def _demand_of(self, line: SourceLine, row: list[int], options: SearchOptions) -> Demand:
+        """The demand of a line with these ids. Raises CannotMeetError."""
+        demand = demand_of(line, self.tgt_tokenizer, self._largest_length(row, options))
+        if options.avoid is not None and self._avoided(options.avoid).is_in(list(demand.prefix)):
+            raise CannotMeetError(f"the prefix holds a phrase of {options.avoid}")
+        return demand
+
+    def _avoided(self, path: str) -> AvoidedPhrases:
+        """The phrases of a file, which is read once."""
+        if path not in self._avoided_by_path:
+            self._avoided_by_path[path] = AvoidedPhrases.read(Path(path), self.tgt_tokenizer)
+        return self._avoided_by_path[path]
+
+    def _largest_length(self, row: list[int], options: SearchOptions) -> int:
+        """Of a translation of a source of these ids, EOS counted."""
+        return options.largest_length(len(row) + 1, self.config.model.max_len)
 
     def _batches(self, indices: list[int], size: int) -> list[list[int]]:
-        """Batches of `size`, in order. On a CPU the last is a share for each core: they end at about one time."""
+        """Batches of `size`, in order. On a CPU the last is shared among the cores, so that they finish together."""
         batches = [indices[start : start + size] for start in range(0, len(indices), size)]
         if self.device.type != "cpu" or len(batches) < 2:
             return batches
@@ -204,8 +250,8 @@ class Translator:
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
 
     def _refuse_what_never_fits(self, num_texts: int, beam_size: int) -> None:
-        """Raise UserError where one step's logits alone take more than all of the machine's memory: a system that hands
-        out what it has not got would end the process without a word. A GPU says it by itself.
+        """Raise UserError where one step's logits alone take more than all of the machine's memory. The system may hand
+        out memory that it does not have, and then kill the process without a word. A GPU reports the error itself.
         """
         there = memory_of_machine()
         needed = num_texts * beam_size * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
@@ -215,47 +261,80 @@ class Translator:
                 f"this machine has {gibibytes(there)}. Lower beam_size or batch_size."
             )
 
-    def _translate_in_pieces(self, text: str, options: SearchOptions) -> Translated:
-        """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis."""
+    def _translate_in_pieces(self, line: SourceLine, options: SearchOptions) -> Translated:
+        """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis. What
+        the first piece becomes begins with the line's prefix.
+        """
 
         def num_tokens(texts: list[str]) -> list[int]:
             return [len(row) for row in self.src_tokenizer.encode_batch(texts)]
 
-        pieces = split_text(text, num_tokens, self.config.model.max_len - 1)
-        # A single character of more tokens than there are positions is all that can still be too long.
-        whole = replace(options, too_long=TooLong.TRUNCATE)
-        found = [result.hypotheses for result in self.translate_lines([piece.text for piece in pieces], whole)]
+        pieces = split_text(line.text, num_tokens, self.config.model.max_len - 1)
+        # Only a single character of more tokens than there are positions can still be too long.
+        whole = options.model_copy(update={"too_long": TooLong.TRUNCATE})
+        begun = [SourceLine(piece.text, line.prefix if i == 0 else "") for i, piece in enumerate(pieces)]
+        results = self.translate_lines(begun, whole)
+        problem = next((result.problem for result in results if result.problem), "")
+        if problem:
+            return Translated(line.text, [], too_long=True, problem=problem)
+        found = [result.hypotheses for result in results]
         joined = []
         for ranked in zip(*found, strict=False):
             log_prob = sum(hypothesis.log_prob for hypothesis in ranked)
             tokens = [token for hypothesis in ranked for token in hypothesis.tokens]
             score = log_prob / options.norm(len(tokens) + len(ranked))  # an EOS each
             joined.append(Translation(join_texts([h.text for h in ranked], pieces), score, log_prob, tokens))
-        return Translated(text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
+        return Translated(line.text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
+
+    def search(
+        self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none without a phrase of
+        `options.avoid` was found.
+
+        Those that hold such a phrase are searched again without the tokens by which they came to it.
+        """
+        demands = list(demands or [NO_DEMAND] * len(rows))
+        found = self._search(rows, options, demands)
+        if options.avoid is None:
+            return found
+        avoided = self._avoided(options.avoid)
+        for _ in range(SEARCHES_TO_AVOID):
+            sequences = {
+                i: {avoided.sequence_in(h.tokens) for h in hypotheses if avoided.is_in(h.tokens)}
+                for i, hypotheses in enumerate(found)
+            }
+            again = [i for i, met in sequences.items() if met]
+            if not again:
+                return found
+            for i in again:
+                demands[i] = replace(demands[i], avoided=tuple({*demands[i].avoided, *sequences[i]}))
+            results = self._search([rows[i] for i in again], options, [demands[i] for i in again])
+            for i, result in zip(again, results, strict=True):
+                found[i] = result
+        return [[h for h in hypotheses if not avoided.is_in(h.tokens)] for hypotheses in found]
 
     @torch.inference_mode()
-    def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        """Hypotheses of sources given as ids without EOS, decoded as one batch."""
+    def _search(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[list[Hypothesis]]:
         assert not self.model.training, "dropout would change the translations"
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
-        limits = [options.max_length(len(row) + 1, self.config.model.max_len) for row in rows]
+        limits = [self._largest_length(row, options) for row in rows]
+        within_words = self._within_words if any(demand.prefix for demand in demands) else ()
+        rules = make_rules(options, limits, demands, within_words, self.device)
+        search = greedy_search if options.beam_size == 1 else beam_search
         if self.graphs is None:
-            return self._search(self.decoder(self.search_model, src), limits, options)
+            return search(self.decoder(self.search_model, src), limits, options, self.device, rules)
         with self.graphs.lock:
             graphed = self.graphs.begin(self.search_model, src, max(limits), options.beam_size)
-            return self._search(graphed or self.decoder(self.search_model, src), limits, options)
+            return search(graphed or self.decoder(self.search_model, src), limits, options, self.device, rules)
 
-    def _search(self, decoder: StepFunction, limits: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
-        if options.beam_size == 1:
-            rules = options.norm, options.allow_unk, self.device, options.scored, self.largest_token
-            return greedy_search(decoder, limits, *rules)
-        return beam_search(
-            decoder, limits, options.beam_size, options.n_best, options.norm, options.allow_unk, self.device
-        )
+    @cached_property
+    def _within_words(self) -> list[int]:
+        return self.tgt_tokenizer.ids_within_words()
 
-    def _search_texts(self, rows_and_options: tuple[list[list[int]], SearchOptions]) -> list[list[Translation]]:
-        """`search` and what makes text of its ids, which is work for the process that searches."""
-        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(*rows_and_options)]
+    def _search_texts(self, job: tuple[list[list[int]], SearchOptions, list[Demand]]) -> list[list[Translation]]:
+        """`search`, and the text of the ids that it finds: both are work for the process that searches."""
+        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(*job)]
 
     def _to_text(self, hypothesis: Hypothesis) -> Translation:
         return Translation(

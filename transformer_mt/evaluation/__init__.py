@@ -1,1 +1,1 @@
-"""How good a model is: nll and ppl (`nll`), BLEU and chrF (`metrics`), both of a split or two files (`evaluate`)."""
+"""The quality of a model: nll and ppl (`nll`), BLEU and chrF (`metrics`), both on a split or two files (`evaluate`)."""

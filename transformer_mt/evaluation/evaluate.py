@@ -6,40 +6,42 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from transformer_mt.config.files import replace_file
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import DecodingConfig, RunConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import load_split
-from transformer_mt.data.sources import describe
-from transformer_mt.decoding.checkpoint import averaged_steps
-from transformer_mt.decoding.options import SearchOptions
+from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.decoding.ensemble import Ensemble
+from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translator import Translated, Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import bleu_tokenizer, check_bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import split_nll
+from transformer_mt.storage.checkpoint_files import averaged_steps
+from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was scored, how, and the scores. nll and ppl are a target token, in nats, over the pairs that fit:
-    `num_too_long` have a side that does not, `num_untranslated` a source that does not, whose translation is empty.
+    """The scores, with all that they depend on. nll is the mean over the target tokens, in nats; nll and ppl leave out
+    `num_too_long` pairs with a side that does not fit the model. The translation of `num_untranslated` sources is
+    empty, because they do not fit. `decoding` holds the section's keys that change a translation. Of an ensemble `run`
+    and `checkpoint` are the first, and `ensemble` holds the runs and checkpoints of all.
     """
 
     run: str
     checkpoint: str
+    ensemble: list[str]
+    ensemble_mode: str
     source: list[str]
     num_sentences: int
     num_blank: int
+    num_beyond: int
     num_too_long: int
     num_untranslated: int
-    beam_size: int
-    length_penalty: float
-    length_norm: str
-    allow_unk: bool
-    max_length_ratio: float
-    max_length_extra: int
+    decoding: dict[str, Any]
     precision: str
     bleu: float
     chrf: float
@@ -53,10 +55,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Scoring:
-    """What is scored and how: every choice beside the search's that changes a score.
+    """The choices that change a score, apart from those of the search.
 
-    `files` are sources and their references, instead of a split of the config, and `data_root` is where the relative
-    paths of such a split start now. `tokenizer` is BLEU's, by default by the target language.
+    `files` are a file of sources and one of references, instead of a split of the config. `data_root` is the folder
+    from which the relative paths of a split start now. `tokenizer` is that of BLEU, by default chosen by the target
+    language.
     """
 
     split: str = "test"
@@ -68,7 +71,7 @@ class Scoring:
     def sources(self, config: RunConfig) -> list[SourceConfig]:
         """The two files, or what the config names for the split. UserError where it names nothing."""
         if self.files is not None:
-            # Paths that a user types start where the user stands, not at data.root.
+            # A path that a user types starts at the current folder, not at data.root.
             return [SourceConfig(src=str(self.files[0].absolute()), tgt=str(self.files[1].absolute()))]
         if self.split not in ("train", "validation", "test"):
             raise UserError(
@@ -82,8 +85,8 @@ class Scoring:
         return sources
 
     def description(self, config: RunConfig) -> str:
-        """What is scored, in words. UserError as `sources` raises it."""
-        names = ", ".join(describe(source) for source in self.sources(config))
+        """The sources in words. Raises UserError as `sources` does."""
+        names = ", ".join(source.description for source in sources_of(self.sources(config), config.data))
         return names if self.files is not None else f"{self.split}, {names}"
 
 
@@ -97,8 +100,8 @@ def evaluate(
 ) -> tuple[Evaluation, list[dict[str, str]]]:
     """Translate every pair and score it; a sentence that is too long counts as an empty translation.
 
-    `progress` is called once a sentence done. A pair with a blank side is left out and counted. Returns the scores, and
-    of each pair its place, texts and translation.
+    `progress` is called for each sentence. A pair with a side that is blank or `is_beyond` is left out and counted.
+    Returns the scores, and for each pair its place, texts and translation.
     """
     root = translator.config.data.root if scoring.data_root is None else scoring.data_root
     data = translator.config.data.model_copy(update={"too_long": "filter", "root": root})
@@ -111,25 +114,24 @@ def evaluate(
     pairs = list(corpus)
     translations, seconds = _translate([src for src, _ in pairs], translator, options, progress)
     hypotheses = [translated.text for translated in translations]
-    # A model that was taught in lower case cannot be asked for more: validation does not ask for it either.
+    # A model that was trained in lower case cannot write capitals; validation ignores case then, too.
     lowercase = scoring.lowercase or config.tokenizer.lowercase
     scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase)
-    # Its weights are packed in the translator's precision, and need no other arithmetic.
+    # The weights are packed in the translator's precision already: no autocast is needed.
     nll = split_nll(translator.search_model, split, config.training.max_tokens, "fp32")
+    mode = translator.model.mode if isinstance(translator.model, Ensemble) else ""
     evaluation = Evaluation(
         run=str(run.path),
         checkpoint=checkpoint,
+        ensemble=[_full_name(*pair) for pair in translator.checkpoints] if mode else [],
+        ensemble_mode=mode,
         source=corpus.descriptions,
         num_sentences=len(pairs),
         num_blank=corpus.num_blank,
-        num_too_long=split.num_too_long,
+        num_beyond=corpus.num_beyond,
+        num_too_long=split.num_too_long - corpus.num_beyond,
         num_untranslated=sum(translated.too_long for translated in translations),
-        beam_size=options.beam_size,
-        length_penalty=options.norm.alpha,
-        length_norm=options.norm.kind,
-        allow_unk=options.allow_unk,
-        max_length_ratio=options.max_length_ratio,
-        max_length_extra=options.max_length_extra,
+        decoding=options.model_dump(include=DecodingConfig.model_fields.keys() - {"batch_size", "precision"}),
         precision=translator.precision,
         **asdict(scores),
         nll=nll.nll,
@@ -157,27 +159,50 @@ def _translate(
 
 
 def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) -> str:
-    """A name with every choice that changes a score, so that one evaluation does not take another's place."""
+    """A name that holds every choice that changes a score, so that no evaluation overwrites another."""
     data = scoring.split
     places = scoring.files or ([] if scoring.data_root is None else [Path(scoring.data_root)])
-    if places:  # many folders have a test.en
-        key = hashlib.blake2b("\n".join(str(path.absolute()) for path in places).encode(), digest_size=3).hexdigest()
+    if places:  # because many folders have a test.en
+        key = _key("\n".join(str(path.absolute()) for path in places))
         data = f"{data if scoring.files is None else places[0].stem}-{key}"
-    checkpoint = evaluation.checkpoint
-    if checkpoint == run.average.name:
-        steps = averaged_steps(run)
-        checkpoint = f"{checkpoint}{len(steps)}_to_{steps[-1]}"
-    parts = [data, checkpoint, f"beam{evaluation.beam_size}"]
-    parts += [f"lp{evaluation.length_penalty:g}"] * (evaluation.beam_size > 1)
-    default = DecodingConfig()  # what is as in most configs goes without saying
-    parts += [evaluation.length_norm] * (evaluation.beam_size > 1 and evaluation.length_norm != default.length_norm)
-    parts += ["unk"] * evaluation.allow_unk
-    longest = evaluation.max_length_ratio, evaluation.max_length_extra
-    if longest != (default.max_length_ratio, default.max_length_extra):
-        parts.append(f"max{longest[0]:g}x+{longest[1]}")
+    parts = [data, _checkpoint_name(run, evaluation.checkpoint)]
+    if evaluation.ensemble:
+        key = _key("\n".join(evaluation.ensemble))
+        parts.append(f"ensemble{len(evaluation.ensemble)}-{evaluation.ensemble_mode}-{key}")
+    parts += [f"beam{evaluation.decoding['beam_size']}", *_search_parts(evaluation.decoding)]
     parts += [f"tok-{scoring.tokenizer}"] * (scoring.tokenizer is not None) + ["lc"] * scoring.lowercase
     parts += [evaluation.precision] * (evaluation.precision != "fp32")
     return "_".join(parts)
+
+
+def _search_parts(decoding: dict[str, Any]) -> list[str]:
+    """What is not as in most configs; of a greedy search without the keys of a beam."""
+    default = DecodingConfig().model_dump()
+    beam_only = {"length_penalty", "length_norm", "patience"}
+    parts = [f"lp{decoding['length_penalty']:g}"] * (decoding["beam_size"] > 1)
+    for key, value in decoding.items():
+        is_told = key in ("beam_size", "length_penalty") or (decoding["beam_size"] == 1 and key in beam_only)
+        if value != default[key] and not is_told:
+            short = f"{Path(value).stem}-{_key(value)}" if key == "avoid" else value
+            parts.append(key.replace("_", "-") + ("" if value is True else f"-{short}"))
+    return parts
+
+
+def _key(text: str) -> str:
+    """A few letters that stand for a text."""
+    return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
+
+
+def _checkpoint_name(run: RunFolder, checkpoint: str) -> str:
+    """The name of a checkpoint; that of an average says of which it is."""
+    if checkpoint != run.average.name:
+        return checkpoint
+    steps = averaged_steps(run)
+    return f"{checkpoint}{len(steps)}_to_{steps[-1]}"
+
+
+def _full_name(run: RunFolder, checkpoint: Path) -> str:
+    return f"{run.path.absolute()}, {_checkpoint_name(run, checkpoint.name)}"
 
 
 def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:

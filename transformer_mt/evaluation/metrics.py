@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transformer_mt.errors import UserError
 
-# 13a splits at spaces and Western punctuation, which in these scripts is next to nothing.
+# 13a splits at spaces and Western punctuation, and these scripts hardly have any.
 TOKENIZER_OF_LANGUAGE = {
     "zh": "zh", "yue": "zh", "ja": "ja-mecab",
     "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char", "bo": "char", "dz": "char",
@@ -16,7 +16,7 @@ BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "char", "none")
 
 @dataclass(frozen=True)
 class Scores:
-    """Corpus BLEU and chrF, 0 to 100, and how they were computed."""
+    """Corpus BLEU and chrF, 0 to 100, each with the signature that says how it was computed."""
 
     bleu: float
     chrf: float
@@ -40,7 +40,8 @@ def score_texts(
 ) -> Scores:
     """Score raw texts, one reference each. Raises UserError for a tokenizer that sacreBLEU does not have here.
 
-    Both are compared in NFC, in which every translation is: an accent is the same letter however its file spells it.
+    Both sides are compared in NFC, because every translation is in NFC and a reference file may spell an accent
+    otherwise.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -48,7 +49,7 @@ def score_texts(
     check_bleu_tokenizer(tokenizer)
     sides = (hypotheses, references)
     hypotheses, references = ([unicodedata.normalize("NFC", text) for text in side] for side in sides)
-    # force: tokenized text may be scored as it is; the signature says how it was.
+    # force: tokenized text is scored as it is, without a warning; the signature names the tokenizer.
     bleu = BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
     chrf = CHRF(lowercase=lowercase)
     bleu_score = bleu.corpus_score(hypotheses, [references])

@@ -1,4 +1,4 @@
-"""How surprised a model is by the references."""
+"""The negative log-likelihood that a model gives the references."""
 
 import math
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from transformer_mt.data.batching import Rows, plan_in_order
+from transformer_mt.data.batches.batching import Rows, plan_in_order
 from transformer_mt.data.preparation import Split
 from transformer_mt.machine.device import autocast
 from transformer_mt.model.interface import TranslationModel
@@ -48,9 +48,9 @@ def batch_nlls(
 
 
 def mean_nll(sums: list[tuple[float, int]]) -> NllResult:
-    """The mean of all batches together, added up in their order."""
+    """The mean over all batches, added up in their order."""
     total, num_tokens = 0.0, 0
-    for nll, tokens in sums:  # `sum` would do it more exactly from Python 3.12 on: other digits
+    for nll, tokens in sums:  # from Python 3.12 on `sum` is more exact, so its last digits would differ
         total += nll
         num_tokens += tokens
     return NllResult(total / num_tokens, num_tokens)

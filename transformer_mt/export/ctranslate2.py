@@ -1,7 +1,8 @@
-"""A run in the format of CTranslate2, and translating with it under the rules of our own search.
+"""The export of a run to CTranslate2, and translation with the exported model under the rules of our own search.
 
-A folder for CTranslate2 (model.bin, config.json, vocabularies) with our tokenizers and `transformer_mt.json` beside
-it, so that it needs nothing else. CTranslate2 has no tokenizer: `transformer_mt.json` says how tokens are made.
+The folder has the files of CTranslate2 (model.bin, config.json, vocabularies), our tokenizers and
+`transformer_mt.json`, so that it needs nothing else. CTranslate2 has no tokenizer: `transformer_mt.json` says how
+tokens are made.
 """
 
 import json
@@ -12,17 +13,18 @@ from typing import Any
 import torch
 
 from transformer_mt import __version__
-from transformer_mt.config.files import make_folder
-from transformer_mt.config.run_folder import RunFolder
 from transformer_mt.config.schema import DecodingConfig, RunConfig, TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.checkpoint import load_run, stale_average
-from transformer_mt.decoding.options import SearchOptions, search_options
-from transformer_mt.decoding.translator import list_of_texts
+from transformer_mt.decoding.demands import list_of_texts
+from transformer_mt.decoding.load_model import load_run
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.storage.checkpoint_files import stale_average
+from transformer_mt.storage.files import make_folder
+from transformer_mt.storage.run_folder import RunFolder
 
 try:
     import ctranslate2
@@ -36,6 +38,11 @@ from transformer_mt.export.ctranslate2_spec import make_spec
 
 DESCRIPTION = "transformer_mt.json"
 TOKENIZERS = "tokenizers"
+# The keys of `decoding` that ExportedTranslator obeys, in precision and batches by its own arguments.
+OBEYED = {
+    "beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra", "min_length", "max_length",
+    "no_repeat_ngram_size", "patience", "allow_unk", "batch_size", "precision",
+}  # fmt: skip
 _AGAIN = "Export the run again with `tmt export --to ctranslate2`."
 _PAD, _, _BOS, _EOS = SPECIAL_TOKENS
 _HOW_TO = {
@@ -56,10 +63,11 @@ _HOW_TO_BOTH = (
 
 
 def export_run(run: RunFolder, checkpoint: str | None, folder: Path, quantization: str | None = None) -> str:
-    """Write a run's checkpoint for CTranslate2 into a new `folder`. Returns what a person should know, or nothing.
+    """Write a run's checkpoint for CTranslate2 into a new `folder`. Returns notes for the user, empty where there are
+    none.
 
-    checkpoint as in `find_checkpoint`; quantization: CTranslate2's name of a type, None for float32. Raises UserError
-    for a model that CTranslate2 cannot compute, naming the key, and for a folder that is there with something in it.
+    `checkpoint` is as in `find_checkpoint`; `quantization` is CTranslate2's name of a type, None for float32. Raises
+    UserError where CTranslate2 cannot compute the model, with the key, and where the folder is there and not empty.
     """
     refuse_occupied(folder)
     _check_quantization(quantization)
@@ -69,7 +77,7 @@ def export_run(run: RunFolder, checkpoint: str | None, folder: Path, quantizatio
 
 
 def _other_norm(decoding: DecodingConfig) -> str:
-    """A note where a beam in CTranslate2 would not be the run's own; else nothing."""
+    """A note where CTranslate2 would score a beam otherwise than the run does; else nothing."""
     if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
         return ""
     return (
@@ -121,7 +129,7 @@ def write_model(
 
 
 def refuse_occupied(folder: Path) -> None:
-    """UserError where something stands that an export would replace."""
+    """UserError where the export would replace something."""
     if folder.is_symlink() or not folder.name:
         raise UserError(f"{folder} is not the name of a new folder. Give one, for example {folder / 'exported'}.")
     if folder.is_dir() and not any(folder.iterdir()):
@@ -131,13 +139,14 @@ def refuse_occupied(folder: Path) -> None:
 
 
 class ExportedTranslator:
-    """What `tmt export --to ctranslate2` wrote, with our tokenizers and, as far as CTranslate2 has them, our rules.
+    """A model that `tmt export --to ctranslate2` wrote, with our tokenizers and, as far as CTranslate2 has them, our
+    rules.
 
-    PAD, BOS and, unless the run allows it, UNK are never generated, a hypothesis' length counts EOS, and lengths are
-    limited as in our search. Four things are CTranslate2's own. Its length norm is `average`. Of the tokens not
-    generated it shares out the probability among the others. A sentence is done when as many hypotheses as the beam is
-    wide are finished, however good the live ones are. And a hypothesis at its largest length is scored without an EOS,
-    not with a forced one.
+    PAD and BOS are never generated, nor is UNK unless the run allows it. The length of a hypothesis counts EOS, and it
+    is limited as in our search. CTranslate2 differs in four points. Its length norm is `average`. It divides the
+    probability of tokens that are never generated among the others. A sentence ends when `beam_size` hypotheses are
+    finished, however good the live ones are. A hypothesis at its largest length is scored without EOS, not with a
+    forced one.
     """
 
     def __init__(
@@ -148,10 +157,11 @@ class ExportedTranslator:
         device: str = "cpu",
         workers: int = 1,
     ) -> None:
-        """threads: of one batch, 0 for CTranslate2's default; workers: batches at once; compute_type and device:
-        CTranslate2's names.
+        """`threads` compute a batch, 0 for CTranslate2's default; `workers` batches are computed at once.
+        `compute_type` and `device` have CTranslate2's names.
 
-        Raises UserError where the folder is not what was written, or CTranslate2 cannot load it so.
+        Raises UserError where the folder was not written by an export, or CTranslate2 cannot load it with these
+        settings.
         """
         folder = Path(folder)
         config, self.decoding, self.max_len, self.decoder_only = _read_description(folder)
@@ -169,11 +179,11 @@ class ExportedTranslator:
                 f"CTranslate2 cannot load {folder}: {error}. Check the device and the compute type, or export again."
             ) from error
         finally:
-            # Loading leaves `threads` as the setting of OpenMP, which is torch's too; CTranslate2 has its own by then.
+            # Loading changes the threads of OpenMP, which torch shares; CTranslate2 has made its own threads by now.
             torch.set_num_threads(torch_threads)
 
     def src_tokens(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of source ids, as this model's input wants them: an encoder-decoder adds EOS itself."""
+        """The input tokens of a source's ids. An encoder-decoder adds EOS itself."""
         tokens = [self._src_vocabulary[i] for i in ids]
         return [*tokens, _EOS, _BOS] if self.decoder_only else tokens
 
@@ -185,23 +195,26 @@ class ExportedTranslator:
         max_batch_size: int | None = None,
         batch_type: str = "examples",
     ) -> list[str]:
-        """One text for each text, in order; blank for a blank one and for one longer than the model's positions.
+        """One text for each text, in order; blank for a blank text and for one longer than the model's positions.
 
-        length_penalty is the alpha of `length_norm: average`, the only one that CTranslate2 has. max_batch_size counts
-        sentences, or with batch_type `tokens` sentences x longest source. None takes what the run's config says;
-        UserError where that is a beam under another length norm.
+        length_penalty is the alpha of `length_norm: average`, the only length norm of CTranslate2. max_batch_size
+        counts sentences, or with batch_type `tokens` sentences x longest source. None stands for the value of the run's
+        config; UserError where the config has a beam under another length norm.
         """
-        options = search_options(self.decoding, beam_size, length_penalty, batch_size=max_batch_size)
+        options = search_options(
+            self.decoding, beam_size=beam_size, length_penalty=length_penalty, batch_size=max_batch_size
+        )
         if options.norm.kind != "average" and length_penalty is None and options.norm.alpha and options.beam_size > 1:
             raise UserError(
                 f"decoding.length_norm is {options.norm.kind}, and CTranslate2 has only average. Pass length_penalty "
                 "for it, 1 for the mean log-probability or 0 for none, or beam_size=1."
             )
+        self._refuse_unknown(options)
         if batch_type not in ("examples", "tokens"):
             raise UserError(f"batch_type is {batch_type!r}. Use examples or tokens.")
         rows = self.src_tokenizer.encode_batch(list_of_texts(texts))
         lengths = {i: len(row) + 1 for i, row in enumerate(rows) if 0 < len(row) < self.max_len}
-        limits = {i: options.max_length(length, self.max_len) for i, length in lengths.items()}
+        limits = {i: options.largest_length(length, self.max_len) for i, length in lengths.items()}
         batches = _batches(lengths, options.batch_size, batch_type, same=lengths if self.decoder_only else None)
         found = self._search(rows, batches, limits, options)
         if options.beam_size > 1:
@@ -209,8 +222,19 @@ class ExportedTranslator:
             late = [(i, batch) for batch in batches for i in batch if len(found[i]) >= limits[i]]
             again = {i: lengths[i] for i, batch in late if limits[i] < max(limits[j] for j in batch)}
             found |= self._search(rows, _batches(again, options.batch_size, batch_type, limits), limits, options)
-        # What did not end by itself ends where our search puts its EOS.
+        # A hypothesis without EOS is cut where our search would force one.
         return [self.tgt_tokenizer.decode(found[i][: limits[i] - 1]) if i in found else "" for i in range(len(rows))]
+
+    @staticmethod
+    def _refuse_unknown(options: SearchOptions) -> None:
+        """Raise UserError for a key of the section `decoding` that is set and has no counterpart here."""
+        default = DecodingConfig().model_dump()
+        for key in DecodingConfig.model_fields.keys() - OBEYED:
+            if getattr(options, key) != default[key]:
+                raise UserError(
+                    f"decoding.{key} is {getattr(options, key)!r}, which CTranslate2 does not do. Translate with tmt, "
+                    "or take it out of the config and export again."
+                )
 
     def _search(
         self, rows: list[list[int]], batches: list[list[int]], limits: dict[int, int], options: SearchOptions
@@ -230,15 +254,16 @@ class ExportedTranslator:
             "beam_size": options.beam_size,
             "length_penalty": options.norm.alpha,
             "disable_unk": not options.allow_unk,
+            "no_repeat_ngram_size": options.no_repeat_ngram_size,
+            "patience": options.patience,
             "suppress_sequences": [[_PAD], [_BOS]],
-            "return_end_token": True,  # so that EOS counts in the length that a score is divided by
+            "return_end_token": True,  # so that the length in the score counts EOS
         }
         if self.decoder_only:
-            return self.engine.generate_batch(batch, max_length=max_length, include_prompt_in_result=False, **shared)
-        # min_decoding_length: CTranslate2's default of 1 would forbid a translation of nothing
-        return self.engine.translate_batch(
-            batch, max_decoding_length=max_length, min_decoding_length=0, max_input_length=0, **shared
-        )
+            lengths = {"max_length": max_length, "min_length": options.min_length}
+            return self.engine.generate_batch(batch, include_prompt_in_result=False, **lengths, **shared)
+        lengths = {"max_decoding_length": max_length, "min_decoding_length": options.min_length}
+        return self.engine.translate_batch(batch, max_input_length=0, **lengths, **shared)
 
     def _ids(self, result: Any) -> list[int]:
         tokens = (result.sequences if self.decoder_only else result.hypotheses)[0]
@@ -248,9 +273,9 @@ class ExportedTranslator:
 def _batches(
     lengths: dict[int, int], size: int, batch_type: str, same: dict[int, int] | None = None
 ) -> list[list[int]]:
-    """Sentences of like length together, long ones first; together only those that agree in `same`.
+    """Sentences in batches of similar length, the longest first. A batch holds only sentences that agree in `same`.
 
-    Made here and not by CTranslate2, which would give sentences of all lengths one largest length.
+    CTranslate2 would make batches too, but give sentences of all lengths one largest length.
     """
     batches: list[list[int]] = []
     for i in sorted(lengths, key=lambda i: (lengths[i], same[i] if same else 0), reverse=True):
@@ -264,7 +289,7 @@ def _batches(
 
 
 def _vocabulary(tokenizer: Tokenizer) -> list[str]:
-    """Tokens in the order of their ids. They are a dictionary's keys, so none stands twice."""
+    """The tokens in the order of their ids. They are keys of a dictionary, so none is there twice."""
     by_id = {i: token for token, i in tokenizer.backend.get_vocab().items()}
     assert sorted(by_id) == list(range(tokenizer.vocab_size)), "ids without a gap"
     assert (by_id[PAD_ID], by_id[BOS_ID], by_id[EOS_ID]) == (_PAD, _BOS, _EOS)
@@ -277,7 +302,7 @@ def _check_quantization(quantization: str | None) -> None:
 
 
 def _read_description(folder: Path) -> tuple[TokenizerConfig, DecodingConfig, int, bool]:
-    """Tokenizer and search of the run, positions of a side, and whether the model is a decoder alone."""
+    """Tokenizer and search of the run, the positions of a side, and whether the model is decoder-only."""
     path = folder / DESCRIPTION
     try:
         description = json.loads(path.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
-"""A model as CTranslate2's own specification. Every option becomes the same function, or is refused by its name."""
+"""A model as CTranslate2's own specification. It computes the same function; other options are refused by name."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,26 +16,33 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
-from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.decoder_only import DecoderOnly
-from transformer_mt.model.feed_forward import FeedForward, GatedFeedForward
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.layers import DecoderLayer, EncoderLayer
-from transformer_mt.model.positions import LARGEST_DISTANCE, ROTARY_BASE, RelativeBias
+from transformer_mt.model.layers import RESIDUALS, DecoderLayer, EncoderLayer
+from transformer_mt.model.option import Option
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import LARGEST_DISTANCE, POSITIONS, RelativeBias
 from transformer_mt.model.stack import Stack
 from transformer_mt.model.transformer import Transformer
 
-# Of CTranslate2's three kinds of GELU, GELU is the exact one.
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": Activation.RELU,
-    "gelu": Activation.GELU,
-    "swiglu": Activation.SWISH,
-    "geglu": Activation.GELU,
-}
+OPTIONS: dict[str, Mapping[str, Option[Any]]] = {
+    "norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS,
+}  # fmt: skip
+# The settings of those positions that CTranslate2 counts rightly after the prompt of a decoder_only model.
+RIGHT_IN_ONE_STREAM = {"rotary_dim", "rotary_interleave", "rotary_base"}
+# Every key of `model` that this module can write, or that does not change what a trained model computes.
+KNOWN_KEYS = {
+    *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
+    "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
+    "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
+}  # fmt: skip
 
 
 def refuse_inexpressible(config: ModelConfig) -> None:
-    """UserError, naming the key, for a model that CTranslate2 cannot compute."""
+    """UserError, with the key, unless CTranslate2 is known to compute the model."""
+    _refuse_unknown(config)
     if config.num_experts > 1:
         raise UserError(
             f"model.num_experts is {config.num_experts}, and CTranslate2 has no mixture of experts. "
@@ -47,18 +55,39 @@ def refuse_inexpressible(config: ModelConfig) -> None:
             "is read at once. Train a model with model.attention_window: null to export it, or translate with "
             "`tmt translate`."
         )
-    if config.positions == "relative_bias" and config.architecture == "decoder_only":
+    told = POSITIONS[config.positions].ctranslate2 or {}
+    if config.architecture == "decoder_only" and not told.keys() <= RIGHT_IN_ONE_STREAM:
         raise UserError(
-            "model.positions is relative_bias, which CTranslate2 counts wrongly after the prompt of a decoder_only "
-            "model. Train one with model.positions: rotary to export it, or translate with `tmt translate`."
+            f"model.positions is {config.positions}, which CTranslate2 counts wrongly after the prompt of a "
+            "decoder_only model. Train one with model.positions: rotary to export it, or translate with "
+            "`tmt translate`."
         )
+
+
+def _refuse_unknown(config: ModelConfig) -> None:
+    """UserError for a key that is not known here, and for an option that CTranslate2 does not have."""
+    for key, field in type(config).model_fields.items():
+        value = getattr(config, key)
+        if key not in KNOWN_KEYS and value != field.get_default(call_default_factory=True):
+            raise UserError(
+                f"model.{key} is {value}, which the export to CTranslate2 does not know. Train a model with "
+                f"model.{key}: {field.default} to export it, or translate with `tmt translate`."
+            )
+    for key, table in OPTIONS.items():
+        value = getattr(config, key)
+        if table[value].ctranslate2 is None:
+            others = " or ".join(name for name, option in table.items() if option.ctranslate2 is not None)
+            raise UserError(
+                f"model.{key} is {value}, which CTranslate2 does not compute as this model does. Train one with "
+                f"model.{key}: {others} to export it, or translate with `tmt translate`."
+            )
 
 
 def make_spec(model: TranslationModel, src_vocab: list[str], tgt_vocab: list[str]) -> Any:
     """The specification, filled with copies of the model's weights; the vocabularies in the order of their ids.
 
-    An encoder-decoder is a model for `ctranslate2.Translator` that adds EOS to the source itself and begins the target
-    with BOS; a decoder-only model one for `ctranslate2.Generator`, whose prompt is x EOS BOS.
+    `ctranslate2.Translator` runs an encoder-decoder: it adds EOS to the source and begins the target with BOS.
+    `ctranslate2.Generator` runs a decoder-only model; its prompt is x EOS BOS.
     """
     config = model.config
     refuse_inexpressible(config)
@@ -93,27 +122,22 @@ def make_spec(model: TranslationModel, src_vocab: list[str], tgt_vocab: list[str
 
 
 def _stack_options(config: ModelConfig) -> dict[str, Any]:
-    """What the specification of either stack is told."""
-    return {
-        "num_heads": config.num_heads,
-        "pre_norm": config.norm_position == "pre",
-        "rms_norm": config.norm == "rmsnorm",
-        "activation": ACTIVATIONS[config.activation],
-        "ffn_glu": config.activation in ("swiglu", "geglu"),
-        "relative_attention_bias": config.positions == "relative_bias",
-        "rotary_dim": 0 if config.positions == "rotary" else None,  # 0: the whole head
-        "rotary_interleave": False,
-        "rotary_base": ROTARY_BASE,
-    }
+    """The settings for the specification of either stack."""
+    told: dict[str, Any] = {"num_heads": config.num_heads}
+    for key, table in OPTIONS.items():
+        of_option = table[getattr(config, key)].ctranslate2
+        assert of_option is not None, f"model.{key} was to be refused"
+        told |= of_option
+    return told | {"activation": Activation[told["activation"]]}
 
 
 def _fill_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
-    """Layers, positions and final norm; the embedding is multiplied by sqrt(d_model), as it is here."""
+    """Fill layers, positions and final norm. The embedding is multiplied by sqrt(d_model), as in our model."""
     spec.scale_embeddings = True
     positions = stack.embedder.positions
-    if config.positions not in ("rotary", "relative_bias"):
-        # What they add to an embedding: their own table, and zeros where there are none. Without one CTranslate2 would
-        # make sinusoids of its own, by another formula.
+    if not POSITIONS[config.positions].ctranslate2:
+        # The vectors that the positions add to an embedding, zeros where they add none. Without a table CTranslate2
+        # would add sinusoids by a formula of its own.
         num = config.max_len * (2 if config.architecture == "decoder_only" else 1)
         added = positions(torch.zeros(1, num, config.d_model), torch.arange(num)[None])
         spec.position_encodings.encodings = _copy(added[0])
@@ -123,7 +147,7 @@ def _fill_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
         if isinstance(positions, RelativeBias):
             layer_spec.self_attention.relative_attention_bias = _copy(positions.embedding.weight)
             layer_spec.self_attention.relative_attention_max_distance = _int32(LARGEST_DISTANCE)
-    if config.norm_position == "pre":
+    if not isinstance(stack.norm, nn.Identity):
         _fill_norm(spec.layer_norm, stack.norm)
 
 
@@ -143,10 +167,10 @@ def _fill_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
 
 
 def _fill_attention(spec: Any, attention: MultiHeadAttention, norm: nn.Module, *joined: str) -> None:
-    """`joined` says which projections stand together in each of the specification's matrices, out_proj apart.
+    """Fill an attention. `joined` says which projections each matrix of the specification holds, apart from out_proj.
 
-    A key head that several query heads share is written once for each: CTranslate2 knows shared heads in
-    self-attention only, and copies them there itself.
+    A key head that several query heads share is written once for each of them, because CTranslate2 knows shared heads
+    in self-attention only.
     """
     parts = {
         "q": (attention.q_proj, 1),
@@ -164,7 +188,7 @@ def _fill_attention(spec: Any, attention: MultiHeadAttention, norm: nn.Module, *
 
 
 def _repeat_heads(rows: Tensor, times: int, head_dim: int) -> Tensor:
-    """(heads * head_dim, ...) -> (heads * times * head_dim, ...), the copies of a head side by side."""
+    """(heads * head_dim, ...) -> (heads * times * head_dim, ...), with the copies of a head side by side."""
     return rows.unflatten(0, (-1, head_dim)).repeat_interleave(times, dim=0).flatten(0, 1)
 
 
@@ -175,7 +199,7 @@ def _fill_linear(spec: Any, linear: nn.Linear) -> None:
 
 
 def _fill_norm(spec: Any, norm: nn.Module) -> None:
-    """A layer norm without bias gets one of zeros: without any, CTranslate2 would take it for an RMSNorm."""
+    """Fill a norm. A layer norm without bias gets zeros, or else CTranslate2 would take it for an RMSNorm."""
     assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
     spec.gamma = _copy(norm.weight)
     if isinstance(norm, nn.LayerNorm):
@@ -183,7 +207,7 @@ def _fill_norm(spec: Any, norm: nn.Module) -> None:
 
 
 def _copy(tensor: Tensor) -> Any:
-    """As numpy. A copy, for CTranslate2 scales what it quantizes in place."""
+    """A copy as numpy, because CTranslate2 scales weights in place when it quantizes them."""
     return tensor.detach().float().clone().numpy()
 
 

@@ -1,1 +1,1 @@
-"""Looking into a model, which knows nothing of it: attention weights and traces by forward hooks, and pictures."""
+"""Looking into a model by forward hooks: attention weights, traces, and pictures. The model code knows none of it."""

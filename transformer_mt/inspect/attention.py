@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
-from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.parts.attention import MultiHeadAttention
 
-MAX_TOKENS = 128  # of a side, EOS or BOS counted: beyond that no picture can be read
+MAX_TOKENS = 128  # of a side, EOS or BOS counted: a larger picture cannot be read
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the attentions of an architecture: whose modules it is, and which words are its queries and keys.
+    """One of the attentions of an architecture: the stack and the module that have it, the words of queries and keys.
 
-    The words of a side are `src` (x EOS), `tgt_in` (BOS y), `tgt_out` (y EOS) or `stream` (x EOS BOS y).
+    The words of an axis are `src` (x EOS), `tgt_in` (BOS y), `tgt_out` (y EOS) or `stream` (x EOS BOS y).
     """
 
     name: str
@@ -63,8 +63,8 @@ ATTENTIONS = {
 class Attention:
     """One kind of attention on one pair of sentences, every layer and head.
 
-    weights (num_layers, num_heads, num_queries, num_keys), on the CPU, each row a distribution. `num_src`: where both
-    axes hold source and target, the first so many words are the source; else 0.
+    weights (num_layers, num_heads, num_queries, num_keys), on the CPU, each row a distribution. `num_src` is the number
+    of source words where both axes hold source and target, else 0.
     """
 
     kind: Kind
@@ -78,15 +78,15 @@ class Attention:
 def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """While inside, every full (not cached) attention adds its weights under its module name.
 
-    `decoder.layers.0.cross_attn` -> (batch, num_heads, query_len, key_len). The weights are worked out beside the
-    fused kernel, from the module's own projections of the same inputs.
+    `decoder.layers.0.cross_attn` -> (batch, num_heads, query_len, key_len). The fused kernel returns no weights, so
+    they are computed beside it, from the module's own projections of the same inputs.
     """
     recorded: dict[str, Tensor] = {}
 
     def record(name: str):
         def hook(module: nn.Module, inputs: tuple) -> None:
             assert isinstance(module, MultiHeadAttention)
-            recorded[name] = module.weights(*inputs[:4])  # of which the mask says all that there is to say
+            recorded[name] = module.weights(*inputs[:4])  # the mask among these holds window and causality already
 
         return hook
 
@@ -104,11 +104,17 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 @torch.inference_mode()
 def pair_attention(
-    model: TranslationModel, src: list[int], tgt: list[int], src_tokenizer: Tokenizer, tgt_tokenizer: Tokenizer
+    model: TranslationModel,
+    src: list[int],
+    tgt: list[int],
+    src_tokenizer: Tokenizer,
+    tgt_tokenizer: Tokenizer,
+    texts: tuple[str | None, str | None] = (None, None),
 ) -> list[Attention]:
-    """Every attention of a model as it reads one source and predicts one target, both ids without BOS and EOS.
+    """Every attention of a model as it reads one source and predicts one target, both given as ids without BOS and EOS.
 
-    Raises UserError where a weight is not a number.
+    `texts` are the sentences of the ids, or None: unknown words are named after them. Raises UserError where a weight
+    is not a number.
     """
     src, tgt_in, tgt_out = [*src, EOS_ID], [BOS_ID, *tgt], [*tgt, EOS_ID]
     device = next(model.parameters()).device
@@ -117,9 +123,9 @@ def pair_attention(
     if any(weights.isnan().any() for weights in recorded.values()):
         raise UserError("The model's attention is not a number. Use an earlier checkpoint (--checkpoint step_N).")
     words = {
-        "src": src_tokenizer.tokens(src),
-        "tgt_in": tgt_tokenizer.tokens(tgt_in),
-        "tgt_out": tgt_tokenizer.tokens(tgt_out),
+        "src": src_tokenizer.tokens(src, texts[0]),
+        "tgt_in": tgt_tokenizer.tokens(tgt_in, texts[1]),
+        "tgt_out": tgt_tokenizer.tokens(tgt_out, texts[1]),
     }
     words["stream"] = words["src"] + words["tgt_in"]
     return [
@@ -137,10 +143,10 @@ def pair_attention(
 
 @torch.inference_mode()
 def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Tensor:
-    """Where the target looks in the source, in the last layer, averaged over heads.
+    """How the target attends to the source in the last layer, averaged over heads.
 
-    src (1, src_len), tgt_in (1, tgt_len) -> (tgt_len, src_len). In a decoder-only model a row is part of a larger
-    one, whose rest looks at the target so far, and sums to less than 1.
+    src (1, src_len), tgt_in (1, tgt_len) -> (tgt_len, src_len). In a decoder-only model a row also attends to the
+    target so far, so its weights on the source sum to less than 1.
     """
     with recorded_attention(model) as recorded:
         model.hidden_states(src, tgt_in)
@@ -148,6 +154,6 @@ def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
 
 
 def looks_at_source(model: TranslationModel, recorded: dict[str, Tensor], src: Tensor, tgt_in: Tensor) -> Tensor:
-    """`cross_attention` of a pass that `recorded_attention` has seen."""
+    """`cross_attention` of a forward pass that `recorded_attention` has recorded."""
     (last,) = (name for name, module in model.named_modules() if module is model.source_attention)
     return recorded[last][0].mean(dim=0)[-tgt_in.size(1) :, : src.size(1)]

@@ -1,4 +1,4 @@
-"""One HTML page that holds every attention of a model on one pair of sentences, and needs no network."""
+"""An HTML page with every attention of a model on one pair of sentences. The page needs no network."""
 
 import json
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.inspect.attention import Attention
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-DIGITS = 4  # of a weight: the page of a sentence of forty words stays at a megabyte or two
+DIGITS = 4  # of a weight: so the page of a sentence of forty words has a megabyte or two
 
 
 def attention_page(attentions: Sequence[Attention], model: str) -> str:
-    """The page as text. `model` says above it which model this is.
+    """The page as text. `model` names the model, at the top.
 
-    Weights are rounded to `DIGITS` digits. Words are data and never markup: they stand in the page as JSON in which
-    no character has a meaning for HTML, and become text only.
+    Weights are rounded to `DIGITS` digits. Words are never markup: the page holds them as JSON in which no character
+    has a meaning for HTML, and shows them as text.
     """
     data = {
         "model": model,

@@ -1,26 +1,26 @@
-"""How many floating-point operations a translation takes, worked out from the model's matrices.
+"""The number of floating-point operations of a translation, computed from the sizes of the model's matrices.
 
-The rule: a multiply-add is 2. Matrix products count: every linear map, attention's scores, and its sums of values, for
-each pair of query and key that is computed, those that a mask hides included. Embedding, norms, softmax, biases,
-activations and residual sums do not. A token costs those of its experts that it is given, and the router.
+A multiply-add counts as 2. Matrix products count: every linear map, attention's scores and its sums of values. A pair
+of query and key counts even where the mask hides it. Embedding, norms, softmax, biases, activations and residual sums
+do not count. A token costs the router and the experts that it is given.
 """
 
 from collections import Counter
 
 from torch import nn
 
-from transformer_mt.inspect.sizes import stacks_of
-from transformer_mt.model.attention import MultiHeadAttention
-from transformer_mt.model.experts import MixtureOfExperts
+from transformer_mt.inspect.part_sizes import stacks_of
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.experts import MixtureOfExperts
 
 
 def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[str, int]:
     """The operations of one translation by greedy search over the cache, by the parts of `parameters_by_part`.
 
-    src_len counts the source with EOS; tgt_len the steps: the tokens fed, BOS and all of the translation but EOS.
-    The source is computed once, each fed token with the tokens before it.
+    src_len is the length of the source with EOS. tgt_len is the number of steps; they feed BOS and the translation
+    without EOS. The source is computed once, each fed token with the tokens before it.
     """
     stacks = stacks_of(model)
     prefix = 0 if "encoder" in stacks else src_len  # in one stream the decoder reads the source first
@@ -41,19 +41,19 @@ def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[s
 
 
 def _attention(attention: MultiHeadAttention, num_queries: int, num_keys: int, pairs: int) -> int:
-    """Queries and results of `num_queries` positions, keys and values of `num_keys`, a score and a value a pair."""
+    """Queries and outputs of `num_queries` positions, keys and values of `num_keys`, a score and a value a pair."""
     projections = num_queries * (_linear(attention.q_proj) + _linear(attention.out_proj))
     projections += num_keys * (_linear(attention.k_proj) + _linear(attention.v_proj))
     return projections + 2 * 2 * pairs * attention.num_heads * attention.head_dim
 
 
 def _feed_forward(module: nn.Module) -> int:
-    """A token's."""
+    """The operations of one token."""
     if isinstance(module, MixtureOfExperts):
         return _linear(module.router) + module.experts_per_token * _feed_forward(module.experts[0])
     return sum(_linear(part) for part in module.modules() if isinstance(part, nn.Linear))
 
 
 def _linear(linear: nn.Linear) -> int:
-    """A token's."""
+    """The operations of one token."""
     return 2 * linear.weight.numel()

@@ -1,4 +1,4 @@
-"""Attention as a picture: keys across, queries down, words on the axes; one map, or one a head side by side."""
+"""Attention as a picture: keys across, queries down, words on the axes; one map, or one for each head."""
 
 import io
 import math
@@ -13,26 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transformer_mt.data.words import JOINER
+from transformer_mt.data.word_splitting import JOINER
 from transformer_mt.inspect.fonts import fonts_for, is_drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_INCHES = 72.0  # sixteen maps of ninety words; what would be larger is drawn smaller
-SMALL_CELL, LARGE_CELL = 0.2, 0.34  # inches a word, at forty words and at few
-POINTS_A_CELL = 40  # of the words, for a cell of one inch
+MAX_INCHES = 72.0  # room for sixteen maps of ninety words; a larger picture is scaled down
+SMALL_CELL, LARGE_CELL = 0.2, 0.34  # inches a word takes, among forty words and among few
+POINTS_A_CELL = 40  # size of the words in a cell of one inch
 TITLE_POINTS = 13
-SLANT = 60  # degrees, of the words across
-SHAPE = 1.6  # width to height that a picture of several maps comes near to
+SLANT = 60  # degrees of the words across
+SHAPE = 1.6  # the width to height that is wanted of a picture of several maps
 TARGET_COLOUR = "#b45309"
-JOINER_SIGN = "▪"  # the joiner's own sign is in few fonts
+JOINER_SIGN = "·"  # because few fonts have the joiner itself
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Sizes in inches. The maps stand `columns` in a row, each `width` x `height` with its words and title."""
+    """Sizes in inches. A row has `columns` maps, each `width` x `height` with its words and title."""
 
     cell: float
     points: float
@@ -60,8 +60,8 @@ def heat_maps(
 ) -> "Figure":
     """weights (num_maps, num_queries, num_keys), each row a distribution -> a matplotlib figure.
 
-    num_src: where both axes hold a source and then a target, the number of source words; a line parts the two, and
-    the target's words are coloured.
+    num_src is the number of source words where both axes hold a source and then a target: a line then parts the two,
+    and the words of the target are coloured.
     """
     # Not pyplot: it keeps every figure in a global list, and a training draws hundreds.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -73,7 +73,7 @@ def heat_maps(
     layout = _layout(across, down, len(weights), title, fonts)
     figure = Figure(figsize=layout.figure)
     FigureCanvasAgg(figure)
-    norm = PowerNorm(0.5, 0.0, 1.0)  # the root, so that a weight spread over forty words can be seen
+    norm = PowerNorm(0.5, 0.0, 1.0)  # the square root makes a weight visible that is spread over forty words
     for number, (one, map_title) in enumerate(zip(weights.float().cpu().numpy(), map_titles, strict=True)):
         axes = _place(figure, layout, number, len(across), len(down))
         axes.imshow(one, norm=norm, cmap="Blues", aspect="auto")
@@ -124,7 +124,7 @@ def _inches(text: str, points: float, fonts: list[str]) -> float:
 
 
 def _label(word: str) -> str:
-    """A word as it can be drawn: control characters as a sign, and by number where there is nothing else to see."""
+    """A word as it can be drawn: U+FFFD for a control character, numbers for a word of which nothing can be seen."""
     if not any(map(is_drawn, word)):
         return " ".join(f"U+{ord(character):04X}" for character in word)
     shown = ("\ufffd" if unicodedata.category(character) in ("Cc", "Cs") else character for character in word)
@@ -160,7 +160,7 @@ def _write_words(
 
 
 def _add_scale(figure: "Figure", layout: _Layout, num_queries: int) -> None:
-    """The colours and what they mean, at the right of the first row of maps."""
+    """Draw the scale of colours at the right of the first row of maps."""
     wide, high = layout.figure
     tall = min(num_queries * layout.cell, 3.0)
     left = layout.columns * layout.width + 0.1
@@ -171,7 +171,7 @@ def _add_scale(figure: "Figure", layout: _Layout, num_queries: int) -> None:
 
 
 def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
-    """(height, width, 3), as TensorBoard wants an image."""
+    """The picture as (height, width, 3), as TensorBoard wants it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(dpi)
@@ -191,7 +191,7 @@ def to_png(figure: "Figure", dpi: int = 120) -> bytes:
 
 @contextmanager
 def _no_word_of_missing_glyphs() -> Iterator[None]:
-    """`fonts_for` has said it once, and what to do."""
+    """Silence matplotlib's warnings: `fonts_for` has warned once, with advice."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

@@ -1,7 +1,7 @@
-"""A sentence and its translation as ids, to look into a model with: the model's own translation, or a given one."""
+"""A sentence and its translation as ids. The translation is the model's own, or a given one."""
 
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
@@ -9,7 +9,7 @@ from transformer_mt.errors import UserError
 def sentence_pair(
     translator: Translator, sentence: str, target: str | None, max_tokens: int
 ) -> tuple[list[int], list[int]]:
-    """Ids of both sides without BOS and EOS; where `target` is None, of the greedy translation.
+    """The ids of both sides without BOS and EOS. Without a `target` the translation is that of `tmt translate`.
 
     Raises UserError where a side is blank, or longer, EOS counted, than the model's positions or `max_tokens`.
     """
@@ -19,7 +19,7 @@ def sentence_pair(
         tgt = sentence_ids("--target", target, translator.tgt_tokenizer, translator)
         _refuse_more("--target", tgt, max_tokens)
         return src, tgt
-    ((hypothesis,),) = translator.search([src], search_options(translator.config.decoding, beam_size=1))
+    ((hypothesis,),) = translator.search([src], search_options(translator.config.decoding))
     if len(hypothesis.tokens) + 1 > max_tokens:
         raise UserError(
             f"The model's translation has {len(hypothesis.tokens)} tokens, and {max_tokens - 1} can be shown. "
@@ -29,7 +29,7 @@ def sentence_pair(
 
 
 def sentence_ids(side: str, text: str, tokenizer: Tokenizer, translator: Translator) -> list[int]:
-    """Ids of one side, which messages call `side`, without BOS and EOS.
+    """The ids of one side without BOS and EOS. Messages call it `side`.
 
     Raises UserError where it is blank or longer, EOS counted, than the model's positions.
     """

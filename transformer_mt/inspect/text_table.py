@@ -1,10 +1,10 @@
-"""Columns of text for a terminal: their width in any script, cut and padded to fit; colour where it is wanted."""
+"""Columns of text for a terminal: width in any script, text cut or padded to it, and colour."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from transformer_mt.data.words import printable
+from transformer_mt.data.word_splitting import printable
 
 ELLIPSIS = "…"
 GAP = 2  # spaces between columns
@@ -12,7 +12,7 @@ GAP = 2  # spaces between columns
 
 @dataclass(frozen=True)
 class Paint:
-    """Escape codes around a text, or none where `on` is false. Painted text is no longer measured: paint last."""
+    """Escape codes around a text, or none where `on` is false. Escape codes would be measured as text: paint last."""
 
     on: bool
 
@@ -21,11 +21,11 @@ class Paint:
         return self._code("1;36", text)
 
     def strong(self, text: str) -> str:
-        """What counts most."""
+        """The text that matters most."""
         return self._code("1;32", text)
 
     def dim(self, text: str) -> str:
-        """What may be passed over."""
+        """Text that a reader may skip."""
         return self._code("2", text)
 
     def _code(self, code: str, text: str) -> str:
@@ -33,12 +33,12 @@ class Paint:
 
 
 def width_of(text: str) -> int:
-    """How many cells a terminal gives a text: two to a wide character, none to a mark."""
+    """The number of cells of a text in a terminal: two for a wide character, none for a combining mark."""
     return sum(map(_cells, text))
 
 
 def wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cells, broken at spaces, and within what is longer than a line."""
+    """Lines of at most `width` cells, broken at spaces; a word that is longer than a line is cut."""
     line = ""
     for word in printable(text).split(" "):
         if line and width_of(line) + 1 + width_of(word) > width:
@@ -55,7 +55,7 @@ def wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def fit(text: str, width: int, right: bool = False) -> str:
-    """A text in exactly `width` cells: cut with an ellipsis, or padded (on the left where it stands `right`)."""
+    """A text in exactly `width` cells: cut with an ellipsis, or padded; `right` puts it to the right."""
     text = printable(text)
     if width_of(text) > width:
         kept = ""
@@ -67,14 +67,14 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 
 def column_blocks(num_columns: int, column_width: int, width: int) -> Iterator[range]:
-    """Which columns stand beside each other where `width` cells are left for them; the others follow below."""
+    """The columns in blocks that fit into `width` cells; the blocks stand one below the other."""
     fitting = max(1, width // (column_width + GAP))
     for start in range(0, num_columns, fitting):
         yield range(start, min(start + fitting, num_columns))
 
 
 def column_width(texts: Sequence[str], least: int, most: int) -> int:
-    """The width of the widest, within bounds."""
+    """The width of the widest text, within bounds."""
     return max(least, min(most, max(map(width_of, texts), default=least)))
 
 

@@ -1,8 +1,8 @@
-"""The life of a sentence in a trained model: every vector and weight that it computes, and each step of its search.
+"""A sentence on its way through a trained model: every vector and weight, and each step of the search.
 
-Collected by forward hooks; the model is the one that translates and computes the same numbers. The search runs first,
-greedy and over the cache; then the whole of its translation goes through the model once more, as in training, which
-gives every position's vectors at once.
+Forward hooks collect them, so the numbers are those with which the model translates. The search of the config runs
+first. Its translation is then fed once more, token by token over the cache, for the probabilities of each step. At last
+the whole translation goes through the model as in training, which gives the vectors of all positions at once.
 """
 
 from collections.abc import Iterator
@@ -15,24 +15,23 @@ from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.options import search_options
-from transformer_mt.decoding.search import greedy_search
-from transformer_mt.decoding.translator import ModelDecoder, Translator
+from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translator import Translator
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
+from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
 from transformer_mt.inspect.sentence_pair import sentence_ids
-from transformer_mt.inspect.sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
-from transformer_mt.model.experts import MixtureOfExperts, choose_experts
-from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.parts.experts import MixtureOfExperts, choose_experts
 from transformer_mt.model.stack import Stack
 
-NUM_BEST = 5  # next tokens that a step shows
+NUM_BEST = 5  # a step shows so many next tokens
 
 
 @dataclass(frozen=True)
 class ExpertsTrace:
-    """Which experts each token was given, the highest score first, and how they were weighted: (length,
-    experts_per_token) both.
+    """The experts of each token, the one with the highest score first, and their weights; both (length,
+    experts_per_token).
     """
 
     chosen: Tensor
@@ -43,9 +42,9 @@ class ExpertsTrace:
 class SublayerTrace:
     """One residual connection; vectors are (length, d_model).
 
-    `norm_position` is `pre`: normed = norm(input), sum = input + added; or `post`: sum = input + added, normed =
-    norm(sum). `output` goes on: the sum in the one case, the normed sum in the other. `weights` are an attention's,
-    (num_heads, length, keys), the keys being the memory's in `cross_attn`.
+    `norm_position` is `pre`: normed = norm(input), sum = input + added, output = sum; or `post`: sum = input + added,
+    normed = norm(sum), output = normed. `weights` are those of an attention, (num_heads, length, keys); in `cross_attn`
+    the keys are those of the memory.
     """
 
     name: str
@@ -63,8 +62,8 @@ class SublayerTrace:
 class StackTrace:
     """An encoder or a decoder; vectors are (length, d_model).
 
-    `scaled` is embedding * sqrt(d_model). `position` is None where nothing is added to the embedding. `output` is
-    behind the final norm, where there is one: of an encoder, the memory.
+    `scaled` is embedding * sqrt(d_model). `position` is None where nothing is added to the embedding. `output` comes
+    after the final norm, if there is one; the output of an encoder is the memory.
     """
 
     name: str
@@ -81,7 +80,7 @@ class StackTrace:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that may come next, with the probability that the model gives it."""
+    """A token that may come next, and its probability."""
 
     id: int
     token: str
@@ -90,8 +89,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class StepTrace:
-    """One step of the search: what was fed, the likeliest next tokens, which one was taken, and the place in the source
-    that the last layer attended to most, over the mean of its heads; None where its window holds no source.
+    """One step of the search: the token fed, the likeliest next tokens, and the token taken. `source_position` is the
+    place in the source that the heads of the last layer attend to most, on average; None where the attention window
+    holds no source.
     """
 
     fed: str
@@ -103,12 +103,14 @@ class StepTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """All of it. `logits` (tgt_len, vocab_size) are those of the whole pass; `positions` and `norm` are the config's
-    kinds; `parameters`, `shared_parameters` and `flops` go by part, `residuals` by stack and layer.
+    """The whole trace. `translation` is the best hypothesis of a search of `beam_size`, 1 for greedy. `logits`
+    (tgt_len, vocab_size) are those of the pass over the whole translation. `positions` and `norm` are the options of
+    the config. `parameters`, `shared_parameters` and `flops` go by part, `residuals` by stack and layer.
     """
 
     sentence: str
     translation: str
+    beam_size: int
     positions: str
     norm: str
     src_tokens: list[str]
@@ -123,7 +125,7 @@ class Trace:
 
 @torch.inference_mode()
 def trace(translator: Translator, sentence: str) -> Trace:
-    """What `translator` does with one sentence under greedy search, in fp32.
+    """Trace one sentence through the model of `translator`, under its config's search, in fp32.
 
     Raises UserError where the sentence is blank or longer than the model's positions.
     """
@@ -141,9 +143,10 @@ def trace(translator: Translator, sentence: str) -> Trace:
     return Trace(
         sentence=sentence,
         translation=translator.tgt_tokenizer.decode(found),
+        beam_size=translator.config.decoding.beam_size,
         positions=model.config.positions,
         norm=model.config.norm,
-        src_tokens=translator.src_tokenizer.tokens(src[0].tolist()),
+        src_tokens=translator.src_tokenizer.tokens(src[0].tolist(), sentence),
         stacks=stacks,
         logits=logits,
         steps=_steps(translator.tgt_tokenizer, found, step_logits, looks_at_source(model, weights, src, tgt_in)),
@@ -159,7 +162,7 @@ def trace(translator: Translator, sentence: str) -> Trace:
 
 @dataclass(frozen=True)
 class Call:
-    """What a module was given last, and what it made of it."""
+    """The inputs and the output of a module's last call."""
 
     inputs: tuple[Any, ...]
     output: Any
@@ -167,7 +170,7 @@ class Call:
 
 @contextmanager
 def recorded_calls(model: nn.Module) -> Iterator[dict[str, Call]]:
-    """While inside, every call of a module is kept under its name; a later call takes the place of an earlier one."""
+    """While inside, the last call of every module is kept under the name of the module."""
     calls: dict[str, Call] = {}
 
     def record(name: str):
@@ -191,7 +194,7 @@ def _stack(
     positions = calls[f"{name}.embedder.positions"]
     scaled, position = positions.inputs[0], None
     if positions.output is not scaled:
-        position = stack.embedder.positions.forward(torch.zeros_like(scaled), at)  # what is added to nothing
+        position = stack.embedder.positions.forward(torch.zeros_like(scaled), at)  # added to zeros: the position alone
     layers = [
         [_sublayer(f"{name}.layers.{index}", sublayer, layer, calls, weights) for sublayer, _ in sublayers_of(layer)]
         for index, layer in enumerate(stack.layers)
@@ -215,6 +218,7 @@ def _sublayer(
 ) -> SublayerTrace:
     residual, norm = calls[f"{path}.{name}_residual"], calls[f"{path}.{name}_residual.norm"]
     pre = norm.inputs[0] is residual.inputs[0]
+    assert pre or residual.output is norm.output, "a residual that norms neither what goes in nor what comes out"
     attention, module = weights.get(f"{path}.{name}"), layer.get_submodule(name)
     experts = None
     if isinstance(module, MixtureOfExperts):
@@ -236,26 +240,12 @@ def _sublayer(
 # The search
 
 
-class _RecordingDecoder(ModelDecoder):
-    """A step function that keeps the logits of every step."""
-
-    def __init__(self, model: TranslationModel, src: Tensor) -> None:
-        super().__init__(model, src)
-        self.logits: list[Tensor] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        self.logits.append(super().step(tokens))
-        return self.logits[-1]
-
-
 def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Tensor]]:
-    """The tokens that greedy search finds, without EOS, and the logits (vocab_size,) of its every step."""
-    options = search_options(translator.config.decoding, beam_size=1)
-    src = torch.tensor([[*row, EOS_ID]], device=translator.device)
-    decoder = _RecordingDecoder(translator.model, src)
-    limit = options.max_length(src.size(1), translator.config.model.max_len)
-    ((hypothesis,),) = greedy_search(decoder, [limit], options.norm, options.allow_unk, translator.device)
-    return hypothesis.tokens, [logits[0] for logits in decoder.logits]
+    """The tokens that the search finds, without EOS, and the logits (vocab_size,) of each step, with that of EOS."""
+    ((hypothesis,),) = translator.search([row], search_options(translator.config.decoding))
+    decoder = ModelDecoder(translator.model, torch.tensor([[*row, EOS_ID]], device=translator.device))
+    fed = torch.tensor([[BOS_ID, *hypothesis.tokens]], device=translator.device)
+    return hypothesis.tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]
 
 
 def _steps(tokenizer: Tokenizer, found: list[int], step_logits: list[Tensor], looks: Tensor) -> list[StepTrace]:

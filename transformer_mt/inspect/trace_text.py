@@ -1,4 +1,4 @@
-"""A trace as text for a terminal: what one token goes through, from its embedding to the next word."""
+"""A trace as text for a terminal: the way of one token from its embedding to the next word."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,24 +8,21 @@ from torch import Tensor
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.text_table import GAP, Paint, column_blocks, column_width, fit, width_of, wrapped
 from transformer_mt.inspect.trace import Candidate, StackTrace, StepTrace, SublayerTrace, Trace
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
 
 LABEL = 22  # cells before the numbers of a vector
 NAME = 14  # cells before a row of weights
 CELL = 8  # a number of a vector
-WORD = 9  # at most, of a word over a column
-UNADDED = {
-    "rotary": "rotary: nothing is added to the embedding; queries and keys are turned, in every self-attention",
-    "relative_bias": "relative_bias: nothing is added to the embedding; self-attention adds the distance to its scores",
-    "none": "none: the model is not told where a token stands",
-}
-NORMS = {"layernorm": "layer norm", "rmsnorm": "RMS norm"}
+WORD = 9  # a word over a column, at most
 SUBLAYERS = {"self_attn": "self-attention", "cross_attn": "cross-attention", "feed_forward": "feed-forward"}
 
 
 @dataclass(frozen=True)
 class View:
-    """What is shown, all counted from 0: the vectors of position `token` in each stack; one `layer` of each stack or
-    all; of attention every head's row of this token, or all rows of one `head`. `width` in cells.
+    """The choice of what is shown. All count from 0: the position `token` whose vectors are shown in each stack; the
+    `layer` of each stack, None for all; the `head` of which all rows are shown, None for the token's row of every head.
+    `width` is in cells.
     """
 
     token: int = 1
@@ -52,7 +49,7 @@ def check_view(trace: Trace, view: View) -> None:
 
 
 def trace_lines(trace: Trace, view: View) -> Iterator[str]:
-    """The lines of the whole, none wider than `view.width`. Raises as `check_view`."""
+    """The lines of the page, none wider than `view.width`. Raises UserError as `check_view` does."""
     check_view(trace, view)
     page = _Page(trace, view)
     yield from page.opening()
@@ -71,7 +68,7 @@ class _Page:
         self.trace = trace
         self.view = view
         self.paint = Paint(view.colour)
-        self.norm = NORMS[trace.norm]
+        self.norm = NORMS[trace.norm].description
         self.num_values = (view.width - LABEL - CELL - GAP) // CELL
 
     def opening(self) -> Iterator[str]:
@@ -93,9 +90,9 @@ class _Page:
         yield self._values_head(f"token {token} {stack.tokens[token]}")
         yield self._values("embedding", stack.embedding[token])
         yield self._values(f"  x √d_model = {stack.embedding.size(1) ** 0.5:.4g}", stack.scaled[token])
-        if stack.position is None:
-            yield from self._wrapped(f"positions {UNADDED[self.trace.positions]}")
-        else:
+        kind = self.trace.positions
+        yield from self._wrapped(f"positions {kind}: {POSITIONS[kind].description}", self.paint.dim)
+        if stack.position is not None:
             yield self._values(f"  + position {token}", stack.position[token])
             yield self._values("  = sum", stack.sum[token])
 
@@ -136,8 +133,8 @@ class _Page:
             yield from self._weights(stack, sublayer.weights, keys, token)
 
     def _weights(self, stack: StackTrace, weights: Tensor, keys: Sequence[str], token: int) -> Iterator[str]:
-        """A row a head, of the chosen token, without the keys hidden from it; or all rows of the chosen head, in which
-        what is hidden is a dot.
+        """The chosen token's row of each head, without the keys that are hidden from it; or all rows of the chosen
+        head, with a dot for a hidden key.
         """
         if self.view.head is None:
             corner, rows = f"  of {stack.tokens[token]}", weights[:, token]
@@ -175,7 +172,9 @@ class _Page:
         yield self.paint.dim(f"logits of the target positions: {_shape(self.trace.logits)}")
 
     def steps(self) -> Iterator[str]:
-        yield from self._heading("greedy search, step by step", f"{len(self.trace.steps)} steps")
+        size = self.trace.beam_size
+        search = "greedy search" if size == 1 else f"the best translation that a beam of {size} finds"
+        yield from self._heading(f"{search}, step by step", f"{len(self.trace.steps)} steps")
         about = "Each step: the token fed; the token taken; the source token that the last layer attends to most, over "
         yield from self._wrapped(about + "the mean of its heads. Below, the likeliest next tokens.", self.paint.dim)
         for index, step in enumerate(self.trace.steps):
@@ -222,7 +221,7 @@ class _Page:
         line = f"{fit(part, LABEL)}{parameters:16,}{parameters / sum(self.trace.parameters.values()):8.1%}"
         return line + (f"{flops:20,}{flops / sum(self.trace.flops.values()):8.1%}" if flops else "")
 
-    # What all parts are made of
+    # The pieces of which all parts are made
 
     def _token(self, stack: StackTrace) -> int:
         return min(self.view.token, len(stack.tokens) - 1)
@@ -254,13 +253,13 @@ class _Page:
                 yield self.paint.strong(line) if label == "token" else line
 
     def _wrapped(self, text: str, paint: Callable[[str], str] = str) -> Iterator[str]:
-        """A sentence over as many lines as it needs."""
+        """A sentence on as many lines as it needs."""
         for line in wrapped(text, self.view.width):
             yield paint(line)
 
 
 def _number(value: float) -> str:
-    """In CELL cells, the first of them blank: with as many digits as there is room for."""
+    """A number in CELL cells, the first of them blank, with as many digits as fit."""
     short = f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
     return next(text for text in (f"{value:.3f}", f"{value:.1f}", short) if len(text) < CELL).rjust(CELL)
 

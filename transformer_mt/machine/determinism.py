@@ -1,4 +1,4 @@
-"""The same bits every time: what has to be asked of torch for it, which depends on the device."""
+"""The settings by which torch computes the same bits every time; they depend on the device."""
 
 import os
 
@@ -8,7 +8,7 @@ CUBLAS_WORKSPACE = ":4096:8"  # with workspaces of a fixed size cuBLAS takes the
 
 
 def be_deterministic(device: torch.device) -> str:
-    """Turn on, for the rest of the process, what makes a device give the same bits every time; returns what it was.
+    """Make a device compute the same bits every time, for the rest of the process. Returns what was turned on.
 
     Call it before the first computation on the device: cuBLAS reads its setting once. An operation that has no
     deterministic form then raises RuntimeError.

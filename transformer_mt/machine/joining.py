@@ -1,6 +1,6 @@
-"""How this process joins the others of its `torchrun`, and what that remembers of those before them.
+"""How this process joins the others of its `torchrun`, and what `torchrun` remembers of earlier processes.
 
-Apart from `processes.py`, which is imported only where it is needed: torch may be built without what that takes.
+`processes.py` is imported only where it is needed, since torch may be built without `torch.distributed`.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,7 @@ from transformer_mt.machine.world import ALONE, World
 
 @contextmanager
 def joined_world(device: torch.device, timeout_minutes: float) -> Iterator[World]:
-    """The world of the processes that `torchrun` started, this one among them, as `processes.joined` has it; `ALONE`
-    where there is one process.
-    """
+    """The world of the processes that `torchrun` started, as `processes.joined` makes it; `ALONE` for one process."""
     if launch.num_processes() == 1:
         yield ALONE
         return
@@ -27,7 +25,7 @@ def joined_world(device: torch.device, timeout_minutes: float) -> Iterator[World
 
 
 def is_restart(of: str) -> bool:
-    """Whether this `torchrun` has begun before, by `mark_beginning`, what `of` names. It outlives its processes."""
+    """Whether a process of this `torchrun` called `mark_beginning(of)` before; `torchrun` outlives its processes."""
     if not launch.is_under_torchrun():
         return False
     from transformer_mt.machine.processes import shared_store
@@ -36,7 +34,7 @@ def is_restart(of: str) -> bool:
 
 
 def mark_beginning(of: str) -> None:
-    """Remember it as long as this `torchrun` lives."""
+    """Let this `torchrun` remember, as long as it lives, that `of` has begun."""
     if launch.is_under_torchrun():
         from transformer_mt.machine.processes import shared_store
 

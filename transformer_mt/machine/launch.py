@@ -1,4 +1,4 @@
-"""What `torchrun`, or whatever started the processes of a training, says in the environment. Loads no torch."""
+"""Reads from the environment how many processes train together, and which of them this is. Loads no torch."""
 
 import os
 import sys
@@ -6,12 +6,12 @@ import time
 
 from transformer_mt.errors import ToldElsewhereError, UserError
 
-PATIENCE = 20  # seconds within which a process of the same machine runs into what this one ran into
+PATIENCE = 20  # seconds within which another process of the machine meets the same error
 NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def num_processes() -> int:
-    """How many were started; 1 without `torchrun`. Raises UserError where the environment says it halfway."""
+    """How many were started; 1 without `torchrun`. Raises UserError where the environment is incomplete."""
     size = _number("WORLD_SIZE", 1)
     if size > 1 and (missing := [name for name in NEEDED if name not in os.environ]):
         raise UserError(
@@ -37,7 +37,7 @@ def num_local_processes() -> int:
 
 
 def is_under_torchrun() -> bool:
-    """Whether `torchrun` started this process: then it keeps a store that outlives it."""
+    """Whether `torchrun` started this process: then it keeps a store that outlives the process."""
     return all(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"))
 
 
@@ -50,8 +50,8 @@ def let_first_speak() -> None:
 def told_once(error: UserError) -> UserError:
     """What to raise for an error that all processes of a machine run into before they know of each other.
 
-    Under `torchrun` the first one to end has the others ended. So the others leave that to the one that speaks; where
-    none has ended them for `PATIENCE` seconds, the error is their own, and told.
+    Under `torchrun` the end of one process ends them all. So the first process of a machine speaks, and the others wait
+    to be ended. After `PATIENCE` seconds without that, the error is their own, and they tell it.
     """
     if num_processes() == 1 or local_rank() == 0:
         return error

@@ -1,4 +1,4 @@
-"""Memory: how much there is, when it has run out, how what is cached is given back, how a CPU keeps what it freed."""
+"""Memory: how much a machine has, whether it has run out, how to give cached memory back or keep it."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # names and numbers of glibc's malloc.h
 # Of a container's memory, with control groups of the second version and of the first.
 _LIMITS = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
-# How allocators say it that have no exception of their own: torch's for the CPU (Linux, Windows), mps, cuBLAS, C++.
+# The messages of allocators without an exception of their own: torch's for the CPU (Linux, Windows), mps, cuBLAS, C++.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED", "bad_alloc")
 
 
@@ -26,8 +26,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def memory_of_machine() -> int | None:
-    """Bytes that all processes have together: what is built in, or what a container is allowed; None where the system
-    does not say.
+    """The bytes that all processes share: the machine's memory, or less where a container limits it. None where the
+    system does not say.
     """
     try:
         known = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -40,12 +40,12 @@ def memory_of_machine() -> int | None:
 
 
 def gibibytes(num_bytes: int) -> str:
-    """For a person to read."""
+    """A number of bytes for a person to read."""
     return f"{num_bytes / 2**30:,.1f} GiB"
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give back what is no longer used, cycles and the allocator's own reserve, so that the next try finds it whole."""
+    """Give back unused memory, cycles and the allocator's reserve included, so that the next try has all of it."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -54,11 +54,11 @@ def free_cached_memory(device: torch.device) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep what is freed instead of handing it back to the system; True where that could be asked for.
+    """Let glibc keep freed memory instead of handing it back to the system. Returns whether glibc agreed.
 
     Activations are freed and allocated again every step. By default each large one is a fresh mapping, and the kernel
-    zeroes its pages anew, which takes a good part of a step. Costs nothing but that memory stays at its peak while the
-    process lives. Elsewhere than on glibc nothing is done.
+    zeroes its pages anew, which takes a good part of a step. The price is that the process keeps its peak of memory.
+    Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,11 +1,12 @@
-"""Modules that need numba, which not every Python and processor has: whoever asks for one has another way to go."""
+"""Asking for modules that need numba, which not every Python and processor has: whoever asks has another way to go."""
 
 import functools
-import importlib
 import logging
 from collections.abc import Callable
 from importlib.util import find_spec
-from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def has_numba() -> bool:
@@ -13,20 +14,25 @@ def has_numba() -> bool:
     return find_spec("numba") is not None
 
 
-@functools.cache
-def numba_module(name: str) -> ModuleType | None:
-    """The module of this full name; None without numba, and, which is told once, where it does not work."""
-    if not has_numba():
-        return None
-    modules: list[ModuleType] = []
-    return modules[0] if tried(lambda: modules.append(importlib.import_module(name))) else None
+def needs_numba(load: Callable[[], T]) -> Callable[[], T | None]:
+    """Decorates a function that imports a module and returns it. The new function does so in its first call.
+
+    It returns None without numba, and also where the import fails, which is told once.
+    """
+
+    @functools.cache
+    def loaded() -> T | None:
+        modules: list[T] = []
+        return modules[0] if has_numba() and tried(lambda: modules.append(load())) else None
+
+    return loaded
 
 
 def tried(work: Callable[[], object]) -> bool:
-    """Whether numba could do this; why not, is told once."""
+    """Whether numba could do this work. The reason why it could not is told once."""
     try:
         work()
-    except Exception as error:  # it wants another numpy, as a rule, or a library of its own, or cannot compile
+    except Exception as error:  # numba wants another numpy, as a rule, or a library of its own, or cannot compile
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         _tell(reason)
         return False

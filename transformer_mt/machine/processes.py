@@ -1,4 +1,4 @@
-"""How the processes of a training come together, and the watch over each other that they keep."""
+"""How the processes of a training come together, and how they watch over each other."""
 
 import json
 import os
@@ -26,7 +26,7 @@ CONNECT_TRIES = 3
 CONNECT_SECONDS = 60
 MARGIN_SECONDS = 10
 STORE_TIMEOUT = timedelta(minutes=5)
-# torch has it under a public name from 2.15 on, and warns of the other.
+# From 2.15 on torch has a public name for it, and warns of the private one.
 set_group_timeout = getattr(distributed, "set_timeout", None) or distributed_c10d._set_pg_timeout
 
 
@@ -36,17 +36,17 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
 
     A process that keeps the others waiting for `timeout_minutes` is named, and all end with status 1, so that
     `torchrun --max-restarts` can begin again from the newest checkpoint. Raises UserError where another process is
-    lost, and ToldElsewhereError where that one ended with a message of its own.
+    lost, and ToldElsewhereError where the lost process has told its error.
 
-    NCCL's members leave together or wait: one that goes by an exception on a GPU stays a member, for its process to
-    end as `cli.main` ends it.
+    Members of an NCCL group that leave wait for the others. So a process that raises an exception on a GPU stays a
+    member until `cli.main` ends it.
     """
     backend = "gloo"
     if device.type == "cuda":
         backend = "cpu:gloo,cuda:nccl"
     world = World(launch.rank(), launch.num_processes(), launch.local_rank())
     prefix = _connect(world, backend)
-    # A connection keeps its lock while it waits, so the watch has one of its own.
+    # A connection keeps its lock while it waits, so the watch has a connection of its own.
     world.store, watched = (PrefixStore(prefix, shared_store()) for _ in range(2))
     done = threading.Event()
     may_leave = device.type != "cuda"  # gloo lets each go by itself
@@ -70,24 +70,23 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
     finally:
         done.set()
         if may_leave:
-            with suppress(RuntimeError):  # of processes that are gone
+            with suppress(RuntimeError):  # the other processes may be gone
                 distributed.destroy_process_group()
 
 
 def shared_store() -> TCPStore:
-    """A connection to what all processes read and write. That of torchrun outlives them."""
+    """A connection to the store that all processes read and write. The store of torchrun outlives them."""
     return TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=STORE_TIMEOUT
     )  # fmt: skip
 
 
 def _connect(world: World, backend: str) -> str:
-    """Join torch's process group; returns the prefix of what these processes, and no earlier ones, share in the store.
+    """Join torch's process group. Returns the prefix under which these processes, and no earlier ones, use the store.
 
-    Now and then gloo's connections do not come about and it waits for them in vain; so it waits for a minute, and all
-    of them try once more.
+    Now and then gloo waits in vain for its connections. So it waits for a minute, and then all processes try again.
     """
-    hosted = next(rendezvous("env://", timeout=STORE_TIMEOUT))  # where torchrun has no store, the first process has
+    hosted = next(rendezvous("env://", timeout=STORE_TIMEOUT))  # without torchrun's store the first process keeps one
     for attempt in range(CONNECT_TRIES):
         store = shared_store()
         prefix = _call_together(world, store)
@@ -114,10 +113,11 @@ def _connect(world: World, backend: str) -> str:
 
 
 def _call_together(world: World, store: Store) -> str:
-    """A prefix for those who are here now, whatever earlier processes left in the store. Waits for all, without end.
+    """A prefix for the processes that are here now, whatever earlier ones left in the store. Waits for all, without
+    end.
 
-    Restarts are not counted alike on all machines, so nothing is named by their number. Each process says who it is;
-    the first one writes a list and everyone on it says so. Who is started anew in between changes the list.
+    Machines do not count restarts alike, so no name has their number. Each process says who it is. The first one writes
+    a list, and everyone on the list agrees to it. A process that is started anew in between changes the list.
     """
     me = secrets.token_hex(8)
     store.set(f"tmt/here/{world.rank}", me)
@@ -143,13 +143,13 @@ def _call_together(world: World, store: Store) -> str:
 
 
 def _is_of_processes(error: RuntimeError) -> bool:
-    """Whether the processes' talk with each other failed; gloo says so in words only."""
+    """Whether communication between the processes failed; gloo says so in words only."""
     words = ("timed out", "connection closed", "connection reset", "broken pipe", "socket closed", "connection refused")
     return isinstance(error, distributed.DistError) or any(word in str(error).lower() for word in words)
 
 
 def _lost(world: World, error: RuntimeError) -> UserError:
-    """What to say of a failed call: nothing where another process ended with a message, or is about to."""
+    """The error for a failed call; ToldElsewhereError where another process ended with a message, or is about to."""
     first_line = str(error).split("\n")[0]
     for _ in range(int(2 / LOOK_SECONDS)):
         try:
@@ -165,22 +165,25 @@ def _lost(world: World, error: RuntimeError) -> UserError:
 
 
 def _watch(world: World, store: Store, timeout_minutes: float, done: threading.Event) -> None:
-    """End this process where another has been late for so long; one of those that are not says who is.
+    """End this process where another one is late for so long. The first process that is not late names those that are.
 
-    Late is who does not arrive where another one waits, and who is not alive: this very thread of each says that it
-    is. Looks are counted, not seconds, so that a job that was suspended as a whole has missed nothing.
+    A process is late that does not arrive where another one waits, and one whose own watch no longer says that it is
+    alive. The watch counts its looks, not seconds, so that a job that was suspended as a whole has missed nothing.
     """
     most = 60 * timeout_minutes / WATCH_SECONDS
     ranks = range(world.size)
     places, pulses = [-1] * world.size, [-1] * world.size
-    behind, silent = [0] * world.size, [0] * world.size  # looks since another one waits for it; since it was heard
+    behind, silent = (
+        [0] * world.size,
+        [0] * world.size,
+    )  # looks for which another one has waited for it; for which it was not heard
     beats = 0
     while not done.wait(WATCH_SECONDS):
         beats += 1
         try:
             store.set(f"pulse/{world.rank}", str(beats))
             found = [int(n) for n in store.multi_get([f"{what}/{rank}" for what in ("at", "pulse") for rank in ranks])]
-        except RuntimeError:  # the store went with the process that kept it; torchrun sees that
+        except RuntimeError:  # the process that kept the store is gone, which torchrun sees
             return
         for rank in ranks:
             waited_for = found[rank] == places[rank] and found[rank] < max(found[: world.size])
@@ -197,5 +200,5 @@ def _watch(world: World, store: Store, timeout_minutes: float, done: threading.E
                     file=sys.stderr, flush=True,
                 )  # fmt: skip
             else:
-                time.sleep(2 * WATCH_SECONDS)  # torchrun ends all when one ends: let the one speak first
+                time.sleep(2 * WATCH_SECONDS)  # torchrun ends all when one ends: let the first one speak before
             os._exit(1)

@@ -1,7 +1,7 @@
 """Work on several arguments at once on the cores of a CPU, in processes where that is safe, otherwise in threads.
 
-For what one core at a time would do, whatever the number of threads: Python's own work, and a step of a search, whose
-hundred small operations are each too short to be shared out without losing most of the gain in waiting.
+This is for work that keeps one core busy, whatever the number of threads: Python's own work, and the steps of a search.
+A step has some hundred operations, each too short to be shared out among threads.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ from tqdm import TMonitor
 from transformer_mt.errors import UserError
 from transformer_mt.machine.launch import num_local_processes
 
-# Python itself runs one thread at a time: a tenth to a fifth of a search, and more waiting for it the more there are.
+# Python runs one thread at a time, for a tenth to a fifth of a search. More threads wait longer for their turn.
 MAX_THREADS = 4
-MAX_PROCESSES = 16  # of those that hold Python's lock: one can give work to about so many, and each has its memory
-MAX_AHEAD = 4  # results for each process that wait to be fetched, at most
-# Names of threads that wait, for input or for other processes, and whose locks no copy of this process asks for.
+MAX_PROCESSES = 16  # that hold Python's lock: one process can keep about so many busy, and each takes memory
+MAX_AHEAD = 4  # results that wait to be fetched, at most, for each process
+# Names of threads that wait for input or for other processes. No copy of this process asks for their locks.
 READER, WATCH = "tmt_lines", "tmt_watch"
-_PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when the one that began it is gone
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl: the signal that a process gets when its parent is gone
 LOGGER = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -53,17 +53,17 @@ class NoProcessError(UserError):
 
 @dataclass(frozen=True)
 class Worker:
-    """A process, and who began it: a copy of that one, which has the object too, leaves the process alone."""
+    """A process, and the process that began it. A copy of the latter has this object too, and leaves it alone."""
 
     process: Any
     begun_by: int
 
 
 class Workers:
-    """What works on several arguments at once: processes that begin as copies of this one, elsewhere threads.
+    """Works on several arguments at once: in processes that begin as copies of this one, elsewhere in threads.
 
-    Processes end with the call that they were begun for, but inside `keep`. None outlives this object. What they do is
-    called `name` in messages, and `way_out` says what to do where one of them is killed.
+    The processes of a call end with it, except inside `keep`. None outlives this object. Messages call the work `name`,
+    and `way_out` says what to do where a process is killed.
     """
 
     def __init__(self, name: str, way_out: str) -> None:
@@ -72,7 +72,7 @@ class Workers:
         self._workers: dict[Connection, Worker] = {}
         self._num_keeping = 0
         self._busy = False
-        self._at_rest = True  # nobody is at work on what was never fetched
+        self._at_rest = True  # no process is at work on a result that nobody will fetch
         weakref.finalize(self, _end, self._workers)
 
     def __reduce__(self) -> tuple[type["Workers"], tuple[str, str]]:
@@ -80,8 +80,8 @@ class Workers:
 
     @contextlib.contextmanager
     def keep(self) -> Generator[None]:
-        """Meanwhile processes stay for the next call, since a copy's first work is slow. They know what `work` depends
-        on as it was when they began.
+        """Inside, processes stay for the next call, since a copy's first work is slow. They see everything that `work`
+        depends on as it was when they began.
         """
         self._num_keeping += 1
         try:
@@ -94,11 +94,11 @@ class Workers:
     def map(
         self, work: Work[Argument, Result], arguments: Iterable[Argument], device: torch.device
     ) -> Generator[Result]:
-        """The results of `work`, which computes on this device, in the order of the arguments, which are asked for as
-        they are needed.
+        """The results of `work`, which computes on this device, in the order of the arguments. Arguments are asked for
+        as they are needed.
 
-        On a CPU as many are at work as torch has threads. What `work` changes outside its result may be lost; arguments
-        and results must be such as can be pickled. Raises what `work` raises; closing the iterator ends those at work.
+        On a CPU as many processes work as torch has threads. Changes that `work` makes outside its result may be lost.
+        Arguments and results must be picklable. Raises what `work` raises; closing the iterator ends the processes.
         """
         all_of_them, num_workers = _counted(arguments, torch.get_num_threads() if device.type == "cpu" else 1)
         if num_workers <= 1:
@@ -110,7 +110,7 @@ class Workers:
     def _in_processes(
         self, work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int, or_alone: bool = False
     ) -> Generator[Result]:
-        if self._busy:  # whoever asks for more while results come has processes of his own
+        if self._busy:  # a second call while results of the first come has processes of its own
             yield from Workers(self._name, self._way_out)._in_processes(work, arguments, num_workers)
             return
         at_work: dict[Connection, int] = {}
@@ -145,7 +145,9 @@ class Workers:
                     try:
                         raise error
                     finally:
-                        del error  # which holds this frame, which holds it: this object would wait for the collector
+                        del (
+                            error
+                        )  # error and frame hold each other, and would keep this object until the next collection
                 finished = not (upcoming or at_work or done)
                 i += 1
                 yield result
@@ -157,7 +159,7 @@ class Workers:
                 _end(self._workers)
 
     def _prepare(self, work: Work[Argument, Result], num_workers: int) -> None:
-        """As many processes as are wanted, all at rest."""
+        """Have as many processes as are wanted, all at rest."""
         alive = all(worker.begun_by == os.getpid() and worker.process.is_alive() for worker in self._workers.values())
         if not (self._at_rest and alive):
             _end(self._workers)
@@ -166,14 +168,14 @@ class Workers:
             self._begin(work)
 
     def _begin(self, work: Work[Any, object]) -> None:
-        """One more process."""
+        """Begin one more process."""
         context = multiprocessing.get_context("fork")
         try:
             ours, theirs = context.Pipe()
             arguments = work, theirs, [*self._workers, ours], os.getpid()
             process = context.Process(target=_work, args=arguments, daemon=True)
             with _ctrl_c_waits(), _tokenizers_alone(), warnings.catch_warnings():
-                # Python 3.12 warns of the threads of libraries, which wait for work that a copy does not give them.
+                # Python 3.12 warns of the threads of libraries. They wait for work, and a copy gives them none.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
                 self._workers[ours] = Worker(process, os.getpid())
@@ -182,7 +184,7 @@ class Workers:
         theirs.close()
 
     def _received(self, end: Connection) -> tuple[Any, Exception | None]:
-        """What a process sent of its work."""
+        """The result, or the error, that a process sent."""
         process = self._workers[end].process
         try:
             return end.recv()
@@ -193,23 +195,24 @@ class Workers:
 
 
 def on_all_cores(work: Work[Argument, Result], arguments: Iterable[Argument], name: str) -> Generator[Result]:
-    """`Workers.map` of what holds Python's lock all the time: one after the other where there may be no processes, for
-    threads would wait for each other, and, with a warning, where none can be begun.
+    """`Workers.map` for work that holds Python's lock all the time, for which threads would wait for each other. So it
+    is done one by one where processes are not safe, and, with a warning, where none can be begun.
 
-    Of several processes of a training on a machine one does such things, and the others wait: it has their cores too.
+    Where several processes train on a machine, one of them does such work and has the cores of the others too, which
+    wait.
     """
     most = torch.get_num_threads() * num_local_processes()
     all_of_them, num_workers = _counted(arguments, min(most, MAX_PROCESSES))
     if num_workers <= 1 or not may_fork():
         return (work(argument) for argument in all_of_them)
     way_out = "Free some memory, or take fewer processes with OMP_NUM_THREADS=1."
-    if num_local_processes() > 1:  # which torchrun has set already
+    if num_local_processes() > 1:  # torchrun has set OMP_NUM_THREADS already
         way_out = "Free some memory, or prepare the corpus first, by OMP_NUM_THREADS=1 and a start without torchrun."
     return Workers(name, way_out)._in_processes(work, all_of_them, num_workers, or_alone=True)
 
 
 def _counted(arguments: Iterable[Argument], most: int) -> tuple[Iterable[Argument], int]:
-    """All of them, and how many there are, or `most`; no more than those are asked for yet."""
+    """All arguments, and how many there are, `most` at most. No more than those are asked for yet."""
     rest = iter(arguments)
     first = list(islice(rest, most))
     return chain(first, rest), len(first)
@@ -218,8 +221,8 @@ def _counted(arguments: Iterable[Argument], most: int) -> tuple[Iterable[Argumen
 def may_fork() -> bool:
     """Whether processes that begin as copies of this one are safe: on Linux, while no other thread of Python computes.
 
-    A lock that another thread holds in that moment is never given back in the copy. A daemonic process, such as one of
-    a pool, may have none of its own.
+    A copy never gets a lock back that another thread holds at that moment. A daemonic process, such as one of a pool,
+    may not begin processes.
     """
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     waiting = all(thread.name in (READER, WATCH) or isinstance(thread, TMonitor) for thread in others)
@@ -233,20 +236,20 @@ def _send(end: Connection, argument: object) -> None:
 
 
 def _end(workers: dict[Connection, Worker]) -> None:
-    """No process is left, or in a copy of the one that began them no connection to them. A second call does nothing."""
+    """End the processes; in a copy of their parent only the connections. A second call does nothing."""
     ours = [worker.process for worker in workers.values() if worker.begun_by == os.getpid()]
     for process in ours:
-        process.kill()  # it holds nothing that anybody else needs
+        process.kill()  # nobody needs anything that it holds
     for process in ours:
         process.join()
     for end in workers:
-        end.close()  # a second time, in a worker, it does nothing
+        end.close()  # a worker has closed it already, and a second time does nothing
     workers.clear()
 
 
 @contextlib.contextmanager
 def _ctrl_c_waits() -> Generator[None]:
-    """Meanwhile: a process that begins has not yet said that it does not listen to it, and is not yet on the list."""
+    """Put Ctrl-C off: a process that begins does not ignore it yet, and is not on the list yet."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
@@ -259,8 +262,8 @@ def _ctrl_c_waits() -> Generator[None]:
 
 @contextlib.contextmanager
 def _tokenizers_alone() -> Generator[None]:
-    """A copy made meanwhile has the `tokenizers` library work on one core. Its threads are not in the copy, which would
-    wait for them; unless this is set some versions know, and warn of it, and with it set to true none does.
+    """In a copy made inside, the `tokenizers` library works on one core. A copy has none of the library's threads and
+    would wait for them. Some versions know that and warn, unless this is set; with "true" none does.
     """
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
@@ -275,14 +278,14 @@ def _tokenizers_alone() -> Generator[None]:
 
 
 def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection], parent: int) -> None:
-    """What a process does: to work on the arguments that come, until nobody is there to send one."""
-    # A parent that is killed cannot end this process, which would compute to the end of its batch for nobody.
+    """The life of a process: work on the arguments that come, until nobody is left to send one."""
+    # A parent that is killed cannot end this process, which would finish its batch for nobody.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was gone before
+    if os.getppid() != parent:  # the parent was gone before
         os._exit(1)
     for other in other_ends:
-        other.close()  # else this process would keep open what tells its neighbours that the first one is gone
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the first process ends the others
+        other.close()  # an open one would hide from the neighbours that the parent is gone
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the parent ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError, ConnectionError):
@@ -291,11 +294,11 @@ def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection]
 
 
 def _outcome(work: Work[Argument, object], argument: Argument) -> bytes:
-    """A result, or the error in its place, pickled."""
+    """The pickled pair of result and error, one of which is None."""
     try:
         return pickle.dumps((work(argument), None))
     except Exception as error:
-        trace = traceback.format_exc()  # what a traceback loses on its way
+        trace = traceback.format_exc()  # pickling loses the traceback
         error.add_note(trace)
         try:
             pickled = pickle.dumps((None, error))
@@ -306,7 +309,7 @@ def _outcome(work: Work[Argument, object], argument: Argument) -> bytes:
 
 
 def in_threads(work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int) -> Generator[Result]:
-    """`Workers.map` in threads that share out torch's; few results wait to be fetched."""
+    """`Workers.map` in threads, each with its share of torch's threads. Few results wait to be fetched."""
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(num_workers, "workers", torch.set_num_threads, (max(1, threads // num_workers),))
     try:
@@ -319,4 +322,4 @@ def in_threads(work: Work[Argument, Result], arguments: Iterable[Argument], num_
             yield running.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # the setting is not the workers' alone
+        torch.set_num_threads(threads)  # the workers' setting reaches this thread too

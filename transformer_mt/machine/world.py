@@ -1,8 +1,7 @@
-"""The processes that train together, as each of them sees them: who it is, and what they tell each other.
+"""The processes that train together, as each of them sees them: its own place, and what they tell each other.
 
-What they tell are small numbers and objects, by gloo where they lie in the memory of the CPU; gradients are the
-business of `training/sharing.py`. How they come together stands in `joining.py`, who watches over
-them in `processes.py`.
+They tell each other small numbers and objects, by gloo where those lie in the memory of the CPU. For gradients see
+`training/sharing/choose.py`. `joining.py` brings the processes together, and `processes.py` watches over them.
 """
 
 import os
@@ -22,10 +21,10 @@ LOOK_SECONDS = 0.05
 
 @dataclass
 class World:
-    """By default this process alone, for which everything here is nothing.
+    """By default this process alone, for which every method is free.
 
-    All processes make the same calls in the same order; each is an appointment that a hung process misses, which the
-    watchdog of `joined_world` sees.
+    All processes make the same calls in the same order. Each call is an appointment: a hung process misses it, and the
+    watch of `joined_world` sees that.
     """
 
     rank: int = 0
@@ -41,7 +40,7 @@ class World:
         return self.rank == 0
 
     def arrive(self) -> None:
-        """Say that this process has come to where all of them meet."""
+        """Say that this process has come to the next appointment."""
         if self.size > 1:
             self._num_appointments += 1
             self.store.set(f"at/{self.rank}", str(self._num_appointments))
@@ -56,17 +55,17 @@ class World:
         return total.tolist()
 
     def largest(self, tensor: Tensor) -> Tensor:
-        """The largest over processes of each number of a tensor, written into it; a GPU is not waited for."""
+        """Write into the tensor the largest over processes of each of its numbers, without waiting for a GPU."""
         if self.size > 1:
             self.arrive()
             distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
         return tensor
 
     def first(self, make: Callable[[], T], patient: bool = False) -> T:
-        """What `make` returns in the first process, in all of them.
+        """Call `make` in the first process, and return its result in all of them.
 
-        If it raises a UserError or an OSError there, the others raise ToldElsewhereError. `patient`: however long it
-        takes; otherwise it is a hang after the usual time.
+        If it raises a UserError or an OSError there, the others raise ToldElsewhereError. `patient`: the others wait
+        however long it takes; otherwise it counts as a hang after the usual time.
         """
         if self.size == 1:
             return make()
@@ -91,9 +90,10 @@ class World:
         return said[0]
 
     def one_first(self, make: Callable[[], T]) -> T:
-        """What `make` returns, in each machine first in one process and then, from what that left on disk, in the rest.
+        """Call `make` in all processes, and return its result: on each machine first in one process, which leaves on
+        disk what the others then find.
 
-        However long that takes. Where it raises a UserError, all processes of the machine do.
+        The others wait however long it takes. Where it raises a UserError, all processes of the machine do.
         """
         if self.size == 1:
             return make()
@@ -117,7 +117,7 @@ class World:
         return made
 
     def gather(self, value: T) -> list[T]:
-        """What each process has, in the order of their ranks, in all of them."""
+        """The values of all processes, in the order of their ranks."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -126,18 +126,18 @@ class World:
         return values
 
     def share(self, items: list[T]) -> list[T]:
-        """This process's part of what all have: every `size`-th. `merge` puts the parts together again."""
+        """This process's part of the items: every `size`-th. `merge` puts the parts together again."""
         return items[self.rank :: self.size]
 
     def broadcast(self, tensor: Tensor) -> Tensor:
-        """The first process's tensor, written into that of the others, which is contiguous and of the same shape."""
+        """Write the first process's tensor into that of the others, which is contiguous and of the same shape."""
         if self.size > 1:
             self.arrive()
             distributed.broadcast(tensor, src=0)
         return tensor
 
     def _wait_for(self, keys: list[str]) -> None:
-        """Without end, and in a way that Ctrl-C gets through."""
+        """Wait without end, in a way that Ctrl-C gets through."""
         while not self.store.check(keys):
             time.sleep(LOOK_SECONDS)
 
@@ -146,7 +146,7 @@ ALONE = World()
 
 
 def merge(parts: list[list[T]]) -> list[T]:
-    """The whole list of which process r has `parts[r]`, by `World.share`."""
+    """The whole list, of which `World.share` gave `parts[r]` to process r."""
     merged: list[Any] = [None] * sum(len(part) for part in parts)
     for rank, part in enumerate(parts):
         merged[rank :: len(parts)] = part

@@ -1,9 +1,9 @@
-"""What a decoder remembers between steps. Owned by the caller, never by a module.
+"""The memory of a decoder between steps. A caller owns it, never a module.
 
-A sentence has one or more rows, the hypotheses being extended; those of one sentence lie together, equally many for
-each. Keys and values of what was fed lie in slots of the sentence, one slot a row and step, whichever hypothesis it
-belongs to; a row attends to the slots of its own past, as `visible` says. So hypotheses multiply, change places and end
-without a key or value being moved. The memory's keys and values are kept once a sentence.
+A sentence has one or more rows, the hypotheses that are extended. The rows of a sentence lie together, equally many for
+each. Every row and step fills one slot of its sentence with a key and a value, whichever hypothesis it belongs to. A
+row attends to the slots of its own past, which `visible` marks. So hypotheses multiply, change places and end without
+moving a key or value. The keys and values of the encoder's memory are kept once a sentence.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# A CPU's kernels take 16 floats at a time. Keys filled up to a multiple of it, the surplus hidden by the mask, cost a
-# half to a quarter of what a few less do.
+# A CPU's kernels take 16 floats at a time. A number of keys that is a multiple of it, the surplus hidden by the mask,
+# takes a half to a quarter of the time that a few keys less take.
 LANES = 16
 
 
@@ -24,8 +24,8 @@ def round_up(length: int) -> int:
 @dataclass
 class LayerCache:
     """One decoder layer. Slots: k and v (sentences, num_kv_heads, capacity, head_dim), None before the first. Memory:
-    memory_k and memory_v (sentences, num_kv_heads, src_len, head_dim), None where there is no cross-attention. All are
-    what the attention's `to_slots` makes of them.
+    memory_k and memory_v (sentences, num_kv_heads, src_len, head_dim), None where there is no cross-attention. All have
+    the form that the attention's `to_slots` gives them.
     """
 
     memory_k: Tensor | None = None
@@ -36,7 +36,7 @@ class LayerCache:
     def write(self, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Fill slots from `start` on with k and v, (sentences, num_kv_heads, new slots, head_dim) each.
 
-        Returns all slots so far, up to a multiple of `LANES`: what is beyond the filled ones is finite.
+        Returns all slots so far, up to a multiple of `LANES`. Those beyond the filled ones hold finite numbers.
         """
         end = start + k.size(2)
         width = round_up(end)
@@ -46,7 +46,7 @@ class LayerCache:
         return self.k[:, :, :width], self.v[:, :, :width]
 
     def keep(self, sentences: Tensor, changed: Tensor) -> None:
-        """See `DecoderCache.reorder`; `changed` are the places whose sentence is another one than before."""
+        """See `DecoderCache.reorder`; `changed` are the places that get another sentence."""
         self.memory_k, self.memory_v, self.k, self.v = (
             None if tensor is None else _keep(tensor, sentences, changed)
             for tensor in (self.memory_k, self.memory_v, self.k, self.v)
@@ -55,7 +55,7 @@ class LayerCache:
 
 @dataclass
 class DecoderCache:
-    """All layers, what a row may attend to, and where it stands.
+    """The caches of all layers, the slots that a row may attend to, and its position.
 
     memory_mask (sentences, 1, 1, src_len) is the source's padding mask, None without cross-attention. visible
     (sentences, rows, width) and slot_at (sentences or 1, width) are mask and position of each slot, of which
@@ -74,20 +74,21 @@ class DecoderCache:
     def empty(
         cls, layers: list[LayerCache], memory_mask: Tensor | None, num_sentences: int, device: torch.device
     ) -> "DecoderCache":
-        """No slot in use, one row a sentence, the next token the first."""
+        """A cache without slots in use, with one row a sentence, before the first token."""
         visible = torch.zeros(num_sentences, 1, 0, dtype=torch.bool, device=device)
         slot_at, next_at = (torch.zeros(1, width, dtype=torch.long, device=device) for width in (0, 1))
         return cls(layers, memory_mask, visible, slot_at, next_at)
 
     @property
     def num_sentences(self) -> int:
-        """How many are decoded now; a search leaves out those that are done."""
+        """How many sentences are decoded now; a search drops those that are done."""
         return self.visible.size(0)
 
     def open_slots(self, at: Tensor, visible: Tensor) -> int:
         """Take new slots into use, and return the first of them.
 
-        Their positions are `at` (sentences or 1, new slots). visible (sentences or 1, rows, new slots): who sees them.
+        Their positions are `at` (sentences or 1, new slots). visible (sentences or 1, rows, new slots) says which rows
+        see them.
         """
         start = self.num_slots
         self.num_slots += visible.size(2)
@@ -100,8 +101,8 @@ class DecoderCache:
         return start
 
     def feed(self, rows: int) -> tuple[Tensor, int]:
-        """A token for each of the `rows` of a sentence: its position (sentences or 1, 1), and the first of the slots
-        that it takes, each seen by no other row.
+        """Take a slot for a new token of each row. Returns the position of these tokens (sentences or 1, 1), and the
+        first of the `rows` new slots of a sentence. A row sees its own new slot and no other.
         """
         at = self.next_at
         own = torch.eye(rows, dtype=torch.bool, device=at.device)[None]
@@ -113,11 +114,11 @@ class DecoderCache:
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
         """Let new row i continue what old row index[i] holds. index (new_rows,), any number a sentence.
 
-        `sentences` (kept,) are the old sentences that the new rows belong to, in order; None keeps all. Only where
-        sentences[i] is not i is anything moved.
+        `sentences` (kept,) are the old sentences that the new rows belong to, in order; None keeps all. Only sentences
+        that change their place are moved.
         """
         num_sentences = self.num_sentences if sentences is None else len(sentences)
-        # The rows' own order moves nothing but this.
+        # The order of the rows stands here alone.
         self.visible = self.visible.flatten(0, 1).index_select(0, index).unflatten(0, (num_sentences, -1))
         if sentences is None:
             return
@@ -126,13 +127,13 @@ class DecoderCache:
             layer.keep(sentences, changed)
         if self.memory_mask is not None:
             self.memory_mask = _keep(self.memory_mask, sentences, changed)
-        if len(self.next_at) > 1:  # else every sentence's are the same
+        if len(self.next_at) > 1:  # otherwise all sentences share one row
             self.slot_at = _keep(self.slot_at, sentences, changed)
             self.next_at = _keep(self.next_at, sentences, changed)
 
 
 def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
-    """A buffer of at least `width` slots that begins as the old one does, else zeros."""
+    """A buffer of at least `width` slots: the old ones, then zeros."""
     if old is not None and old.size(2) >= width:
         return old
     capacity = width if old is None else max(width, 2 * old.size(2))
@@ -143,11 +144,13 @@ def _with_room(old: Tensor | None, new: Tensor, width: int) -> Tensor:
 
 
 def _keep(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
-    """Rows `sentences` of a tensor, made in its own memory; places not among `changed` have theirs already."""
+    """Rows `sentences` of a tensor, written into its own memory. Only the places `changed` get another row."""
     if len(changed):
         moved = tensor.index_select(0, sentences[changed])
         if tensor.device.type == "cpu":
-            tensor.index_copy_(0, changed, moved)  # whole rows at a time; Apple's mps has it late, and slow
+            tensor.index_copy_(
+                0, changed, moved
+            )  # whole rows at a time; old versions have it not on Apple's mps, and it is slow there
         else:
             tensor[changed] = moved
     return tensor[: len(sentences)]

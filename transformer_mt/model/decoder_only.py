@@ -1,7 +1,7 @@
 """A decoder-only Transformer as a translator: source and target are one causal stream, x EOS BOS y EOS.
 
-The source is a prefix. In a batch, prefixes have unequal lengths: they stay padded where they are, their padding is
-hidden from everything, and positions are counted a row at a time as if it were not there.
+The source is a prefix. In a batch, prefixes have unequal lengths. They stay padded where they are; the mask hides their
+padding, and positions are counted in each row as if it had none.
 """
 
 import torch
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.context import LayerContext, Routing
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import itself
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.layer_context import LayerContext, Routing
 from transformer_mt.model.stack import Stack, positions_of
 
 
@@ -26,7 +26,9 @@ class StreamDecoder(Stack):
         super().__init__(config, embedding, layers, 2 * config.max_len, causal=True)
 
     def forward(self, ids: Tensor, at: Tensor, routing: Routing | None = None) -> Tensor:
-        """ids (batch, length) at positions (batch, length), padding anywhere -> hidden states, the same and d_model."""
+        """ids (batch, length), padding anywhere, at positions (batch, length) -> hidden states (batch, length,
+        d_model).
+        """
         at = self.within(at)
         context = self._stream_context(ids, at, routing)
         x = self.embedder(ids, at)
@@ -70,7 +72,7 @@ class StreamDecoder(Stack):
 
 
 class DecoderOnly(TranslationModel):
-    """One stack, one embedding and output projection over one vocabulary."""
+    """One stack with one vocabulary, and so one embedding and one output projection."""
 
     def __init__(self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""What training, search and pictures rely on, whichever stacks a model has."""
+"""The methods of every model, on which training, search and pictures rely."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.attention import MultiHeadAttention
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.context import Routing
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.layer_context import Routing
 
 
 class TranslationModel(nn.Module, ABC):
@@ -17,7 +17,7 @@ class TranslationModel(nn.Module, ABC):
 
     All at once, for training: `hidden_states(src, tgt_in)`, of which `output` makes logits.
     One token at a time, for search: `start(src)` gives a cache that the caller owns, and `decode_step(tokens, cache)`
-    the logits of what comes next; `cache.reorder` lets hypotheses multiply, change places and end.
+    the logits of the next token. `cache.reorder` lets hypotheses multiply, change places and end.
 
     src (batch, src_len) ends in EOS, tgt_in (batch, tgt_len) begins with BOS; both are padded on the right with PAD,
     and each side has up to `config.max_len` positions. Outputs at padding mean nothing.
@@ -30,17 +30,17 @@ class TranslationModel(nn.Module, ABC):
 
     @abstractmethod
     def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
-        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects what experts did."""
+        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects the work of experts."""
 
     def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
-        """The hidden states that are no padding's: `real` (num_tokens,) are their places in tgt_in.flatten() ->
+        """The hidden states of all positions but padding: `real` (num_tokens,) are their places in tgt_in.flatten() ->
         (num_tokens, d_model).
         """
         return self.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)
 
     def goes_unpadded(self) -> bool:
-        """Whether in training, under the autocast of now, the layers see a batch without its padding, for whose places
-        dropout then draws nothing.
+        """Whether the layers see a batch without its padding, in training and under the current autocast. Dropout draws
+        nothing for the places of padding then.
         """
         return False
 

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
-from transformer_mt.model.attention import MultiHeadAttention, make_attention
 from transformer_mt.model.cache import LayerCache
-from transformer_mt.model.context import LayerContext
-from transformer_mt.model.dropout import Dropout
-from transformer_mt.model.experts import make_feed_forward
-from transformer_mt.model.norms import make_norm
+from transformer_mt.model.option import Option
+from transformer_mt.model.parts.attention import MultiHeadAttention, make_attention
+from transformer_mt.model.parts.dropout import Dropout
+from transformer_mt.model.parts.experts import make_feed_forward
+from transformer_mt.model.parts.layer_context import LayerContext
+from transformer_mt.model.parts.norms import make_norm
 from transformer_mt.model.unpadded import BlockDiagonal
 
 
@@ -23,12 +24,16 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """x + dropout(y). Out of training y itself comes out of `dropout`: there a trace reads what is added."""
+        """x + dropout(y). Out of training `dropout` returns y itself, which a trace reads there."""
         return self.dropout(y, add_to=x) if self.training else x + self.dropout(y)
 
 
 class PreNormResidual(Residual):
-    """x + f(norm(x))."""
+    """x + f(norm(x)). The sum of a stack's residuals is left unnormalised, so the stack ends in one more norm."""
+
+    @staticmethod
+    def final_norm(config: ModelConfig) -> nn.Module:
+        return make_norm(config)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         return self.add(x, sublayer(self.norm(x)))
@@ -37,13 +42,17 @@ class PreNormResidual(Residual):
 class PostNormResidual(Residual):
     """norm(x + f(x)), as in 2017."""
 
+    @staticmethod
+    def final_norm(config: ModelConfig) -> nn.Module:
+        return nn.Identity()
+
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         return self.norm(self.add(x, sublayer(x)))
 
 
-RESIDUALS: dict[str, type[PreNormResidual] | type[PostNormResidual]] = {
-    "pre": PreNormResidual,
-    "post": PostNormResidual,
+RESIDUALS: dict[str, Option[type[PreNormResidual] | type[PostNormResidual]]] = {
+    "pre": Option(PreNormResidual, {"pre_norm": True}),
+    "post": Option(PostNormResidual, {"pre_norm": False}),
 }
 
 
@@ -56,7 +65,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        residual = RESIDUALS[config.norm_position]
+        residual = RESIDUALS[config.norm_position].make
         self.self_attn = make_attention(config)
         self.feed_forward = make_feed_forward(config)
         self.self_attn_residual = residual(config)
@@ -91,7 +100,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        residual = RESIDUALS[config.norm_position]
+        residual = RESIDUALS[config.norm_position].make
         self.self_attn = make_attention(config)
         self.cross_attn = make_attention(config)
         self.feed_forward = make_feed_forward(config)

@@ -1,6 +1,6 @@
 """Label-smoothed cross-entropy, as sums over target tokens.
 
-A sum, not a mean: the training loop divides once, by the target tokens of the whole update.
+It is a sum and no mean: the training loop divides once, by the target tokens of the whole update.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import product_dtype
-from transformer_mt.model.context import Routing
 from transformer_mt.model.cpu.chunked_loss import ChunkedCrossEntropy
-from transformer_mt.model.experts import mean_load_balancing
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.parts.attention import product_dtype
+from transformer_mt.model.parts.experts import mean_load_balancing
+from transformer_mt.model.parts.layer_context import Routing
 
-# A GPU's fast products want rows of 16 bytes or a multiple, which is so many numbers of 16 bits.
+# A GPU's fast products want rows of 16 bytes or a multiple; that is eight numbers of 16 bits.
 ALIGNED = 8
 
 
 class LossSums(NamedTuple):
-    """`loss` is smoothed and trained on, `nll` unsmoothed and reported; both are sums of natural logarithms.
+    """`loss` is smoothed and trained on, `nll` is unsmoothed and reported. Both are sums of natural logarithms.
 
-    `load_balancing`, where experts were trained, is their loss times the number of tokens, and part of `loss` by its
+    `load_balancing`, where experts are trained, is their loss times the number of tokens. `loss` holds it times its
     weight.
     """
 
@@ -73,7 +73,7 @@ class _CrossEntropySums(torch.autograd.Function):
         gradient = (logits.float() - normaliser).exp_()
         if smoothing > 0:
             gradient.sub_(smoothing / num_classes)
-        # Not scattered into its places, for which a compiler would have to write all of it in float32 before.
+        # A scatter would make a compiler write all of the gradient in float32 first.
         gradient = torch.where(targets[:, None] == columns, gradient + (smoothing - 1), gradient)
         if ctx.num_classes is not None:
             gradient = torch.where(columns < num_classes, gradient, 0)
@@ -86,21 +86,22 @@ def cross_entropy_sums(
     """(1 - e) * -log p(target) + e * mean over the vocabulary of -log p (Szegedy et al. 2016, section 7).
 
     logits (num_tokens, vocab_size), targets (num_tokens,), no padding among them. Equals
-    `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll, through which no
-    gradient flows, from the same pass. Columns from `num_classes` on are none of the vocabulary's, and get no gradient.
+    `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll from
+    the same pass; no gradient flows through the nll. Columns from `num_classes` on do not belong to the vocabulary, and
+    get no gradient.
     """
     return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing, num_classes))
 
 
 def wants_alignment(output: nn.Module, device: torch.device, dtype: torch.dtype) -> TypeGuard[nn.Linear]:
-    """Whether products of this type are slower there for the size of the vocabulary, and nobody looks at the module."""
+    """Whether the size of the vocabulary makes products of this type slower there, and no hook looks at the module."""
     if device.type != "cuda" or dtype.itemsize != 2 or not isinstance(output, nn.Linear):
         return False
     return output.out_features % ALIGNED != 0 and not output._forward_hooks
 
 
 def aligned_logits(output: nn.Linear, hidden: Tensor) -> Tensor:
-    """`output(hidden)` with columns of 0 behind it that make its width a multiple of `ALIGNED`."""
+    """`output(hidden)`, followed by columns of 0 that make its width a multiple of `ALIGNED`."""
     surplus = -output.out_features % ALIGNED
     # Rounded before it is padded: half of the bytes are copied.
     weight = F.pad(output.weight.to(product_dtype(hidden)), (0, 0, 0, surplus))
@@ -116,9 +117,9 @@ def output_loss_sums(
 ) -> LossSums:
     """`cross_entropy_sums` of the logits `output(hidden)`; hidden (num_tokens, d_model), targets (num_tokens,).
 
-    On a CPU the logits are made and used up in chunks; all at once on other devices, whose products need the height,
-    where the caller has a `cross_entropy` of his own (a compiled one), where `output` is something else laid out for
-    decoding, and under fp16, whose gradients need the scaler's factor before they are rounded.
+    On a CPU the logits are made and used up in chunks. They are made all at once on other devices, whose products need
+    the height; where the caller has its own `cross_entropy`, a compiled one; where `output` is packed for decoding; and
+    under fp16, whose gradients need the scaler's factor before they are rounded.
     """
     dtype = product_dtype(hidden)
     plain = isinstance(output, nn.Linear) and cross_entropy is cross_entropy_sums
@@ -126,7 +127,7 @@ def output_loss_sums(
         if wants_alignment(output, hidden.device, dtype):
             return cross_entropy(aligned_logits(output, hidden), targets, label_smoothing, output.out_features)
         return cross_entropy(output(hidden), targets, label_smoothing, None)
-    if output._forward_hooks:  # somebody looks at every module: logits are made to be shown, the sums stay the same
+    if output._forward_hooks:  # these want to see logits, which change nothing about the sums
         with torch.no_grad():
             output(hidden)
     with_gradient = torch.is_grad_enabled() and (hidden.requires_grad or output.weight.requires_grad)
@@ -147,8 +148,8 @@ def batch_loss(
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
-    `real` (num_tokens,) are their places in tgt_out.flatten(), where the caller has them: how many they are is nothing
-    that a GPU can say without being waited for. `cross_entropy` is what is called for it, compiled or not.
+    `real` (num_tokens,) are their places in tgt_out.flatten(), where the caller has them; to count them on a GPU means
+    to wait for it. `cross_entropy` computes the loss, compiled or not.
     """
     if real is None:
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()

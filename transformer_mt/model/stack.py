@@ -1,4 +1,4 @@
-"""What every stack of layers has: embedding, positions, window, final norm."""
+"""The parts of every stack of layers: embedding, positions, window, final norm."""
 
 import math
 from dataclasses import replace
@@ -8,15 +8,12 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.context import LayerContext, Routing
-from transformer_mt.model.dropout import Dropout
+from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.masks import as_bias, itself, window_mask
-from transformer_mt.model.norms import make_norm
-from transformer_mt.model.positions import POSITIONS
+from transformer_mt.model.parts.dropout import Dropout
+from transformer_mt.model.parts.layer_context import LayerContext, Routing
+from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.unpadded import BlockDiagonal
-
-# Pre-norm leaves the sum of its residuals unnormalised, so each stack ends in one more norm; post-norm does not.
-FINAL_NORMS = {"pre": make_norm, "post": lambda config: nn.Identity()}
 
 
 class Embedder(nn.Module):
@@ -26,7 +23,7 @@ class Embedder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.scale = math.sqrt(config.d_model)
-        self.positions = POSITIONS[config.positions](config, max_len, causal)
+        self.positions = POSITIONS[config.positions].make(config, max_len, causal)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, ids: Tensor, at: Tensor) -> Tensor:
@@ -43,10 +40,10 @@ class Stack(nn.Module):
         super().__init__()
         self.window = config.attention_window
         self.max_len = max_len
-        self.is_compiled = False  # its layers, by torch.compile, which cannot look into what numba compiles
+        self.is_compiled = False  # whether torch.compile has its layers, which cannot look into numba's passes
         self.embedder = Embedder(config, embedding, max_len, causal)
         self.layers = layers
-        self.norm = FINAL_NORMS[config.norm_position](config)
+        self.norm = RESIDUALS[config.norm_position].make.final_norm(config)
 
     def context(
         self,
@@ -57,7 +54,7 @@ class Stack(nn.Module):
         routing: Routing | None = None,
         is_causal: bool = False,
     ) -> LayerContext:
-        """What the layers need, from the mask before window and positions have had their say; see `LayerContext`."""
+        """The context of the layers. Window and positions are put into the mask here; see `LayerContext`."""
         positions = self.embedder.positions
         if isinstance(mask, BlockDiagonal):
             assert self.goes_unpadded
@@ -68,19 +65,17 @@ class Stack(nn.Module):
 
     @property
     def goes_unpadded(self) -> bool:
-        """Whether blocks can say who sees whom: no window, no bias of the scores, and layers that take them."""
+        """Whether the mask of unpadded tokens will do: no window, no bias of the scores, no torch.compile."""
         return not self.is_compiled and self.window is None and not self.embedder.positions.add_to_scores
 
     def within(self, at: Tensor) -> Tensor:
-        """Positions (batch or 1, length) that the tables have: a compiled batch may have a column of padding more, the
-        last one, at a position that nobody has (see `training.compiling`). It is given that of its neighbour.
+        """Positions (batch or 1, length), none beyond the tables. A compiled batch may have one more column, of
+        padding, at a position that no table has (see `training.compiling`). It gets the position of its neighbour.
         """
         return at.clamp(max=self.max_len - 1) if self.is_compiled else at
 
     def step_context(self, cache: DecoderCache, at: Tensor) -> LayerContext:
-        """What the layers need for a step, after `cache.feed` said that it is at these positions (sentences or 1, 1);
-        the mask is a float.
-        """
+        """The context of a step at the positions (sentences or 1, 1) that `cache.feed` gave; its mask is a float."""
         context = self.context(cache.visible[:, None], at, cache.slot_at)
         assert isinstance(context.mask, Tensor)
         return replace(context, mask=as_bias(context.mask))
@@ -93,7 +88,7 @@ class Stack(nn.Module):
             return near
         if query_at.size(1) < key_at.size(1):  # a step, whose query is no padding
             return mask & near
-        # Padding far from every token would see nothing and turn into nan: it sees itself.
+        # Padding far from every token would see nothing and turn into nan. So it sees itself.
         return mask & near | itself(query_at.size(1), query_at.device)
 
 

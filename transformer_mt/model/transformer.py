@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.attention import MultiHeadAttention, lowered, product_dtype
 from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
-from transformer_mt.model.context import Routing
 from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
+from transformer_mt.model.parts.attention import MultiHeadAttention, lowered, product_dtype
+from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.stack import Stack, positions_of
 from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
 
@@ -28,7 +28,7 @@ class Encoder(Stack):
         super().__init__(config, embedding, layers, config.max_len, causal=False)
 
     def forward(self, src: Tokens, src_mask: Tensor | BlockDiagonal, routing: Routing | None = None) -> Tensor:
-        """src (batch, src_len), its mask (batch, 1, 1, src_len) or that of unpadded tokens -> memory
+        """src (batch, src_len), its mask (batch, 1, 1, src_len) or the mask of unpadded tokens -> memory
         (batch, src_len, d_model).
         """
         context = self.context(src_mask, src.at, src.at, src.real, routing)
@@ -55,7 +55,8 @@ class Decoder(Stack):
     ) -> Tensor:
         """tgt_in (batch, tgt_len), memory (batch, src_len, d_model) -> hidden states (batch, tgt_len, d_model).
 
-        Masks: `causal`, which hides what comes later and nothing else, since padding comes last; and `src_mask`.
+        `causal` is a mask that hides later positions and nothing else, since padding comes last; `src_mask` hides the
+        padding of the source.
         """
         context = self.context(causal, tgt_in.at, tgt_in.at, tgt_in.real, routing, is_causal=True)
         x, memory = self.embedder(tgt_in.ids, tgt_in.at), lowered(memory)

@@ -1,8 +1,8 @@
-"""A batch without its padding: all tokens in one row, a sentence after the other, and who of them sees whom.
+"""A batch without its padding: all tokens in one row, one sentence after another, and the mask between sentences.
 
-Training on a CPU takes its layers over this. Padding costs nothing then, and the products of all batches come in few
-shapes: a library of products keeps something for each, which comes to lie between the tensors, so that freed memory is
-in pieces.
+Training on a CPU runs its layers over this row. Padding costs nothing then, and the products of all batches have few
+shapes. The library that computes products keeps some memory for each shape. That memory lies between the tensors, and
+would cut freed memory into pieces.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ROWS = 64  # the row is filled up to a multiple of so many positions
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a stack is asked about."""
+    """The tokens that a stack is given."""
 
     ids: Tensor  # (batch, length)
     at: Tensor  # (batch or 1, length), their positions
@@ -40,7 +40,7 @@ class Unpadded(Tokens):
     @classmethod
     def of(cls, ids: Tensor, places: Tensor | None = None) -> "Unpadded":
         """ids (num_sentences, longest), padded on the right. `places` (num_tokens,) are those of the tokens in
-        ids.flatten(), where the caller has them.
+        ids.flatten(), where the caller knows them.
         """
         num_sentences, longest = ids.shape
         if places is None:
@@ -57,8 +57,8 @@ class Unpadded(Tokens):
 
 @dataclass(frozen=True)
 class BlockDiagonal:
-    """A mask for unpadded tokens: the queries of a sentence see its keys, all of them or, `causal`, those up to their
-    own place. `lengths` are of both, (num_sentences,) each.
+    """The mask of unpadded tokens. A query sees keys of its own sentence: all of them, or with `causal` those up to
+    its own place. The lengths are (num_sentences,).
     """
 
     query_lengths: Tensor

@@ -5,18 +5,17 @@ import shlex
 import shutil
 from pathlib import Path
 
-from transformer_mt.config.manifest import check_manifest
-from transformer_mt.config.run_folder import RunFolder
-from transformer_mt.decoding.checkpoint import AVERAGED_STEPS, SETTINGS, WEIGHTS
-from transformer_mt.decoding.weights import average_weights, save_tensors
 from transformer_mt.errors import UserError
-from transformer_mt.training.checkpoints import sweep_half_written, write_folder
+from transformer_mt.storage.checkpoint_files import AVERAGED_STEPS, SETTINGS, WEIGHTS
+from transformer_mt.storage.manifest import check_manifest
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.weights import average_weights, save_tensors
+from transformer_mt.training.resuming.checkpoints import sweep_half_written, write_folder
 
 
 def average_checkpoints(run: RunFolder, last: int) -> list[int]:
-    """Write `checkpoints/average` from the `last` newest steps and return them. An earlier average is replaced.
-
-    Raises UserError where there are fewer, or one is damaged.
+    """Write the mean of the `last` newest checkpoints to `checkpoints/average`, in place of an earlier average. Returns
+    their steps. Raises UserError where the run has fewer checkpoints, or one of them is damaged.
     """
     steps = run.steps()
     if len(steps) < last:

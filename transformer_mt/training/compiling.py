@@ -1,14 +1,14 @@
 """The step under torch.compile: the layers of a stack and the cross-entropy, each as one compiled piece.
 
-Layers of one class share their code, so a model has two or three pieces however deep it is, and a piece is compiled
-once for all shapes: sizes stay symbols, apart from a size of 1, which torch compiles for itself. That bounds how often
-anything is compiled without a padding to fixed shapes. Pieces, and not the whole model, since so the gradients of a
-layer are there before those of the one below it, which is when several processes exchange them.
+Layers of one class share their code, so a model has two or three pieces however deep it is. A piece is compiled once
+for all shapes: sizes stay symbols, apart from a size of 1, for which torch compiles once more. So the number of
+compilations has a bound, and no batch is padded to a fixed shape. The layers are compiled one by one, because then the
+gradients of a layer are ready before those of the layer below, and several processes can exchange them meanwhile.
 
-No length that the layers see is a multiple of 8. Attention's kernels on a GPU want masks whose rows have such lengths;
-others are copied first. What is compiled without the copy is good for those multiples alone: torch from 2.10 on
-compiles once more where another length comes, and 2.8 and 2.9 fail in the backward pass. So batches get a column of
-padding, also where it is one more than the model has positions.
+No length that the layers see is a multiple of 8. On a GPU the kernels of attention want masks with rows of such lengths
+and copy all others first. A piece that is compiled without the copy works for multiples of 8 alone: at another length
+torch from 2.10 on compiles once more, while 2.8 and 2.9 fail in the backward pass. So batches of such a length get a
+column of padding, even if the model has no position for it.
 """
 
 import os
@@ -27,27 +27,27 @@ from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental import _config as fx_config
 
 from transformer_mt.config.schema import ModelConfig, TrainingConfig
-from transformer_mt.data.batching import Batch
+from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import cross_entropy_sums
 from transformer_mt.model.stack import Stack
 
-BACKEND = "inductor"  # what the tests replace, since it takes longer to compile than they have time
-OLDEST_GPU = (7, 0)  # that Triton compiles for
+BACKEND = "inductor"  # the tests take another, because this one compiles for too long
+OLDEST_GPU = (7, 0)  # the oldest that Triton compiles for
 SHAPES_A_PIECE = 2  # batches of several rows, and of one
 ALIGNMENT = 8  # of the lengths that kernels of attention take without a copy
-# Of a piece, beyond which torch would leave it uncompiled and say so in a log: kernels may ask for more than sizes.
+# A piece may be compiled so often before torch leaves it uncompiled: kernels may need it for more than sizes.
 MOST_RECOMPILES = 64
 
 
 def choose_compile(
     training: TrainingConfig, model: ModelConfig, device: torch.device, num_processes: int = 1
 ) -> Choice:
-    """`on` or `off`, and why. auto: on a GPU, where nothing speaks against it.
+    """`on` or `off`, and why. auto: `on` where the device is a GPU and nothing speaks against it.
 
-    Raises UserError where compiling was asked for and cannot be.
+    Raises UserError where the config asks for compiling and something speaks against it.
     """
     wanted = training.compile
     if wanted is False:
@@ -65,11 +65,11 @@ def choose_compile(
 def _hindrance(training: TrainingConfig, model: ModelConfig, device: torch.device, num_processes: int) -> str | None:
     """The first thing that speaks against compiling, in words."""
     if training.deterministic:
-        return "training.deterministic is true, while what is compiled depends on the first batch that a process sees"
+        return "training.deterministic is true, and compiled code depends on the first batch of a process"
     if model.num_experts > 1:
-        return "model.num_experts is more than 1, whose shapes depend on numbers"
+        return "model.num_experts is more than 1, and experts have shapes that depend on the data"
     if training.sharding == "full" and num_processes > 1:
-        return "training.sharding is full, with which it is not tried"
+        return "training.sharding is full, and compiling was never tried with it"
     compiler = os.environ.get("CXX", "g++" if sys.platform.startswith("linux") else "c++")
     if shutil.which(compiler) is None:
         return f"there is no C++ compiler here ({compiler}), which it needs"
@@ -83,7 +83,7 @@ def _hindrance(training: TrainingConfig, model: ModelConfig, device: torch.devic
 
 
 def _missing_for_triton() -> str | None:
-    """Triton compiles what starts its kernels, in C, for this Python."""
+    """What is missing for the C code with which Triton starts its kernels from this Python; None where nothing is."""
     if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", "cc"), "gcc", "clang")):
         return "C compiler"
     header = Path(sysconfig.get_path("include"), "Python.h")
@@ -91,21 +91,21 @@ def _missing_for_triton() -> str | None:
 
 
 class CompiledStep:
-    """A model's layers, compiled in place where they stand, and the cross-entropy that goes with them.
+    """A model's layers, compiled in place, and the compiled cross-entropy that goes with them.
 
-    Names of parameters stay what they are. `most_graphs` is how often anything should be compiled, in all.
+    The parameters keep their names. `most_graphs` is the number of compilations to expect, in all.
     """
 
     def __init__(self, model: TranslationModel) -> None:
-        # Two sizes that are equal in the first batch are not equal in all: one more symbol instead of one more graph.
-        if hasattr(fx_config, "use_duck_shape"):  # not in the oldest torch that we run on; there it costs graphs
+        # Sizes that are equal in the first batch may differ later: each gets its own symbol, which saves a graph.
+        if hasattr(fx_config, "use_duck_shape"):  # the oldest torch that we support lacks it, and compiles more graphs
             fx_config.use_duck_shape = False
         limit = "recompile_limit" if hasattr(dynamo_config, "recompile_limit") else "cache_size_limit"
         setattr(dynamo_config, limit, max(MOST_RECOMPILES, getattr(dynamo_config, limit)))
-        # A number as a symbol would be a float64 on the device, in the innermost loop of the loss.
+        # A symbol for a number would be a float64 on the device, in the innermost loop of the loss.
         if hasattr(dynamo_config, "specialize_float"):
             dynamo_config.specialize_float = True
-        # It would cut each layer where DDP sends gradients off; they are sent layer by layer as it is.
+        # It would cut each layer where DDP sends gradients; they are sent layer by layer anyway.
         dynamo_config.optimize_ddp = False
         self._architecture = model.config.architecture
         self._stacks = [module for module in model.modules() if isinstance(module, Stack)]
@@ -117,9 +117,10 @@ class CompiledStep:
         self.cross_entropy: Any = torch.compile(cross_entropy_sums, dynamic=True, backend=BACKEND)
         self.most_graphs = SHAPES_A_PIECE * (len({type(layer) for layer in layers}) + 1)
         self._before = _graphs_so_far()
+        self._told = 0
 
     def widened(self, batch: Batch) -> Batch:
-        """The batch with a column more where a length that the layers see would be a multiple of 8 (see above)."""
+        """The batch, with one more column where a length that the layers see is a multiple of 8 (see above)."""
         src_len, tgt_len = batch.src.size(1), batch.tgt_out.size(1)
         is_stream = self._architecture == "decoder_only"  # whose layers see both as one
         src_columns = int(src_len % ALIGNMENT == 0 and not is_stream)
@@ -127,7 +128,7 @@ class CompiledStep:
         return batch.widened(src_columns, int(seen % ALIGNMENT == 0))
 
     def undo(self) -> None:
-        """Leave the layers as they were before."""
+        """Put the layers back as they were before."""
         for stack in self._stacks:
             stack.is_compiled = False
             for layer in stack.layers:
@@ -135,12 +136,22 @@ class CompiledStep:
 
     @property
     def num_graphs(self) -> int:
-        """How often something was compiled since this was made."""
+        """How many graphs were compiled since this object was made."""
         return _graphs_so_far() - self._before
+
+    def news(self, when: str, seconds: float) -> str | None:
+        """A sentence on what was compiled since the last call, None where nothing was."""
+        if self.num_graphs == self._told:
+            return None
+        more, self._told = self.num_graphs - self._told, self.num_graphs
+        return (
+            f"compiled {when}: {more} graphs in {seconds:.0f} s, {self._told} in all; at most {self.most_graphs} are "
+            "expected"
+        )
 
 
 def why_not_compiled(error: Exception) -> str | None:
-    """What a compiler said, in one line, where the error is one of compiling."""
+    """The compiler's message in one line; None where the error is not one of compiling."""
     if not isinstance(error, TorchDynamoException | subprocess.CalledProcessError):
         return None
     paragraph = str(error).strip().partition("\n\n")[0]  # what follows is advice to developers
@@ -148,7 +159,7 @@ def why_not_compiled(error: Exception) -> str | None:
 
 
 def uncompiled() -> AbstractContextManager:
-    """While inside, everything computes as if it had never been compiled: validations, pictures and replays."""
+    """While inside, compiled layers compute uncompiled. For validations, pictures and replays."""
     return torch.compiler.set_stance("force_eager")
 
 

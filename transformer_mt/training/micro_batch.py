@@ -1,11 +1,12 @@
-"""Forward and backward pass of one micro-batch: the part of an update that a replay does again."""
+"""Forward and backward pass of one micro-batch. An update and its replay (`tmt debug batch`) share this code."""
 
 import numpy as np
 import torch
 from torch import nn
 
-from transformer_mt.data.batching import Batch
+from transformer_mt.data.batches.batching import Batch
 from transformer_mt.machine.device import autocast
+from transformer_mt.model.cpu.dropout import draws_with_numba
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import LossSums
 
@@ -20,10 +21,11 @@ def add_gradient(
     scaler: torch.GradScaler,
     weight: float = 1.0,
 ) -> LossSums:
-    """Add the gradient of this batch's share in a loss over `num_tokens` tokens, times `weight`; its sums, detached.
+    """Add the gradient of this batch's share in a loss over `num_tokens` tokens, times `weight`. Returns the batch's
+    sums, detached.
 
-    `with_loss` is a `WithLoss`, or what torch has wrapped around it. `seed` is that of the batch's dropout (see
-    `dropout_seed`). The gradient is the scaler's, to be unscaled by the caller.
+    `with_loss` is a `WithLoss`, or a module that torch has wrapped around one. `seed` is that of the batch's dropout
+    (see `dropout_seed`). The gradient is scaled by `scaler`; the caller unscales it.
     """
     torch.manual_seed(seed)
     device = next(with_loss.parameters()).device
@@ -34,16 +36,28 @@ def add_gradient(
     return LossSums(loss.loss.detach(), loss.nll.detach(), loss.load_balancing)
 
 
-def goes_unpadded(model: TranslationModel, precision: str) -> bool:
-    """Whether `add_gradient` takes the layers over tokens without padding."""
-    with autocast(precision, next(model.parameters()).device):
-        return model.goes_unpadded()
+def computed_with(model: TranslationModel, precision: str) -> dict[str, str | int | bool]:
+    """What the numbers of an update depend on beside its weights, data and seed, under the names of `TrainingState`.
+
+    `numba`: dropout draws with it. `unpadded`: the layers see no padding, so dropout draws nothing for it.
+    """
+    device = next(model.parameters()).device
+    with autocast(precision, device):
+        unpadded = model.goes_unpadded()
+    return {
+        "device": str(device),
+        "precision": precision,
+        "num_threads": torch.get_num_threads(),
+        "torch_version": str(torch.__version__),
+        "numba": draws_with_numba(device),
+        "unpadded": unpadded,
+    }
 
 
 def dropout_seed(seed: int, step: int, index: int, part: int = 1) -> int:
-    """The seed of torch's generators for micro-batch `index` of update `step`, whoever computes it.
+    """The seed of torch's generators for micro-batch `index` of update `step`, the same in every process.
 
-    `part` is 1 for the whole of it, and the number of a `Part` otherwise.
+    `part` is the number of the `Part`, 1 for the whole micro-batch.
     """
     place = (seed, step, index) if part == 1 else (seed, step, index, part)
     return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0])

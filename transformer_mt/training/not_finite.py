@@ -1,15 +1,15 @@
 """A loss or a gradient that is not finite."""
 
-from transformer_mt.data.plan import TrainingSplit
+from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.errors import UserError
-from transformer_mt.training.parts import Part
+from transformer_mt.training.memory.memory_parts import Part
 
 
 class NotFiniteError(UserError):
-    """Raised by an update before it changes anything, with all that it takes to do it again.
+    """Raised by an update before it changes any weight. Holds everything that a replay of the update needs.
 
-    `what` (loss or gradient norm) is `value`; `num_tokens` are those of the update, `parts` all of it in the order in
-    which they were computed, `loss_scale` that of fp16, else 1.
+    `what` is the loss or the gradient norm, and `value` its value. `num_tokens` are the update's target tokens, `parts`
+    its parts in the order in which they were computed. `loss_scale` is the scale of fp16, else 1.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class NotFiniteError(UserError):
 
     @property
     def outcome(self) -> str:
-        """What was not finite, where, and what became of the run."""
+        """One sentence: what was not finite, where, and what becomes of the run."""
         return (
             f"{self.reason}, so the training stops; nothing was changed by this step and the checkpoints are as they "
             "were."

@@ -1,23 +1,26 @@
-"""An update that was ordered, which a GPU may still be computing, and what it came to."""
+"""An update that was ordered: a GPU may still be computing it, and its result is asked for later."""
 
 import math
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from transformer_mt.data.plan import TrainingSplit
+from transformer_mt.data.batches.batching import Batch
+from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import World
+from transformer_mt.model.loss import LossSums
+from transformer_mt.training.memory.memory_parts import Part
 from transformer_mt.training.not_finite import NotFiniteError
-from transformer_mt.training.parts import Part
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """Sums over the update's target tokens, and what was done with them. `num_cells` are positions, padding included.
+    """Sums over the target tokens of an update, and what became of it. `num_cells` counts positions, padding included.
 
-    `num_split` micro-batches were computed in parts, for want of memory. `skipped`: under fp16 a gradient overflowed,
-    and nothing was changed but the scale of the loss.
+    `num_split` micro-batches were computed in parts because the memory had no room for them. `skipped`: under fp16 a
+    gradient overflowed, so the update changed nothing but the scale of the loss.
     """
 
     loss: float
@@ -33,7 +36,7 @@ class UpdateResult:
 
 
 class ToHost:
-    """A few numbers on their way to the memory of the CPU. Nothing waits for them until they are asked for."""
+    """A few numbers on their way to the memory of the CPU. Nothing waits for them until `tolist` is called."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -41,33 +44,58 @@ class ToHost:
         if tensor.device.type == "cuda":
             self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._tensor.copy_(tensor, non_blocking=True)
-            # An event, since a question asked of the device later would wait for all that was ordered until then.
+            # An event: to read the numbers from the device later would wait for everything ordered until then.
             self._arrived = torch.cuda.Event()
             self._arrived.record(torch.cuda.current_stream(tensor.device))
 
     def tolist(self) -> list[float]:
-        """The numbers, when they are there."""
+        """Wait for the numbers and return them."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._tensor.tolist()
 
 
 @dataclass
-class RunningUpdate:
-    """What is known of an update when it is ordered, and `own`, which the device will say: this process's loss, nll and
-    load-balancing loss, and the norm of the gradient.
+class Sums:
+    """The sums over one process's micro-batches of an update. `loss` (3,) is loss, nll and load-balancing loss."""
 
-    `may_overflow`: under fp16, where the step is then skipped and the scale of the loss lowered.
+    loss: Tensor
+    parts: list[Part] = field(default_factory=list)
+    num_cells: int = 0
+    num_padding: int = 0
+
+    @classmethod
+    def none(cls, device: torch.device) -> Self:
+        """The sums before the first micro-batch."""
+        return cls(torch.zeros(3, device=device))
+
+    @property
+    def num_split(self) -> int:
+        """How many micro-batches were computed in parts."""
+        return len({part.index for part in self.parts if part.number > 1})
+
+    def add(self, part: Part, batch: Batch, sums: LossSums) -> None:
+        """Count one more part."""
+        balance = torch.zeros_like(sums.nll) if sums.load_balancing is None else sums.load_balancing
+        self.loss += torch.stack((sums.loss, sums.nll, balance))
+        self.parts.append(part)
+        self.num_cells += batch.num_cells
+        self.num_padding += batch.num_padding
+
+
+@dataclass
+class RunningUpdate:
+    """An update as it was ordered. The device is still to say `own`: this process's loss, nll and load-balancing loss,
+    and the norm of the gradient.
+
+    `may_overflow`: under fp16 an overflow is no error, because the scaler then skips the step and lowers its scale.
     """
 
     step: int
     place: str
     split: TrainingSplit
-    parts: list[Part]
+    sums: Sums
     num_tokens: int
-    num_cells: int
-    num_padding: int
-    num_split: int
     lr: float
     loss_scale: float
     may_overflow: bool
@@ -75,10 +103,12 @@ class RunningUpdate:
     own: ToHost
     world: World
     skipped: bool = False
-    _sums: list[float] = field(default_factory=list)
+    _total: list[float] = field(default_factory=list)
 
     def result(self) -> UpdateResult:
-        """What it came to, the same in all processes, which all must ask. Raises NotFiniteError."""
+        """Wait for the update and return its sums over all processes. Every process must call this; all get the same
+        result. Raises NotFiniteError.
+        """
         loss, nll, load_balancing, num_cells, num_padding, num_split, grad_norm = self._all_sums()
         return UpdateResult(
             loss=loss,
@@ -94,19 +124,20 @@ class RunningUpdate:
         )
 
     def _all_sums(self) -> list[float]:
-        """Sums over processes, and the norm of their gradient; asked of them once."""
-        if not self._sums:
+        """The sums over all processes, then the norm of their gradient. The processes exchange them only once."""
+        if not self._total:
             *own_loss, grad_norm = self.own.tolist()
-            sums = self.world.sum([*own_loss, self.num_cells, self.num_padding, self.num_split])
+            own = self.sums
+            sums = self.world.sum([*own_loss, own.num_cells, own.num_padding, own.num_split])
             if not self.may_overflow:
                 self._refuse_not_finite(("loss", sums[0]), ("gradient norm", grad_norm))
-            self._sums = [*sums, grad_norm]
-        return self._sums
+            self._total = [*sums, grad_norm]
+        return self._total
 
     def _refuse_not_finite(self, *values: tuple[str, float]) -> None:
         for what, value in values:
             if not math.isfinite(value):
-                parts = [part for parts in self.world.gather(self.parts) for part in parts]
+                parts = [part for parts in self.world.gather(self.sums.parts) for part in parts]
                 parts.sort(key=lambda part: part.index)
                 raise NotFiniteError(
                     what, value, self.step, self.place, self.split, parts, self.num_tokens, self.loss_scale

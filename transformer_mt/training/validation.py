@@ -1,4 +1,4 @@
-"""Looking at the model every so often: nll and ppl of the validation split, BLEU and chrF of a fixed sample."""
+"""A validation: nll and ppl of the validation split, BLEU and chrF of a fixed sample of it."""
 
 import math
 from collections.abc import Callable
@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import torch
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batching import plan_in_order
+from transformer_mt.data.batches.batching import plan_in_order
 from transformer_mt.data.preparation import TrainingData
-from transformer_mt.decoding.options import search_options
+from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.world import ALONE, World, merge
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.training.interrupt import StopRequestedError
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.stop_signals import StopRequestedError
 
 T = TypeVar("T")
 NUM_SHOWN = 5
@@ -27,7 +30,7 @@ HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
 
 @dataclass(frozen=True)
 class Sample:
-    """One validation pair and what the model makes of it."""
+    """One validation pair and the model's translation."""
 
     src: str
     reference: str
@@ -38,7 +41,7 @@ class Sample:
 class ValidationResult:
     """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them.
 
-    Where the nll is not finite, that is all there is.
+    Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf.
     """
 
     metrics: dict[str, float]
@@ -46,9 +49,9 @@ class ValidationResult:
 
 
 class Validator:
-    """Knows which pairs of the validation split are translated: the same ones every time.
+    """Validates a model. It translates the same pairs of the validation split every time.
 
-    Several processes share batches and sentences out, and all get the scores that one would.
+    Several processes divide batches and sentences among themselves, and all get the scores that one alone would get.
     """
 
     def __init__(self, config: RunConfig, data: TrainingData, precision: str, world: World = ALONE) -> None:
@@ -68,7 +71,7 @@ class Validator:
         model.eval()
         nll = mean_nll(self._nlls(model, between_batches))
         metrics = {"nll": nll.nll, "ppl": nll.ppl}
-        if not math.isfinite(nll.nll):  # the caller's to refuse; there is nothing to translate with
+        if not math.isfinite(nll.nll):  # the caller refuses it; such a model cannot translate
             return ValidationResult(metrics, [])
         hypotheses = self._translate(model, between_batches)
         if self.num_scored:
@@ -106,7 +109,7 @@ class Validator:
         return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches))
 
     def _together(self, work: Callable[[], list[T]]) -> list[T]:
-        """What each process makes of its share, put together in all; StopRequestedError in all if it is in one."""
+        """Do the work on each process's share; return all results. StopRequestedError in one is raised in all."""
         try:
             part = work()
         except StopRequestedError:
@@ -118,10 +121,20 @@ class Validator:
         return merge(done)
 
 
-def is_better(metric: str, now: dict[str, float], best: dict[str, float] | None) -> bool:
-    """Whether the scores `now` beat `best`, None being beaten by anything; equal ones are told apart by nll.
+def validation_precision(config: RunConfig, state: TrainingState, device: torch.device, world: World) -> str:
+    """The precision of validations. `auto` is decided once a run, because a second measurement might differ."""
+    wanted, d_model = config.decoding.precision, config.model.d_model
+    if wanted != "auto":
+        return choose_search_precision(wanted, device, d_model).value
+    if not state.validation_precision:
+        state.validation_precision = world.first(lambda: choose_search_precision(wanted, device, d_model).value)
+    return state.validation_precision
 
-    Early on BLEU is 0 for a while: without the nll, that would count as standing still.
+
+def is_better(metric: str, now: dict[str, float], best: dict[str, float] | None) -> bool:
+    """Whether the scores `now` beat `best`; anything beats None. Among equal scores the lower nll is better.
+
+    Early on BLEU is 0 for a while: without the nll, patience would count that as no progress.
     """
     if best is None or metric not in best:
         return True

@@ -13,14 +13,15 @@ from numba import njit
 from numba.core.errors import TypingError
 from torch import Tensor
 
-from transformer_mt.machine import jit, numba_modules
-from transformer_mt.model.attention import MultiHeadAttention, attention_weights
+from transformer_mt.machine import numba_compile as jit
+from transformer_mt.machine import numba_modules
 from transformer_mt.model.cpu import attention as cpu_attention
-from transformer_mt.model.cpu import attention_kernels, lanes
+from transformer_mt.model.cpu import attention_kernels, head_passes, lanes
 from transformer_mt.model.cpu.attention import training_attention
 from transformer_mt.model.cpu.attention_kernels import attention, takes
-from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.masks import causal_mask
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.parts.dropout import dropout
 
 BATCH, HEADS = 3, 2
 SCALE = 0.3
@@ -64,7 +65,7 @@ def plain(tensors: list[Tensor], mask: Tensor | None, p: float) -> Tensor:
         mask = mask.double()
     weights = attention_weights(q.double(), k.double(), mask, SCALE)
     if p:
-        weights = weights * keep_factors(weights.shape, p, torch.float32)
+        weights = weights * dropout(torch.ones(weights.shape), p)
     return weights @ v.double()
 
 
@@ -209,10 +210,11 @@ def test_passes_that_do_not_compile_are_told_of_and_done_without(
     torch.testing.assert_close(outs[1], plain([q, k, v], None, 0.0).float(), rtol=1e-5, atol=1e-5)
 
 
-def test_what_was_compiled_with_other_lanes_is_compiled_anew() -> None:
-    """numba looks at the file of the passes alone: a change of lanes.py has to change that too."""
-    state = hashlib.sha256(Path(lanes.__file__).read_bytes().replace(b"\r\n", b"\n")).hexdigest()[:16]
-    assert state == attention_kernels.LANES, f'write LANES = "{state}" in attention_kernels.py'
+def test_what_was_compiled_with_other_parts_is_compiled_anew() -> None:
+    """numba looks at the file of the passes alone: a change of their parts has to change that file too."""
+    parts = b"".join(Path(name).read_bytes() for name in (lanes.__file__, head_passes.__file__))
+    state = hashlib.sha256(parts.replace(b"\r\n", b"\n")).hexdigest()[:16]
+    assert state == attention_kernels.PARTS, f'write PARTS = "{state}" in attention_kernels.py'
 
 
 def test_another_default_type_changes_nothing() -> None:
@@ -303,16 +305,14 @@ def test_fewer_numbers_are_kept_for_the_gradient_than_there_are_weights() -> Non
     assert sum(kept) < 1.2 * (q.numel() + k.numel() + v.numel()) < BATCH * HEADS * 200 * 200
 
 
-def test_without_numba_bf16_is_written_out_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For torch's fused kernel takes ten times as long going back."""
+def test_without_numba_it_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For torch's fused kernel takes ten times as long going back in bf16."""
 
     def refuse(*arguments: Any, **settings: Any) -> Tensor:
         raise AssertionError
 
-    monkeypatch.setattr(cpu_attention, "numba_module", lambda name: None)
-    monkeypatch.setattr(cpu_attention.F, "scaled_dot_product_attention", refuse)
+    monkeypatch.setattr(cpu_attention, "loaded_kernels", lambda: None)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", refuse)
     q, k, v = inputs(40, 40, 16, torch.bfloat16)
     out = training_attention(q, k, v, None, 0.0, SCALE)
     torch.testing.assert_close(out.double(), plain([q, k, v], None, 0.0), rtol=0.03, atol=0.03)
-    with pytest.raises(AssertionError):
-        training_attention(q.float(), k.float(), v.float(), None, 0.0, SCALE)

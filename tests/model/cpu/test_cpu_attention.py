@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_mt.model.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.cpu.attention import REGISTER, training_attention
-from transformer_mt.model.cpu.dropout import keep_factors
 from transformer_mt.model.masks import causal_mask
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
+from transformer_mt.model.parts.dropout import dropout
 
 BATCH, HEADS, QUERIES, SIZE = 3, 2, 5, 4
 
@@ -39,7 +39,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale:
     weights = attention_weights(q, k, mask, scale)
     if p:
         drawn = max(k.size(2), REGISTER // q.element_size())
-        weights = weights * keep_factors(torch.Size((BATCH, HEADS, QUERIES, drawn)), p, q.dtype)[..., : k.size(2)]
+        weights = weights * dropout(torch.ones(BATCH, HEADS, QUERIES, drawn, dtype=q.dtype), p)[..., : k.size(2)]
     return weights @ v
 
 

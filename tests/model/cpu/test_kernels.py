@@ -17,8 +17,10 @@ from numba import get_num_threads, njit, prange
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.machine import jit, numba_modules
-from transformer_mt.machine.jit import ParallelPass
+from transformer_mt.machine import numba_compile as jit
+from transformer_mt.machine import numba_modules
+from transformer_mt.machine.numba_compile import ParallelPass
+from transformer_mt.machine.numba_modules import needs_numba
 from transformer_mt.model.cpu import chunked_loss, kernels
 from transformer_mt.model.loss import output_loss_sums
 
@@ -48,11 +50,11 @@ def test_bfloat16_is_rounded_and_widened_as_torch_does() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (5, 64), (2, 3, 1000)])
 def test_each_pass_is_the_product_with_the_factors(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     draw = kernels.CompiledDraw(123456789012345, 0.3)
-    factors = draw.factors(torch.Size(shape), torch.float32)
+    factors = draw.times(torch.ones(shape), torch.float32)
     x, y, grad = (torch.randn(shape).to(dtype) for _ in range(3))
     wide_x, wide_y = torch.randn(shape), y.float()
     for found, expected in (
-        (draw.factors(x.shape, dtype), factors),
+        (draw.times(torch.ones(shape), dtype), factors),
         (draw.times(y, torch.float32), wide_y * factors),
         (draw.times(y, dtype), wide_y * factors),
         (draw.added(wide_x, y), wide_x + wide_y * factors),
@@ -66,7 +68,7 @@ def test_each_pass_is_the_product_with_the_factors(shape: tuple[int, ...], dtype
 
 def test_what_does_not_lie_in_order_is_read_in_order() -> None:
     draw = kernels.CompiledDraw(5, 0.5)
-    factors = draw.factors(torch.Size((6, 4)), torch.float32)
+    factors = draw.times(torch.ones(6, 4), torch.float32)
     x = torch.randn(4, 6).T
     assert torch.equal(draw.times(x, torch.float32), x * factors)
     spread = torch.ones(1, 1).expand(6, 4)
@@ -76,7 +78,7 @@ def test_what_does_not_lie_in_order_is_read_in_order() -> None:
 @pytest.mark.parametrize("p", [0.1, 0.5, 1 - 1e-9])
 def test_the_probability_is_not_rounded_to_sixteen_bits(p: float) -> None:
     count = 4_000_000
-    kept = (kernels.CompiledDraw(11, p).factors(torch.Size((count,)), torch.float32) > 0).double().mean().item()
+    kept = (kernels.CompiledDraw(11, p).times(torch.ones(count), torch.float32) > 0).double().mean().item()
     assert kept == pytest.approx(1 - p, abs=5 * math.sqrt(p * (1 - p) / count))
 
 
@@ -125,7 +127,7 @@ def test_the_loss_is_the_same_with_numba_and_without(precision: str, monkeypatch
     targets = torch.randint(300, (50,))
     results = []
     for module in (kernels, None):
-        monkeypatch.setattr(chunked_loss, "numba_module", lambda name, module=module: module)
+        monkeypatch.setattr(chunked_loss, "kernels_for", lambda dtype, module=module: module)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             sums = output_loss_sums(output, hidden, targets, 0.1)
         results.append((sums.loss, sums.nll, *torch.autograd.grad(sums.loss, [hidden, *output.parameters()])))
@@ -147,7 +149,7 @@ def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_as_many_threads_are_used_as_torch_uses() -> None:
-    kernels.CompiledDraw(3, 0.1).factors(torch.Size((10,)), torch.float32)
+    kernels.CompiledDraw(3, 0.1).times(torch.ones(10), torch.float32)
     slow = jit.threading_layer() == "workqueue"
     assert get_num_threads() == (1 if slow else min(torch.get_num_threads(), jit.MOST_THREADS))
 
@@ -200,36 +202,29 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(error: Exception, monkeyp
     assert asked == [False]
 
 
-@pytest.mark.parametrize("missing", [True, False])
-def test_a_numba_that_cannot_be_loaded_is_told_of_once(
-    missing: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    name = "transformer_mt.model.cpu.kernels"
+@pytest.mark.parametrize("error", [ImportError("numba needs another numpy"), OSError("no libllvmlite.so")])
+def test_a_numba_that_cannot_be_loaded_is_told_of_once(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    attempts = []
 
-    def failing(name: str) -> types.ModuleType:
-        raise OSError("Could not load shared object file: libllvmlite.so")
+    def failing() -> types.ModuleType:
+        attempts.append(error)
+        raise error
 
-    if missing:
-        monkeypatch.setitem(sys.modules, name, None)  # an import that fails
-    else:
-        monkeypatch.setattr(numba_modules.importlib, "import_module", failing)
-    numba_modules.numba_module.cache_clear()
-    try:
-        assert numba_modules.numba_module(name) is None
-        assert numba_modules.numba_module(name) is None
-        assert caplog.text.count("numba does not work here") == 1
-    finally:
-        numba_modules.numba_module.cache_clear()
+    numba_modules._tell.cache_clear()  # as if nothing had been told
+    load, other = needs_numba(failing), needs_numba(failing)
+    assert [load(), load(), other()] == [None, None, None]
+    assert len(attempts) == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        f"numba does not work here ({error}): going on without it, which is slower."
+    ]
 
 
 def test_without_numba_nothing_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(numba_modules, "find_spec", lambda name: None)
-    numba_modules.numba_module.cache_clear()
-    try:
-        assert numba_modules.numba_module("transformer_mt.model.cpu.kernels") is None
-    finally:
-        numba_modules.numba_module.cache_clear()
+    assert needs_numba(lambda: kernels)() is None
     assert caplog.text == ""
+    monkeypatch.undo()
+    assert needs_numba(lambda: kernels)() is kernels
 
 
 @pytest.mark.parametrize(
@@ -240,7 +235,7 @@ def test_a_numba_that_does_not_work_is_found_out_before_it_is_needed(setting: di
     code = """
         import torch
         from transformer_mt.model.cpu.dropout import draws_with_numba
-        from transformer_mt.model.dropout import dropout
+        from transformer_mt.model.parts.dropout import dropout
         print(draws_with_numba(torch.device("cpu")), dropout(torch.ones(1000), 0.5).mean().item())
     """
     out, said = ran(code, setting)
@@ -256,7 +251,7 @@ def test_threads_without_openmp_take_turns() -> None:
     """numba's own kind ends the process where two threads of Python call it at once."""
     code = """
         import threading, torch
-        from transformer_mt.machine import jit
+        from transformer_mt.machine import numba_compile as jit
         from transformer_mt.model.cpu import kernels
         x = torch.randn(300_000)
         draw = kernels.CompiledDraw(3, 0.4)
@@ -298,7 +293,7 @@ def ran(code: str, environment: dict[str, str]) -> tuple[str, str]:
 @pytest.mark.parametrize("bit", range(63))
 def test_all_of_the_seed_counts(bit: int) -> None:
     first, other = (
-        kernels.CompiledDraw(seed, 0.5).factors(torch.Size((4000,)), torch.float32) > 0 for seed in (5, 5 ^ 1 << bit)
+        kernels.CompiledDraw(seed, 0.5).times(torch.ones(4000), torch.float32) > 0 for seed in (5, 5 ^ 1 << bit)
     )
     assert abs(int((first ^ other).sum()) - 2000) < 5 * math.sqrt(1000)
 

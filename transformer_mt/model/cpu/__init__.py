@@ -1,1 +1,1 @@
-"""How training on a CPU computes what the model is: attention, dropout and the loss, with numba and without."""
+"""Attention, dropout and the loss in training on a CPU, with numba and without."""

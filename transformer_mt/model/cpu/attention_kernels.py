@@ -1,23 +1,35 @@
-"""Attention in training on a CPU as numba compiles it: a head of a sentence after the other, all of it in the caches.
+"""Attention in training on a CPU, compiled by numba: one head of one sentence after another, within the caches.
 
-Nothing of the size of the weights goes to memory, nothing is moved into another layout, and going back the weights are
-made again. Sums and weights are float32 whatever comes in.
+The matrix of weights never goes to memory, and no input is moved into another layout. The backward pass computes the
+weights again. Sums and weights are float32 for every type of input.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from transformer_mt.machine.jit import ParallelPass, uses_all_cores
+from transformer_mt.machine.numba_compile import ParallelPass, uses_all_cores
 from transformer_mt.machine.numba_modules import tried
-from transformer_mt.model.cpu.dropout import new_draw
-from transformer_mt.model.cpu.kernels import DTYPES, CompiledDraw
+from transformer_mt.model.cpu.head_passes import (
+    ONE,
+    QUERIES,
+    ZERO,
+    add_shares,
+    deliver,
+    fetch,
+    mixtures,
+    products,
+    start_of,
+    transpose,
+    up_to,
+)
+from transformer_mt.model.cpu.kernels import DTYPES, new_draw
 from transformer_mt.model.cpu.lanes import (
     WIDTH,
     add,
@@ -29,113 +41,18 @@ from transformer_mt.model.cpu.lanes import (
     maximum,
     maximum_of,
     multiply,
-    multiply_add,
     store,
     subtract,
     sum_of,
-    turn,
 )
 from transformer_mt.model.masks import as_bias
 from transformer_mt.model.unpadded import BlockDiagonal
 
-LANES = "964cd3120d23407d"  # the beginning of the SHA-256 of lanes.py: see there
-_QUERIES = 4  # rows of queries taken at once: each vector of keys or values that is read serves all of them
-_CHUNKS = 32  # shares of the heads of all sentences, for as many threads or fewer
-_ZERO, _ONE = np.float32(0), np.float32(1)
-_Q, _K, _V, _ADDED, _GRAD = range(5)  # rows of strides, which are of first rows, heads and positions
-_FIRST_QUERY, _NUM_QUERIES, _FIRST_KEY, _NUM_KEYS, _MASK = range(5)  # columns of blocks, which are of sentences
-_NOTHING_DROPPED = np.uint32(0), np.uint32(0), np.uint32(0), _ONE
-
-# What the passes below are put together from. Matrices are flat; `whole` is a number of rows filled up to a multiple.
-_OPTIONS: Any = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_part = njit(error_model="numpy", **_OPTIONS)
-
-
-@_part
-def _fetch(x, start, stride, num_rows, size, factor, rows):
-    """Rows of x times a factor, then zeros, to the end of `rows`."""
-    times = each(factor)
-    for i in range(num_rows):
-        for d in range(0, size, WIDTH):
-            store(rows, i * size + d, multiply(load(x, start + i * stride + d), times))
-    for i in range(num_rows * size, len(rows), WIDTH):
-        store(rows, i, each(_ZERO))
-
-
-@_part
-def _deliver(rows, num_rows, size, factor, x, start, stride):
-    """The inverse of `_fetch`."""
-    for i in range(num_rows):
-        for d in range(0, size, WIDTH):
-            store(x, start + i * stride + d, multiply(load(rows, i * size + d), each(factor)))
-
-
-@_part
-def _transpose(rows, size, columns):
-    whole = len(rows) // size
-    for i in range(0, whole, WIDTH):
-        for d in range(0, size, WIDTH):
-            turn(rows, i * size + d, size, columns, d * whole + i, whole)
-
-
-@_part
-def _products(a, first, size, columns, out):
-    """Rows of a, from `first` on, with all columns."""
-    whole = len(columns) // size
-    for j in range(0, whole, WIDTH):
-        sum0 = sum1 = sum2 = sum3 = each(_ZERO)
-        for d in range(size):
-            column, i = load(columns, d * whole + j), first * size + d
-            sum0 = multiply_add(each_of(a, i), column, sum0)
-            sum1 = multiply_add(each_of(a, i + size), column, sum1)
-            sum2 = multiply_add(each_of(a, i + 2 * size), column, sum2)
-            sum3 = multiply_add(each_of(a, i + 3 * size), column, sum3)
-        store(out, j, sum0)
-        store(out, whole + j, sum1)
-        store(out, 2 * whole + j, sum2)
-        store(out, 3 * whole + j, sum3)
-
-
-@_part
-def _mixtures(weights, num_rows, rows, size, out):
-    """Weights times rows."""
-    whole = len(weights) // _QUERIES
-    for d in range(0, size, WIDTH):
-        sum0 = sum1 = sum2 = sum3 = each(_ZERO)
-        for j in range(num_rows):
-            row = load(rows, j * size + d)
-            sum0 = multiply_add(each_of(weights, j), row, sum0)
-            sum1 = multiply_add(each_of(weights, whole + j), row, sum1)
-            sum2 = multiply_add(each_of(weights, 2 * whole + j), row, sum2)
-            sum3 = multiply_add(each_of(weights, 3 * whole + j), row, sum3)
-        store(out, d, sum0)
-        store(out, size + d, sum1)
-        store(out, 2 * size + d, sum2)
-        store(out, 3 * size + d, sum3)
-
-
-@_part
-def _add_shares(weights, num_rows, a, first, size, rows):
-    """To each row: rows of a, from `first` on, times what weighed it."""
-    whole = len(weights) // _QUERIES
-    for d in range(0, size, WIDTH):
-        i = first * size + d
-        a0, a1, a2, a3 = load(a, i), load(a, i + size), load(a, i + 2 * size), load(a, i + 3 * size)
-        for j in range(num_rows):
-            row = multiply_add(each_of(weights, j), a0, load(rows, j * size + d))
-            row = multiply_add(each_of(weights, whole + j), a1, row)
-            row = multiply_add(each_of(weights, 2 * whole + j), a2, row)
-            store(rows, j * size + d, multiply_add(each_of(weights, 3 * whole + j), a3, row))
-
-
-@_part
-def _up_to(number, multiple):
-    return -(-number // multiple) * multiple
-
-
-@_part
-def _start(strides, which, row, h):
-    return row * strides[which, 0] + h * strides[which, 1]
+PARTS = "47932086f697dce5"  # the beginning of the SHA-256 of lanes.py and head_passes.py: see lanes.py
+_CHUNKS = 32  # the heads of all sentences are parted into so many shares, for as many threads or fewer
+_Q, _K, _V, _ADDED, _GRAD = range(5)  # rows of `strides`: for a step to the next row, head, position
+_FIRST_QUERY, _NUM_QUERIES, _FIRST_KEY, _NUM_KEYS, _MASK = range(5)  # columns of `blocks`: a sentence is a row
+_NOTHING_DROPPED = np.uint32(0), np.uint32(0), np.uint32(0), ONE
 
 
 @ParallelPass
@@ -146,29 +63,29 @@ def _forward(q, k, v, added, out, totals, blocks, sizes, strides, scale, first_k
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
             continue
-        queries_room = np.empty(_up_to(most_queries, _QUERIES) * size, np.float32)
-        rows_room = np.empty(_up_to(most_keys, WIDTH) * size, np.float32)
+        queries_room = np.empty(up_to(most_queries, QUERIES) * size, np.float32)
+        rows_room = np.empty(up_to(most_keys, WIDTH) * size, np.float32)
         columns_room = np.empty(len(rows_room), np.float32)
-        weights_room = np.empty(_QUERIES * _up_to(most_keys, WIDTH), np.float32)
-        mixed = np.empty(_QUERIES * size, np.float32)
+        weights_room = np.empty(QUERIES * up_to(most_keys, WIDTH), np.float32)
+        mixed = np.empty(QUERIES * size, np.float32)
         for place in range(start, end):
             b, key_head = place // num_key_heads, place % num_key_heads
             num_queries, num_keys = blocks[b, _NUM_QUERIES], blocks[b, _NUM_KEYS]
             first_row, first_key_row = blocks[b, _FIRST_QUERY], blocks[b, _FIRST_KEY]
-            whole = _up_to(num_keys, WIDTH)
-            queries = queries_room[: _up_to(num_queries, _QUERIES) * size]
+            whole = up_to(num_keys, WIDTH)
+            queries = queries_room[: up_to(num_queries, QUERIES) * size]
             rows, columns = rows_room[: whole * size], columns_room[: whole * size]
-            weights = weights_room[: _QUERIES * whole]
-            _fetch(k, _start(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, _ONE, rows)
-            _transpose(rows, size, columns)
-            _fetch(v, _start(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, _ONE, rows)
+            weights = weights_room[: QUERIES * whole]
+            fetch(k, start_of(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, ONE, rows)
+            transpose(rows, size, columns)
+            fetch(v, start_of(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, ONE, rows)
             group = num_heads // num_key_heads
             for h in range(key_head * group, (key_head + 1) * group):
-                _fetch(q, _start(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
-                mask_start = _start(strides, _ADDED, blocks[b, _MASK], h)
-                for first in range(0, num_queries, _QUERIES):
-                    _products(queries, first, size, columns, weights)
-                    for i in range(first, min(first + _QUERIES, num_queries)):
+                fetch(q, start_of(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
+                mask_start = start_of(strides, _ADDED, blocks[b, _MASK], h)
+                for first in range(0, num_queries, QUERIES):
+                    products(queries, first, size, columns, weights)
+                    for i in range(first, min(first + QUERIES, num_queries)):
                         at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
                         most = each(np.float32(-np.inf))
                         for j in range(0, whole, WIDTH):
@@ -176,22 +93,22 @@ def _forward(q, k, v, added, out, totals, blocks, sizes, strides, scale, first_k
                             store(weights, at + j, score)
                             most = maximum(score, most)
                         largest = maximum_of(most)
-                        most, total = each(largest), each(_ZERO)
+                        most, total = each(largest), each(ZERO)
                         for j in range(0, whole, WIDTH):
                             z = exp(subtract(load(weights, at + j), most))
                             store(weights, at + j, z)
                             total = add(total, z)
                         row = first_row * num_heads + h * num_queries + i
-                        totals[2 * row], totals[2 * row + 1] = largest, _ONE / sum_of(total)
+                        totals[2 * row], totals[2 * row + 1] = largest, ONE / sum_of(total)
                         factor = each_of(totals, 2 * row + 1)
                         for j in range(0, whole, WIDTH):
                             weight = multiply(load(weights, at + j), factor)
                             kept_factors = factors(np.uint32(row * most_keys + j), first_key, second_key, dropped, kept)
                             weight = multiply(weight, kept_factors)
                             store(weights, at + j, weight)
-                    _mixtures(weights, num_keys, rows, size, mixed)
+                    mixtures(weights, num_keys, rows, size, mixed)
                     out_at = ((first_row + first) * num_heads + h) * size
-                    _deliver(mixed, min(_QUERIES, num_queries - first), size, _ONE, out, out_at, num_heads * size)
+                    deliver(mixed, min(QUERIES, num_queries - first), size, ONE, out, out_at, num_heads * size)
 
 
 @ParallelPass
@@ -205,43 +122,43 @@ def _backward(
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
             continue
-        queries_room = np.empty(_up_to(most_queries, _QUERIES) * size, np.float32)
+        queries_room = np.empty(up_to(most_queries, QUERIES) * size, np.float32)
         grads_room = np.empty(len(queries_room), np.float32)
-        most = _up_to(most_keys, WIDTH)
+        most = up_to(most_keys, WIDTH)
         keys_room = np.empty(most * size, np.float32)
         key_columns_room, value_columns_room = np.empty(most * size, np.float32), np.empty(most * size, np.float32)
         key_grads_room, value_grads_room = np.empty(most * size, np.float32), np.empty(most * size, np.float32)
-        weights_room, score_grads_room = np.empty(_QUERIES * most, np.float32), np.empty(_QUERIES * most, np.float32)
-        row_weights, mixed = np.empty(most, np.float32), np.empty(_QUERIES * size, np.float32)
+        weights_room, score_grads_room = np.empty(QUERIES * most, np.float32), np.empty(QUERIES * most, np.float32)
+        row_weights, mixed = np.empty(most, np.float32), np.empty(QUERIES * size, np.float32)
         for place in range(start, end):
             b, key_head = place // num_key_heads, place % num_key_heads
             num_queries, num_keys = blocks[b, _NUM_QUERIES], blocks[b, _NUM_KEYS]
             first_row, first_key_row = blocks[b, _FIRST_QUERY], blocks[b, _FIRST_KEY]
-            whole = _up_to(num_keys, WIDTH)
-            queries = queries_room[: _up_to(num_queries, _QUERIES) * size]
+            whole = up_to(num_keys, WIDTH)
+            queries = queries_room[: up_to(num_queries, QUERIES) * size]
             grads, keys = grads_room[: len(queries)], keys_room[: whole * size]
             key_columns, value_columns = key_columns_room[: whole * size], value_columns_room[: whole * size]
             key_grads, value_grads = key_grads_room[: whole * size], value_grads_room[: whole * size]
-            weights, score_grads = weights_room[: _QUERIES * whole], score_grads_room[: _QUERIES * whole]
-            _fetch(v, _start(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, _ONE, keys)
-            _transpose(keys, size, value_columns)
-            _fetch(k, _start(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, _ONE, keys)
-            _transpose(keys, size, key_columns)
+            weights, score_grads = weights_room[: QUERIES * whole], score_grads_room[: QUERIES * whole]
+            fetch(v, start_of(strides, _V, first_key_row, key_head), strides[_V, 2], num_keys, size, ONE, keys)
+            transpose(keys, size, value_columns)
+            fetch(k, start_of(strides, _K, first_key_row, key_head), strides[_K, 2], num_keys, size, ONE, keys)
+            transpose(keys, size, key_columns)
             for j in range(0, len(keys), WIDTH):
-                store(key_grads, j, each(_ZERO))
-                store(value_grads, j, each(_ZERO))
+                store(key_grads, j, each(ZERO))
+                store(value_grads, j, each(ZERO))
             group = num_heads // num_key_heads
             for h in range(key_head * group, (key_head + 1) * group):
-                _fetch(q, _start(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
-                _fetch(grad, _start(strides, _GRAD, first_row, h), strides[_GRAD, 2], num_queries, size, _ONE, grads)
-                mask_start = _start(strides, _ADDED, blocks[b, _MASK], h)
-                for first in range(0, num_queries, _QUERIES):
-                    _products(queries, first, size, key_columns, weights)
-                    _products(grads, first, size, value_columns, score_grads)
-                    for i in range(first, min(first + _QUERIES, num_queries)):
+                fetch(q, start_of(strides, _Q, first_row, h), strides[_Q, 2], num_queries, size, scale, queries)
+                fetch(grad, start_of(strides, _GRAD, first_row, h), strides[_GRAD, 2], num_queries, size, ONE, grads)
+                mask_start = start_of(strides, _ADDED, blocks[b, _MASK], h)
+                for first in range(0, num_queries, QUERIES):
+                    products(queries, first, size, key_columns, weights)
+                    products(grads, first, size, value_columns, score_grads)
+                    for i in range(first, min(first + QUERIES, num_queries)):
                         at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
                         row = first_row * num_heads + h * num_queries + i
-                        largest, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(_ZERO)
+                        largest, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(ZERO)
                         for j in range(0, whole, WIDTH):
                             score = add(load(weights, at + j), load(added, mask + j))
                             weight = multiply(exp(subtract(score, largest)), factor)
@@ -256,30 +173,30 @@ def _backward(
                         for j in range(0, whole, WIDTH):
                             less = multiply(load(row_weights, j), product)
                             store(score_grads, at + j, subtract(load(score_grads, at + j), less))
-                    _mixtures(score_grads, num_keys, keys, size, mixed)
+                    mixtures(score_grads, num_keys, keys, size, mixed)
                     out_at = ((first_row + first) * num_heads + h) * size
-                    _deliver(mixed, min(_QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)
+                    deliver(mixed, min(QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)
                     # Queries beyond the last are zeros, and so are gradients of their outputs: they have no share.
-                    _add_shares(weights, num_keys, grads, first, size, value_grads)
-                    _add_shares(score_grads, num_keys, queries, first, size, key_grads)
+                    add_shares(weights, num_keys, grads, first, size, value_grads)
+                    add_shares(score_grads, num_keys, queries, first, size, key_grads)
             out_at = (first_key_row * num_key_heads + key_head) * size
-            _deliver(key_grads, num_keys, size, _ONE, k_grad, out_at, num_key_heads * size)
-            _deliver(value_grads, num_keys, size, _ONE, v_grad, out_at, num_key_heads * size)
+            deliver(key_grads, num_keys, size, ONE, k_grad, out_at, num_key_heads * size)
+            deliver(value_grads, num_keys, size, ONE, v_grad, out_at, num_key_heads * size)
 
 
 def takes(q: Tensor, mask: Tensor | None) -> bool:
-    """Whether the passes are made for such numbers, such heads and a mask that nobody trains, and have all cores."""
+    """Whether the passes fit such heads and such a mask, which nobody may train, and run on all cores."""
     return (mask is None or not mask.requires_grad) and takes_heads(q.dtype, q.size(-1))
 
 
 def takes_heads(dtype: torch.dtype, head_dim: int) -> bool:
-    """What `takes` says of these, whatever the mask."""
+    """`takes` for heads of this type and size, whatever the mask."""
     return dtype in DTYPES and head_dim % WIDTH == 0 and works(dtype) and uses_all_cores()
 
 
 @functools.cache
 def works(dtype: torch.dtype) -> bool:
-    """Whether the passes can be compiled for a type, which takes some ten seconds once and nothing from then on."""
+    """Whether the passes compile for a type. The first call compiles them, which takes some ten seconds once."""
 
     def once() -> None:
         q = torch.zeros(1, 1, 1, WIDTH, dtype=dtype, requires_grad=True)
@@ -290,8 +207,8 @@ def works(dtype: torch.dtype) -> bool:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, p: float, scale: float) -> Tensor:
-    """`attention.training_attention` of what `takes` says yes to. Where k and v have fewer heads than q, each of
-    them is that of as many neighbours.
+    """`attention.training_attention` for inputs that `takes` accepts. k and v may have fewer heads than q: each of
+    their heads serves an equal number of neighbouring heads of q.
     """
     assert k.shape == v.shape == (q.size(0), k.size(1), k.size(2), q.size(3)), (
         f"{k.shape} and {v.shape} do not go with {q.shape}: the passes would read anywhere"
@@ -299,17 +216,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | No
     assert q.size(1) % k.size(1) == 0
     assert q.dtype == k.dtype == v.dtype
     bounds = _whose(mask, q, k) if isinstance(mask, BlockDiagonal) else _everybody(mask, q, k)
-    drawn = _NOTHING_DROPPED
-    if p:  # of the places of weights; those that are in no block are never asked for
-        draw = new_draw(q.shape[:3] + k.shape[2:3], p, q.dtype)
-        assert isinstance(draw, CompiledDraw)
-        drawn = draw.arguments
+    drawn = new_draw(p).arguments if p else _NOTHING_DROPPED
     return _Attention.apply(q, k, v, bounds, scale, drawn)
 
 
 class _Bounds(NamedTuple):
-    """Which rows make a sentence, and what is added to their scores: from the row _MASK of `added`, a flat tensor, with
-    strides of such rows, heads and queries; it may go on for as many keys as fill the last lanes.
+    """The rows of each sentence, and the mask that is added to its scores.
+
+    `added` is the mask, a flat tensor. A sentence's part begins at its row `_MASK`; `strides` are the steps to the next
+    such row, head and query. Each row of the mask is filled up to a multiple of `WIDTH` keys.
     """
 
     blocks: Tensor
@@ -320,7 +235,7 @@ class _Bounds(NamedTuple):
 
 
 def _everybody(mask: Tensor | None, q: Tensor, k: Tensor) -> _Bounds:
-    """Sentences that are all of one length, with a mask as in `attention.masked`."""
+    """The bounds of sentences of one length, with a mask as in `attention.masked`."""
     (num_sentences, num_heads, num_queries, _), num_keys = q.shape, k.size(2)
     added = torch.zeros(1, 1, 1, num_keys, dtype=torch.float32) if mask is None else as_bias(mask).float()
     added = added.expand(*added.shape[:-1], num_keys)
@@ -336,8 +251,10 @@ def _everybody(mask: Tensor | None, q: Tensor, k: Tensor) -> _Bounds:
 
 
 def _whose(mask: BlockDiagonal, q: Tensor, k: Tensor) -> _Bounds:
-    """Sentences one after the other. What is added is some zeros and then -inf, from where as many zeros are left as a
-    query sees keys.
+    """The bounds of unpadded sentences, which follow each other in one row.
+
+    Their mask is one row: zeros, then -inf. A query reads it from the place behind which there is one zero for each key
+    that the query sees.
     """
     assert len(q) == 1, "unpadded tokens are one row"
     last_query, last_key = (mask.blocks[-1, i] + mask.blocks[-1, i + 1] for i in (0, 2))
@@ -360,7 +277,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bounds: _Bounds, scale: float, drawn: tuple) -> Tensor:
         """q (batch, num_heads, query_len, head_dim), k and v (batch, num_kv_heads, key_len, head_dim) -> the shape of
-        q; zeros where a row is no sentence's.
+        q; zeros in rows that belong to no sentence.
         """
         (batch, num_heads, num_queries, size), num_key_heads = q.shape, k.size(1)
         ctx.shapes = [(len(x), x.size(2), x.size(1), size) for x in (q, k, v)]
@@ -400,16 +317,16 @@ def _zero_behind(x: Tensor, blocks: Tensor, first: int) -> None:
 
 
 def _strides(x: Tensor) -> tuple[int, int, int]:
-    """Strides of x (batch, heads, length, head_dim), which `_in_rows` gave: of a sentence's first row, where the rows
-    of all sentences are counted; of heads; and of positions.
+    """Strides of x (batch, heads, length, head_dim), a result of `_in_rows`: the steps to the next row, where the rows
+    of all sentences are counted; to the next head; and to the next position.
     """
-    # In a batch all of a sentence lies behind all of those before it, whichever of heads and positions come first.
+    # A sentence's numbers lie together in memory, whether heads or positions come first.
     return x.stride(2) if len(x) == 1 else x.size(1) * x.size(3), x.stride(1), x.stride(2)
 
 
 def _in_rows(x: Tensor) -> Tensor:
-    """x (batch, heads, length, head_dim) where there is nothing between its numbers, be it heads or positions that come
-    first, else a copy.
+    """x (batch, heads, length, head_dim) itself where its numbers lie without gaps, heads or positions first; else a
+    copy.
     """
     return x if x.transpose(1, 2).is_contiguous() else x.contiguous()
 

@@ -1,15 +1,15 @@
-"""Output projection and cross-entropy as one operation, a chunk of rows at a time: what training on a CPU does.
+"""Output projection and cross-entropy as one operation in training on a CPU, a chunk of rows at a time.
 
-Of one chunk after the other the logits are made, turned into their gradient where they lie, and multiplied into the
-gradients of hidden states and weight. All logits at once, some hundred megabytes, never exist, and no pass over them
-goes through the whole memory.
+The logits of a chunk are made, turned into their gradient in place, and multiplied into the gradients of hidden states
+and weight. Then comes the next chunk. So the logits of a batch, some hundred megabytes, never exist all at once, and a
+chunk stays in the caches.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_mt.machine.numba_modules import numba_module
+from transformer_mt.model.cpu.find_kernels import kernels_for
 from transformer_mt.model.unpadded import ROWS
 
 CHUNK = 1024  # rows: products of this height run at full speed, and some chunks' worth of logits stay in the cache
@@ -19,8 +19,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """`cross_entropy_sums(F.linear(hidden, weight, bias), targets, label_smoothing)`, gradients included.
 
     With z = exp(logits - max) and s = sum of z, a row's nll is log(s) + max - logits[target]. Its gradient is z / s
-    less the one-hot target; it is kept times s, and s is divided out where rows are short. The uniform part of a
-    smoothed target needs no logits: their mean over the vocabulary is hidden @ mean(weight) + mean(bias).
+    less the one-hot target. The gradient is kept times s, and s is divided out later, where rows are short. The uniform
+    part of a smoothed target needs no logits: their mean over the vocabulary is hidden @ mean(weight) + mean(bias).
     """
 
     @staticmethod
@@ -44,10 +44,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         narrow_bias = None if bias is None else bias.to(dtype)
         grads = _Gradients(hidden, weight, bias) if with_gradient else None
         nll = normalisers = hidden.new_zeros((), dtype=wide)
-        kernels = None if torch.compiler.is_compiling() else numba_module("transformer_mt.model.cpu.kernels")
-        of_logits = exponentials if kernels is None or dtype not in kernels.DTYPES else kernels.exponentials
+        kernels = kernels_for(dtype)
+        of_logits = exponentials if kernels is None else kernels.exponentials
         height = min(CHUNK, len(hidden))
-        memory = narrow.new_empty(height + -height % ROWS, len(weight))  # of each chunk: no page of it is fetched twice
+        memory = narrow.new_empty(
+            height + -height % ROWS, len(weight)
+        )  # for all chunks, so that its pages are fetched once
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
             inputs, num_rows = _filled_up(narrow[rows]), len(narrow[rows])
@@ -77,16 +79,16 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _filled_up(rows: Tensor) -> Tensor:
-    """Zeros behind the last, so that products come in few shapes: see `unpadded.py`."""
+    """The rows and then zeros, so that products come in few shapes: see `unpadded.py`."""
     surplus = -len(rows) % ROWS
     return F.pad(rows, (0, 0, 0, surplus)) if surplus else rows
 
 
 def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """What the loss needs of some rows of logits (num_rows, vocab_size) and targets (num_rows,).
+    """The exponentials of some rows of logits (num_rows, vocab_size), with targets (num_rows,), as the loss needs them.
 
-    The gradient times s takes the place of the logits. Returned are s (num_rows, 1), the nll and the normalisers,
-    log(s) + max, both summed over the rows, in float32 or wider.
+    The gradient times s takes the place of the logits. Returns s (num_rows, 1), and the sums over the rows of the nll
+    and of the normalisers, log(s) + max, in float32 or wider.
     """
     z = logits.to(torch.promote_types(logits.dtype, torch.float32))
     target = targets[:, None]
@@ -110,7 +112,7 @@ class _Gradients:
         self.bias = None if bias is None else torch.zeros_like(bias)
 
     def add(self, rows: slice, logits: Tensor, s: Tensor, weight: Tensor) -> None:
-        """`logits`: the gradient with respect to a chunk's logits, times s (rows, 1); behind them zeros."""
+        """`logits` holds the gradient with respect to a chunk's logits, times s (rows, 1), and zeros behind it."""
         self.hidden[rows] = torch.mm(logits, weight)[: len(s)] / s
         inputs = _filled_up((self.inputs[0][rows] / s).to(logits.dtype))
         if logits.dtype == self.weight.dtype:
@@ -121,7 +123,7 @@ class _Gradients:
             self.bias += (logits[: len(s)] / s).sum(dim=0)
 
     def finished(self, label_smoothing: float) -> list[Tensor]:
-        """With the part of the uniform distribution, the same for every row and word."""
+        """The gradients, with the part of the uniform distribution, which is the same for every row and word."""
         hidden, weight, _ = self.inputs
         if label_smoothing > 0:
             share = label_smoothing / len(weight)
@@ -133,6 +135,6 @@ class _Gradients:
 
 
 def _mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The mean over the vocabulary, summed over rows."""
+    """The mean of the logits over the vocabulary, summed over rows."""
     mean = hidden.sum(dim=0).to(weight.dtype) @ weight.mean(dim=0)
     return mean if bias is None else mean + len(hidden) * bias.mean()

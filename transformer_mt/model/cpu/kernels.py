@@ -1,9 +1,9 @@
-"""What training on a CPU does to many numbers, as numba compiles it: dropout, and the loss over the vocabulary.
+"""Passes over many numbers in training on a CPU, as numba compiles them: dropout, and the loss over the vocabulary.
 
-Of dropout the random number of an element is made where it is used, forward and once more back. So nothing is drawn
-into memory, read from there or kept for the gradient, and a pass takes as long as its numbers take to come and go.
+Dropout makes the random number of an element where it is used, forward and once more back. So no random number goes to
+memory or is kept for the gradient, and a pass takes no longer than its numbers take to come and go.
 
-A change in another file would not make numba compile these anew, so all that they use is here.
+numba does not compile these passes anew after a change in another file, so all that they use is here.
 """
 
 import numpy as np
@@ -12,23 +12,24 @@ from numba import njit, prange, types
 from numba.extending import overload
 from torch import Tensor
 
-from transformer_mt.machine.jit import ParallelPass
+from transformer_mt.machine.numba_compile import ParallelPass
 
 DTYPES = torch.float32, torch.bfloat16
 _LEVELS = 2**32  # a probability is rounded to one of so many
 
-# numba's integers grow to 64 bits in every sum and product, of which a processor has half as many at once.
+# numba's integers grow to 64 bits in every sum and product, and a processor takes half as many of those at once.
 _U = np.uint32
 _ZERO = np.float32(0)
 _NAN = np.uint16(0x7FC0)  # in bfloat16
 _LOG2_E, _LN_2 = np.float32(1.4426950408889634), np.float32(0.6931471805599453)
-# Of 2: less is nothing beside the largest, and in products of such small numbers a processor is 30 times as slow.
+# Below this power of 2 the result is 0. It is nothing beside the largest, and a processor takes 30 times as long for
+# products of such numbers.
 _LOWEST_POWER = np.float32(-100)
 
 
 def _wide(number):
-    """A float32 as it is. A uint16 is the upper half of one, which is what a bfloat16 is."""
-    raise NotImplementedError  # numba has one for each type
+    """A float32 as it is. A uint16 is a bfloat16, the upper half of a float32."""
+    raise NotImplementedError  # numba takes the overload for the type
 
 
 @overload(_wide)
@@ -39,7 +40,7 @@ def _wide_of(number):
 
 
 def _narrow(number, like):
-    """A float32 as what the array `like` holds, rounded to nearest, to even where two are."""
+    """A float32 in the type of the array `like`, rounded to nearest, to even where two are equally near."""
     raise NotImplementedError
 
 
@@ -58,8 +59,8 @@ def _narrow_of(number, like):
 
 @njit(inline="always")
 def _random_bits(place, first_key, second_key):
-    """32 random bits, a function of a place and two keys: two multiplications by the constants of `lowbias32`, which
-    Wellons (2018) found for numbers that follow each other, with a key before each.
+    """32 random bits, a function of a place and two keys: two multiplications by the constants of `lowbias32`, with a
+    key before each. Wellons (2018) found the constants for numbers that follow each other.
     """
     x = _U(_U(place) ^ first_key)
     x = _U(_U(x ^ _U(x >> _U(16))) * _U(0x7FEB352D))
@@ -72,7 +73,7 @@ def _random_bits(place, first_key, second_key):
 def _exp(x):
     """e^x = 2^n e^f for a float32 up to 88, with the first terms of the series for f; 0 under 1e-30."""
     power = x * _LOG2_E
-    is_none = power < _LOWEST_POWER  # of nan it is not said
+    is_none = power < _LOWEST_POWER  # False for nan
     power = _ZERO if is_none else power
     n = np.rint(power)
     f = (power - n) * _LN_2
@@ -90,9 +91,9 @@ def _exp(x):
 
 @njit(inline="always")
 def _in_order(x):
-    """An integer that is larger where a float32 is; of nan larger than all, or smaller.
+    """An integer in the order of the float32. The integer of nan is larger than all others, or smaller.
 
-    Compilers take the maximum of many integers at once, and of floats, for nan's sake, one after the other.
+    Compilers compute the maximum of many integers at once, and that of floats one by one, for the sake of nan.
     """
     bits = np.float32(x).view(np.int32)
     return np.int32(bits ^ np.int32(np.int32(bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
@@ -100,7 +101,7 @@ def _in_order(x):
 
 @njit(inline="always")
 def _out_of_order(integer):
-    """The float32 that `_in_order` was asked for: it is its own inverse."""
+    """The float32 to which `_in_order` gave this integer: on bits, it is its own inverse."""
     return np.int32(integer ^ np.int32(np.int32(integer >> np.int32(31)) & np.int32(0x7FFFFFFF))).view(np.float32)
 
 
@@ -132,15 +133,8 @@ def _through_relu(grad, result, out, scale):
         out[i] = _narrow(_wide(grad[i]) * scale if not _wide(result[i]) <= _ZERO else _ZERO, out)
 
 
-@ParallelPass
-def _filled(out, first_key, second_key, dropped, value):
-    for i in prange(len(out)):
-        kept = _random_bits(i, first_key, second_key) >= dropped
-        out[i] = _narrow(value if kept else _ZERO, out)
-
-
 class CompiledDraw:
-    """What a seed and a probability leave of any number of elements: see `StoredDraw`, whose methods these are."""
+    """Which elements a seed keeps, each with probability 1 - p: their factor is `scale`, 1 / (1 - p), else 0."""
 
     def __init__(self, seed: int, p: float) -> None:
         dropped = min(round(p * _LEVELS), _LEVELS - 1)
@@ -148,34 +142,38 @@ class CompiledDraw:
         key = _scrambled(seed)
         self.arguments = _U(key & 0xFFFFFFFF), _U(key >> 32), _U(dropped), np.float32(self.scale)
 
-    def factors(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        out = torch.empty(shape, dtype=dtype)
-        _filled(out.view(-1), *self.arguments)
-        return out
-
     def times(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """x * factors, as `dtype`."""
         out = torch.empty(x.shape, dtype=dtype)
         _times(_flat(x), out.view(-1), *self.arguments)
         return out
 
     def added(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + y * factors; x is float32, or of y's type."""
         out = torch.empty(x.shape, dtype=x.dtype)
         _added(_flat(x), _flat(y), out.view(-1), *self.arguments)
         return out
 
     def after_relu(self, x: Tensor) -> Tensor:
+        """relu(x) * factors."""
         out = torch.empty(x.shape, dtype=x.dtype)
         _after_relu(_flat(x), out.view(-1), *self.arguments)
         return out
 
     def through_relu(self, grad: Tensor, result: Tensor) -> Tensor:
+        """The gradient of x in `after_relu`, from that of its result: where the result is 0, it is 0."""
         out = torch.empty(grad.shape, dtype=grad.dtype)
         _through_relu(_flat(grad), _flat(result), out.view(-1), self.arguments[-1])
         return out
 
 
+def new_draw(p: float) -> CompiledDraw:
+    """The next draw of torch's global generator."""
+    return CompiledDraw(int(torch.randint(2**63 - 1, ())), p)
+
+
 def _scrambled(seed: int) -> int:
-    """64 bits, each of which depends on all of the seed: the last steps of SplitMix64 (Steele et al. 2014)."""
+    """64 bits, each of which depends on the whole seed: the last steps of SplitMix64 (Steele et al. 2014)."""
     key = (seed + 0x9E3779B97F4A7C15) % 2**64
     key = (key ^ key >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     key = (key ^ key >> 27) * 0x94D049BB133111EB % 2**64
@@ -218,4 +216,4 @@ def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tup
     return s[:, None], nll.sum(), normalisers.sum()
 
 
-CompiledDraw(0, 0.5).factors(torch.Size((1,)), torch.float32)  # what does not work here is found out on import
+CompiledDraw(0, 0.5).times(torch.ones(1), torch.float32)  # raises on import where numba does not work

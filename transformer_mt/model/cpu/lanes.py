@@ -1,10 +1,11 @@
-"""Sixteen float32 as one number of numba's, which LLVM has as one type: what the passes of a kernel are written with.
+"""Vectors of sixteen float32 as a type of numba, with the operations that the passes of attention are written in.
 
-The compiler finds few short loops by itself that a processor could do sixteen steps of at once. Here nothing is left to
-it but how many registers that takes.
+LLVM has such a type. By itself it turns few short loops into operations on vectors. Here every operation is one
+already, and LLVM only chooses how many registers a vector takes.
 
-numba keeps what it has compiled, and makes it anew where the file of the pass has changed, not where this one has. So
-the pass's file names the state of this one, and a test sees to it that it is today's.
+numba keeps compiled passes on the disk, and compiles a pass anew when the pass's own file has changed. It would not
+notice a change of this file. So `attention_kernels.py` holds a hash of the files that its passes use, and a test
+compares it.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ WIDTH = 16
 
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 _INTS = ir.VectorType(ir.IntType(32), WIDTH)
-_HALVES = ir.VectorType(ir.IntType(16), WIDTH)  # of floats: the upper halves, which bfloat16 are
+_HALVES = ir.VectorType(ir.IntType(16), WIDTH)  # a bfloat16 is the upper half of a float32
 
 
 class _Lanes(types.Type):
@@ -54,23 +55,23 @@ def _call(builder: Any, name: str, result: ir.VectorType, *arguments: Any) -> An
 
 
 def _place(context: Any, builder: Any, kind: Any, where: Any, pointee: Any) -> Any:
-    """A pointer to `pointee` at a place of an array of numba's type `kind`; `where`: the array, the place."""
+    """A pointer to the type `pointee`: `where` is an array, whose type in numba is `kind`, and a place in it."""
     array, at = where
     place = builder.gep(context.make_array(kind)(context, builder, array).data, [at])
     return builder.bitcast(place, pointee.as_pointer())
 
 
 def _refuse_but(array: Any, *kinds: Any) -> None:
-    """Bits of other numbers would be taken for these."""
+    """Raise TypingError for an array of another type, whose bits would be taken for numbers of these."""
     if array.dtype not in kinds:
         raise TypingError(f"{array.dtype} is not among {kinds}")
 
 
-# Functions of numba's, each with the code that LLVM is given for it.
+# Functions for numba's passes, each with the code that it gives to LLVM.
 
 
 def _lane_function(types_and_code: Callable[..., Any]) -> Any:
-    """numba's `intrinsic`, called with what it is within a pass."""
+    """numba's `intrinsic`. Within a pass its functions are called without the first argument."""
     return intrinsic(types_and_code)
 
 
@@ -91,7 +92,7 @@ def load(typing_context, array, at):
 
 @_lane_function
 def store(typing_context, array, at, x):
-    """The inverse of `load`; to bfloat16 rounded to nearest, to even where two are."""
+    """The inverse of `load`; to bfloat16 rounded to nearest, to even where two are equally near."""
     _refuse_but(array, types.float32, types.uint16)
 
     def code(context, builder, signature, arguments):
@@ -146,7 +147,7 @@ maximum = _of_two(_larger)
 
 @_lane_function
 def multiply_add(typing_context, a, b, c):
-    """a * b + c, rounded once where a processor has that."""
+    """a * b + c, rounded only once where the processor can do that."""
 
     def code(context, builder, signature, arguments):
         return _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, *arguments)
@@ -155,7 +156,7 @@ def multiply_add(typing_context, a, b, c):
 
 
 def _of_all(operation: Callable[..., Any]) -> Any:
-    """The halves of what there is with each other, until one number is left."""
+    """Combine the halves of a vector, then the halves of the result, until one number is left."""
 
     @_lane_function
     def function(typing_context, x):
@@ -181,11 +182,11 @@ sum_of, maximum_of = _of_all(ir.IRBuilder.fadd), _of_all(_larger)
 
 @_lane_function
 def exp(typing_context, x):
-    """e^x = 2^n e^f up to x = 88, with the first terms of the series for f; 0 under 1e-30, nan of nan."""
+    """e^x = 2^n e^f up to x = 88, where e^f is the first terms of its series; 0 below 1e-30, nan for nan."""
 
     def code(context, builder, signature, arguments):
         power = builder.fmul(arguments[0], _all(_FLOATS, 1.4426950408889634))
-        # In products of numbers smaller yet a processor is 30 times as slow.
+        # Products of still smaller numbers may be denormal, which takes a processor 30 times as long.
         is_none = builder.fcmp_ordered("olt", power, _all(_FLOATS, -100.0))
         power = builder.select(is_none, _all(_FLOATS, 0.0), power)
         n = _call(builder, f"llvm.rint.v{WIDTH}f32", _FLOATS, power)
@@ -203,7 +204,7 @@ def exp(typing_context, x):
 
 @_lane_function
 def factors(typing_context, place, first_key, second_key, dropped, scale):
-    """Factors of dropout for WIDTH places from one on: those of `kernels.CompiledDraw`."""
+    """The factors of dropout for WIDTH places from `place` on: those of `kernels.CompiledDraw`."""
 
     def code(context, builder, signature, arguments):
         def mixed(x, by):
@@ -221,7 +222,7 @@ def factors(typing_context, place, first_key, second_key, dropped, scale):
 
 @_lane_function
 def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
-    """WIDTH x WIDTH numbers: rows so many places apart become columns, which are again so many apart."""
+    """Transpose WIDTH x WIDTH numbers: rows `stride` apart become columns `column_stride` apart."""
     _refuse_but(rows, types.float32)
     _refuse_but(columns, types.float32)
 
@@ -234,7 +235,7 @@ def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
 
         rows = [builder.load(place, align=4) for place in places(signature.args[0], *arguments[:3])]
         apart = 1
-        while apart < WIDTH:  # of each square of twice that size, the upper right quarter for the lower left one
+        while apart < WIDTH:  # in squares of twice this size, swap the upper right and the lower left quarter
             lanes = range(WIDTH)
             first = ir.Constant(_INTS, [i if not i & apart else WIDTH + i - apart for i in lanes])
             second = ir.Constant(_INTS, [i + apart if not i & apart else WIDTH + i for i in lanes])

@@ -1,0 +1,112 @@
+"""The word aligner: how long it takes, and its alignment error rate on the built-in corpus.
+
+    python scripts/bench_align.py [--src FILE --tgt FILE] [--pairs 100000] [--rounds 1]
+
+The pairs are the first of two aligned files, else those of the built-in corpus. Seconds are those of training both
+directions at once, from text, and of aligning the same pairs as `tmt align` does; the best of the rounds counts. Loops
+are compiled before. The error rate (Och and Ney 2003) is of an aligner trained on the built-in training split, over the
+test split, by the links that the tables of its grammar know (scripts/builtin_corpus/links.py): with sure links S,
+possible links P and found links A it is 1 - (|A and S| + |A and P|) / (|A| + |S|). `--shown` prints so many pairs with
+their wrong and missing links.
+"""
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import command
+import torch
+from builtin_corpus.links import Links, links
+
+from transformer_mt.aligning.aligner import Aligner, Pair
+from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.find_kernels import compiled_kernels
+from transformer_mt.aligning.symmetrisation import SYMMETRISATIONS
+from transformer_mt.cli.verbs.align import CHUNK_LINES
+from transformer_mt.data.builtin import builtin_pairs
+from transformer_mt.data.sources.files import read_lines
+from transformer_mt.errors import UserError
+
+
+def pairs_of(src: Path, tgt: Path, number: int) -> list[Pair]:
+    """The first pairs of two files."""
+    sides = ((text for _, text in islice(read_lines(path), number)) for path in (src, tgt))
+    return list(zip(*sides, strict=True))
+
+
+def timed(work: Callable[[], object], rounds: int) -> float:
+    """The least seconds of the rounds."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def align_all(aligner: Aligner, pairs: list[Pair]) -> None:
+    """As `tmt align` does, some at a time."""
+    for first in range(0, len(pairs), CHUNK_LINES):
+        aligner.align(pairs[first : first + CHUNK_LINES])
+
+
+def gold_links(alignment: Alignment) -> tuple[Links, Links]:
+    """The sure and the possible links of an aligned pair of the built-in corpus."""
+    src, tgt = ([word.text.lower() for word in words] for words in (alignment.src_words, alignment.tgt_words))
+    return links(src, tgt)
+
+
+def error_rate(alignments: list[Alignment]) -> tuple[float, float, float]:
+    """The alignment error rate over all pairs; the precision by the possible links, and the recall of the sure ones."""
+    num_found = num_sure = num_found_sure = num_found_possible = 0
+    for alignment in alignments:
+        sure, possible = gold_links(alignment)
+        found = set(alignment.links)
+        num_found, num_sure = num_found + len(found), num_sure + len(sure)
+        num_found_sure += len(found & sure)
+        num_found_possible += len(found & possible)
+    rate = 1 - (num_found_sure + num_found_possible) / (num_found + num_sure)
+    return rate, num_found_possible / num_found, num_found_sure / num_sure
+
+
+def show(alignment: Alignment) -> None:
+    """Print a pair with the links that are wrong and those that are missing."""
+    sure, possible = gold_links(alignment)
+    found = set(alignment.links)
+    src, tgt = ([word.text for word in words] for words in (alignment.src_words, alignment.tgt_words))
+    print(" ".join(src), "|", " ".join(tgt))
+    for name, some in (("wrong", found - possible), ("missing", sure - found)):
+        print(f"  {name}:", ", ".join(f"{src[i]}-{tgt[j]}" for i, j in sorted(some)))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = command.Parser(__doc__)
+    parser.add_argument("--src", type=Path)
+    parser.add_argument("--tgt", type=Path)
+    parser.add_argument("--pairs", type=command.count(), default=100_000)
+    parser.add_argument("--rounds", type=command.count(), default=1)
+    parser.add_argument("--shown", type=command.count(0), default=0)
+    args = parser.parse_args()
+    if (args.src is None) != (args.tgt is None):
+        raise UserError("--src and --tgt go together. Give both, or neither for the built-in corpus.")
+    builtin = builtin_pairs("train")
+    pairs = builtin[: args.pairs] if args.src is None else pairs_of(args.src, args.tgt, args.pairs)
+    compiled_kernels()
+    print(f"{len(pairs):,} pairs, {torch.get_num_threads()} threads")
+    print(f"training both directions: {timed(lambda: Aligner.train(pairs), args.rounds):.1f} s")
+    aligner = Aligner.train(pairs)
+    print(f"aligning: {timed(lambda: align_all(aligner, pairs), args.rounds):.1f} s")
+    aligner = Aligner.train(builtin)
+    test = builtin_pairs("test")
+    print(f"tensions {aligner.forward.tension:.1f} and {aligner.backward.tension:.1f}")
+    for name in SYMMETRISATIONS:
+        rate, precision, recall = error_rate(aligner.align(test, name))
+        print(f"{name}: alignment error rate {rate:.4f}, precision {precision:.4f}, recall {recall:.4f}")
+    for alignment in aligner.align(test[: args.shown]):
+        show(alignment)
+
+
+if __name__ == "__main__":
+    command.run(main)

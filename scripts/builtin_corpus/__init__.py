@@ -1,0 +1,1 @@
+"""The grammar of the built-in English-Spanish corpus, from which its files were made."""

@@ -1,0 +1,198 @@
+"""Alignments of pairs whose true links are known, what is said of unknown words, and the aligner's folder."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from damage import Damage
+from toy import ENGLISH, SPANISH, toy_pairs
+
+from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.aligning.alignment import Alignment, soft_pharaoh
+from transformer_mt.aligning.bitext import MAX_WORDS
+from transformer_mt.aligning.symmetrisation import SYMMETRISATIONS
+from transformer_mt.aligning.words import Word, words_of
+from transformer_mt.data.word_splitting import JOINER, split_words
+from transformer_mt.errors import UserError
+
+TEXTS = [
+    "¿Qué, don't?",
+    "  two\u00a0spaces \u2028 ￭ ",
+    "",
+    " ",
+    "«No» (yes).",
+    "e\u0301te\u0301 中文。",
+    "\ud800 a\x1cb",
+]
+
+
+@pytest.fixture(scope="module")
+def aligner() -> Aligner:
+    return Aligner.train(toy_pairs(300))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_are_those_of_the_tokenizer_and_stand_where_they_say(text: str) -> None:
+    words = words_of(text)
+    tokens = [token.removeprefix(JOINER).removesuffix(JOINER) for token in split_words(text)]
+    assert [word.text for word in words] == [JOINER if token == "<joiner>" else token for token in tokens]
+    chunks = text.split()
+    for word in words:
+        assert text[word.start : word.end] == word.text
+        assert word.text in chunks[word.chunk]
+
+
+def toy_links(src: str) -> list[tuple[int, int]]:
+    """The toy language turns the last two words around; its period is a word too."""
+    n = len(src.removesuffix(".").split())
+    return sorted([*((i, i) for i in range(n - 2)), (n - 2, n - 1), (n - 1, n - 2), (n, n)])
+
+
+@pytest.mark.parametrize("symmetrise", SYMMETRISATIONS)
+def test_a_dictionary_is_learned_exactly(aligner: Aligner, symmetrise: str) -> None:
+    pairs = toy_pairs(400)
+    for (src, _), alignment in zip(pairs, aligner.align(pairs, symmetrise), strict=True):
+        words = src.removesuffix(".").split()
+        if len(words) == len(set(words)):  # else nothing says which of two equal words is meant
+            assert alignment.links == toy_links(src), src
+        dictionary = dict(zip([*ENGLISH, "."], [*SPANISH, "."], strict=True))
+        for i, j in alignment.links:
+            assert dictionary[alignment.src_words[i].text] == alignment.tgt_words[j].text
+    for english, spanish in zip(ENGLISH, SPANISH, strict=True):
+        (best, probability), *others = aligner.translations(english.upper(), 3)
+        assert best == spanish
+        assert probability > 0.98
+        assert len(others) <= 2
+    assert aligner.translations("eleven", 3) == []
+
+
+def test_the_alignment_of_a_constructed_language_is_found() -> None:
+    """Each word is turned into one or two words of the other side or into none, neighbours change places, and words
+    without a source come in between: what a real pair does, and the error rate is known.
+    """
+    dice = random.Random(3)
+    words, weights = range(300), [1 / (rank + 3) for rank in range(300)]
+    fertility = {word: dice.choice([0, 1, 1, 1, 1, 1, 1, 2]) for word in words}
+    pairs, gold = [], []
+    for _ in range(3000):
+        src = dice.choices(words, weights, k=dice.randint(4, 14))
+        order = list(range(len(src)))
+        for k in range(len(src) - 1):
+            if dice.random() < 0.15:
+                order[k], order[k + 1] = order[k + 1], order[k]
+        tgt, links = [], set()
+        for i in order:
+            for part in range(fertility[src[i]]):
+                links.add((i, len(tgt)))
+                tgt.append(f"t{src[i]}x{part}")
+            if dice.random() < 0.05:
+                tgt.append("filler")
+        if tgt:
+            pairs.append((" ".join(f"s{word}" for word in src), " ".join(tgt)))
+            gold.append(links)
+    found = [set(alignment.links) for alignment in Aligner.train(pairs).align(pairs)]
+    num_both = sum(len(one & other) for one, other in zip(found, gold, strict=True))
+    error_rate = 1 - 2 * num_both / sum(len(one) + len(other) for one, other in zip(found, gold, strict=True))
+    assert error_rate < 0.1
+
+
+def test_a_soft_alignment_is_a_distribution(aligner: Aligner) -> None:
+    pairs = [*toy_pairs(20), ("", "uno"), ("one", " "), ("eleven", "once doce")]
+    forward, mean = aligner.posteriors(pairs, "forward"), aligner.posteriors(pairs)
+    for (src, tgt), rows, both, alignment in zip(
+        pairs, forward, mean, aligner.align(pairs, "intersection"), strict=True
+    ):
+        assert rows.shape == both.shape == (len(words_of(tgt)), len(words_of(src)))
+        if both.size:
+            assert rows.min() >= 0
+            assert np.all(rows.sum(axis=1) < 1)
+            assert np.all(both <= 1)
+            for i, j in alignment.links:
+                assert rows[j].argmax() == i
+                assert both[j, i] > 0.5
+    assert mean[20].shape == (1, 0)
+
+
+def test_unknown_words_go_by_their_form_and_else_by_their_place(aligner: Aligner) -> None:
+    links = aligner.align([
+        ("one Zara six", "Zara uno seis"),  # the same name, though the place says otherwise
+        ("one two eleven six", "uno dos once seis"),
+        ("eleven twelve thirteen", "once doce trece"),
+        ("ONE e\u0301ric", "\u00c9RIC uno"),  # in any case, composed or not
+    ])  # fmt: skip
+    assert links[0].links == [(0, 1), (1, 0), (2, 2)]
+    assert links[1].links == [(i, i) for i in range(4)]
+    assert links[2].links == [(i, i) for i in range(3)]
+    assert links[3].links == [(0, 1), (1, 0)]
+
+
+def test_blank_and_endless_lines_have_no_links(aligner: Aligner) -> None:
+    pairs = [("one", ""), ("one two", "uno dos"), (" ", "uno"), ("one " * (MAX_WORDS + 1), "uno"), ("one", "uno")]
+    found = aligner.align(pairs)
+    assert [alignment.pharaoh() for alignment in found] == ["", "0-0 1-1", "", "", "0-0"]
+    assert [alignment.too_long for alignment in found] == [False, False, False, True, False]
+    assert aligner.align([]) == []
+
+
+def test_an_alignment_does_not_depend_on_the_other_pairs(aligner: Aligner) -> None:
+    pairs = [*toy_pairs(40), ("one Zara six", "Zara uno seis"), ("Zara", "dos Zara")]
+    assert aligner.align(pairs) == [aligner.align([pair])[0] for pair in pairs]
+
+
+def test_links_of_white_space_words() -> None:
+    """By hand: marks within words link nothing, a mark that stands alone does."""
+    src, tgt = words_of("yes, sir ?"), words_of("sí señor, ¿ok?")
+    links = [(0, 0), (1, 2), (2, 1), (3, 5), (1, 1), (3, 3)]
+    alignment = Alignment(links, src, tgt)
+    assert [word.text for word in tgt] == ["sí", "señor", ",", "¿", "ok", "?"]
+    assert alignment.pharaoh() == "0-0 1-1 2-2"
+    assert Alignment([(0, 0), (0, 1)], words_of("don't"), words_of("no lo")).pharaoh() == "0-0 0-1"
+    posteriors = np.zeros((6, 4))
+    posteriors[[0, 1, 4], [0, 2, 3]] = 0.9, 0.8, 0.004
+    posteriors[2, 1] = 0.7  # the comma counts for nothing
+    posteriors[1, 0] = 0.1
+    assert soft_pharaoh(alignment, posteriors) == "0-0:0.90 0-1:0.10 1-1:0.80"
+    assert soft_pharaoh(Alignment([], [], words_of("a")), np.zeros((1, 0))) == ""
+    assert words_of("a b.")[2] == Word(".", 3, 4, 1)
+
+
+def test_an_aligner_comes_back_from_its_folder(aligner: Aligner, tmp_path: Path) -> None:
+    folder, pairs = tmp_path / "aligner", toy_pairs(30, seed=1)
+    Aligner.train(toy_pairs(5)).save(folder)
+    aligner.save(folder)  # in the place of another
+    again = Aligner.load(folder)
+    assert again.align(pairs) == aligner.align(pairs)
+    for one, other in zip(again.posteriors(pairs), aligner.posteriors(pairs), strict=True):
+        assert np.array_equal(one, other)
+    assert again.translations("six", 5) == aligner.translations("six", 5)
+    assert [path.name for path in tmp_path.iterdir()] == ["aligner"]
+
+
+def test_a_damaged_folder_is_told(aligner: Aligner, tmp_path: Path) -> None:
+    aligner.save(tmp_path / "aligner")
+    for path in sorted((tmp_path / "aligner").iterdir()):
+        whole = path.read_bytes()
+        for damage in (Damage(0, len(whole) // 2, 1), Damage(0, 20, 0), Damage(0, len(whole) - 3, 64)):
+            path.write_bytes(damage.of(whole))
+            with pytest.raises(UserError, match=r"Make it again with `tmt align --train`\."):
+                Aligner.load(tmp_path / "aligner")
+        path.write_bytes(whole)
+    os.remove(tmp_path / "aligner" / "tables.safetensors")
+    with pytest.raises(UserError, match="is missing"):
+        Aligner.load(tmp_path / "aligner")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "settings", "message"),
+    [
+        ([("", "uno"), ("one " * (MAX_WORDS + 1), "uno")], {}, "There is no pair to learn alignments from"),
+        ([("one", "uno")], {"num_iterations": 0}, "num_iterations is 0. Take at least 1."),
+        ([("one", "uno")], {"null_probability": 1.0}, "null_probability is 1.0. Take a number between 0 and 1."),
+        ([("one", "uno")], {"alpha": -0.1}, "alpha is -0.1. Take 0 or more."),
+    ],
+)
+def test_mistakes(pairs: list[tuple[str, str]], settings: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Aligner.train(pairs, **settings)

@@ -1,0 +1,116 @@
+"""Columns of ids against lists of lists."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from transformer_mt.data import id_file as columns
+from transformer_mt.data.id_file import IdColumn, IdWriter
+
+SMALL = 2**16  # the last vocabulary whose ids have two bytes
+
+
+def rows_of(vocab_size: int) -> st.SearchStrategy[list[list[int]]]:
+    ids = st.integers(0, vocab_size - 1) | st.just(vocab_size - 1)
+    return st.lists(st.lists(ids, max_size=5), max_size=12)
+
+
+def flat(rows: list[list[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    return np.array([token for row in rows for token in row], np.int32), np.array(list(map(len, rows)), np.int32)
+
+
+@pytest.mark.parametrize("vocab_size", [SMALL, SMALL + 1, 2**31 - 1])
+@given(data=st.data())
+def test_what_was_written_in_pieces_is_read_by_row(
+    vocab_size: int, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    chunks = data.draw(st.lists(rows_of(vocab_size), max_size=4))
+    folder = tmp_path_factory.getbasetemp()
+    with IdWriter(folder, "src", vocab_size) as writer:
+        for chunk in chunks:
+            writer.write(*flat(chunk))
+    rows = [row for chunk in chunks for row in chunk]
+    for column in (IdColumn.mapped(folder, "src", vocab_size), IdColumn(*flat(rows))):
+        assert len(column) == len(rows)
+        assert [row.tolist() for row in column] == rows
+        assert column.lengths.tolist() == list(map(len, rows))
+        wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20) if rows else st.just([]))
+        ids, lengths = column.gather(np.array(wanted, np.int64))
+        assert lengths.tolist() == [len(rows[row]) for row in wanted]
+        assert ids.shape == (len(wanted), max([0, *lengths]) + 1)
+        assert [found[:length].tolist() for found, length in zip(ids, lengths, strict=True)] == [
+            rows[row] for row in wanted
+        ]
+        some = sorted({token for row in rows[:2] for token in row})
+        assert column.count(some) == sum(token in some for row in rows for token in row)
+
+
+def test_ids_are_all_counted_however_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "COUNTED_AT_ONCE", 3)
+    assert [IdColumn(*flat([[7] * number])).count([7]) for number in range(9)] == list(range(9))
+
+
+@pytest.mark.parametrize(("vocab_size", "num_bytes"), [(SMALL, 2), (SMALL + 1, 4)])
+def test_ids_take_two_bytes_where_these_are_enough(vocab_size: int, num_bytes: int, tmp_path: Path) -> None:
+    with IdWriter(tmp_path, "src", vocab_size) as writer:
+        writer.write(*flat([[4, 5], [SMALL - 1]]))
+    assert (tmp_path / "src.ids").stat().st_size == 3 * num_bytes
+    with pytest.raises(ValueError, match=r"ids where the rows have 3|multiple"):
+        IdColumn.mapped(tmp_path, "src", SMALL if num_bytes == 4 else SMALL + 1)
+
+
+class Places:
+    """As many ids as one likes, without the memory for them: the ids at some places are these places."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, places: object) -> object:
+        return places
+
+    def take(self, places: NDArray[np.int64], mode: str) -> NDArray[np.int64]:
+        assert mode == "clip"
+        return np.minimum(places, self.number - 1)
+
+
+@pytest.mark.parametrize("many", [2**10, 2**31 - 1])
+def test_more_ids_than_32_bits_count_are_found(many: int) -> None:
+    column = IdColumn(cast(Any, Places(3 * many + 5)), np.array([many, many, many, 2, 3], np.int32))
+    assert column[4] == slice(3 * many + 2, 3 * many + 5)
+    ids, own = column.gather(np.array([4, 3]))
+    assert own.tolist() == [3, 2]
+    assert [ids[0, :3].tolist(), ids[1, :2].tolist()] == [[3 * many + i for i in part] for part in ((2, 3, 4), (0, 1))]
+    assert column.lengths.tolist() == [many, many, many, 2, 3]
+
+
+@pytest.mark.parametrize("lengths", [[1, 1], [2, 2], []])
+def test_ids_that_are_not_as_many_as_the_rows_have_are_refused(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="3 ids"):
+        IdColumn(np.array([4, 5, 6], np.int32), np.array(lengths, np.int32))
+
+
+def test_a_file_that_ends_within_a_number_is_refused(tmp_path: Path) -> None:
+    with IdWriter(tmp_path, "tgt", SMALL) as writer:
+        writer.write(*flat([[4, 5], [6]]))
+    path = tmp_path / "tgt.ids"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="multiple"):
+        IdColumn.mapped(tmp_path, "tgt", SMALL)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_full_disk_leaves_no_file_open(tmp_path: Path) -> None:
+    for part in ("ids", "lengths"):
+        (tmp_path / f"src.{part}").symlink_to("/dev/full")
+    writer = IdWriter(tmp_path, "src", SMALL)
+    with pytest.raises(OSError, match="No space left"), writer:
+        writer.write(*flat([[4, 5], [6]]))
+    assert [file.closed for file in writer._files] == [True, True]

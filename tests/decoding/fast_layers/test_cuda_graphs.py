@@ -1,0 +1,422 @@
+"""A search over an arena, by steps that were recorded and are repeated, finds what a search finds that has neither.
+
+There is no CUDA graph on a CPU. A `Recording` has its laws: it repeats operations on the memory of then, without the
+Python between them; what is asked of the device while it records is an error; and what it recorded counts as not done.
+"""
+
+import pickle
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, is_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from toy import toy_pairs
+from translators import MODELS_BY_NAME, make_translator, rules
+
+from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
+from transformer_mt.decoding.fast_layers.cuda_graphs import (
+    CudaGraphs,
+    GraphedDecoder,
+    GraphedDecoders,
+    Step,
+    power_of_two,
+)
+from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search.beam import beam_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.options import LengthNorm, search_options
+from transformer_mt.model.interface import TranslationModel
+
+CPU = torch.device("cpu")
+NORM = LengthNorm("gnmt", 0.6)
+GRAPHED = [name for name, model in MODELS_BY_NAME.items() if model.get("num_experts", 1) == 1]
+# Of the device, or of what is copied to it from memory that it cannot read by itself.
+ASKS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "lift_fresh"}
+
+
+class Recording(TorchDispatchMode):
+    """A step as the operations it came to."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+        with self:
+            self.result = step()
+        self.result.fill_(torch.nan)  # a capture computes nothing
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        by_mask = name.startswith("index") and any(t.dtype == torch.bool for t in tree_leaves(args[1]) if is_tensor(t))
+        if name in ASKS or by_mask:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
+        result = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def __call__(self) -> Tensor:
+        now: dict[int, Tensor] = {}
+        for func, args, kwargs, before in self.calls:
+            args, kwargs = tree_map_only(Tensor, lambda tensor: now.get(id(tensor), tensor), (args, kwargs))
+            for old, new in zip(tree_leaves(before), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(old, Tensor):
+                    now[id(old)] = new
+        return self.result.copy_(now[id(self.result)])
+
+
+class Recordings:
+    """What `CudaGraphs` is on a GPU, with room for so many bytes."""
+
+    make: Callable[[Step], Step] = Recording
+
+    def __init__(self, room: int = 2**40) -> None:
+        self.room = room
+        self.num_forgotten = 0
+
+    def __call__(self, step: Step) -> Step:
+        return type(self).make(step)
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
+
+    def has_room(self, num_bytes: int) -> bool:
+        return num_bytes <= self.room
+
+
+def recordings_by(record: Callable[[Step], Step]) -> Callable[[], Recordings]:
+    class Other(Recordings):
+        make = staticmethod(record)
+
+    return Other
+
+
+def model_of(name: str, **options: Any) -> TranslationModel:
+    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
+    model = make_translator({**MODELS_BY_NAME[name], **options}).model
+    with torch.no_grad():
+        model.output.weight.mul_(3)
+    return model
+
+
+def sources(vocab_size: int, lengths: Sequence[int], seed: int) -> Tensor:
+    """Rows of so many tokens and EOS."""
+    src = torch.randint(4, vocab_size, (len(lengths), max(lengths) + 1), generator=torch.Generator().manual_seed(seed))
+    for row, length in enumerate(lengths):
+        src[row, length] = EOS_ID
+        src[row, length + 1 :] = PAD_ID
+    return src
+
+
+def begun(
+    decoders: GraphedDecoders, model: TranslationModel, src: Tensor, limits: list[int], beam: int
+) -> StepFunction:
+    """There is room, and nothing has failed."""
+    decoder = decoders.begin(model, src, max(limits), beam)
+    assert decoder is not None
+    return decoder
+
+
+def search(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
+    if beam_size == 1:
+        return greedy_search(decoder, limits, rules(norm=NORM), CPU)
+    return beam_search(decoder, limits, rules(beam_size, 2, NORM), CPU)
+
+
+# Sentences' lengths and largest lengths, batch by batch: smaller, larger than all before, of other sources, alone.
+BATCHES = [
+    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
+    ([2, 4, 4], [12, 22, 1]),
+    ([17, 3, 2, 9, 9, 4, 1, 5, 16], [22, 4, 4, 13, 13, 22, 22, 3, 2]),
+    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
+    ([6], [22]),
+]
+
+
+def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
+    for mine, its in zip(ours, theirs, strict=True):
+        assert [hypothesis.tokens for hypothesis in mine] == [hypothesis.tokens for hypothesis in its]
+        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in its], abs=1e-3, rel=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", GRAPHED)
+@torch.inference_mode()
+def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:
+    model = model_of(name)
+    decoders = GraphedDecoders(Recordings)
+    captured = []
+    for seed, (lengths, limits) in enumerate([*BATCHES, *[BATCHES[3]] * 4]):
+        src = sources(model.output.out_features, lengths, min(seed, len(BATCHES)))
+        expected = search(ModelDecoder(model, src), limits, beam_size)
+        assert_same(search(begun(decoders, model, src, limits, beam_size), limits, beam_size), expected)
+        captured.append(decoders.num_captured)
+    assert captured[0] > 0
+    assert captured[4] > captured[2], "sizes of before, on another arena"
+    assert captured[8] == captured[7], "what came three times before is captured"
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@torch.inference_mode()
+def test_an_ensemble_repeats_the_steps_of_each_model(beam_size: int) -> None:
+    names = ("rotary, pre-norm", "learned, post-norm, one stream")
+    ensemble = Ensemble([model_of(name) for name in names]).eval()
+    graphs = EnsembleGraphs([GraphedDecoders(Recordings) for _ in names])
+    lengths, limits = BATCHES[0]
+    src = sources(ensemble.members[0].output.out_features, lengths, 1)
+    expected = search(decoder_of(ensemble, src), limits, beam_size)
+    for _ in range(4):
+        decoder = graphs.begin(ensemble, src, max(limits), beam_size)
+        assert decoder is not None
+        assert_same(search(decoder, limits, beam_size), expected)
+    assert all(each.num_captured > 0 for each in graphs.graphs)
+    no_room = EnsembleGraphs([GraphedDecoders(Recordings), GraphedDecoders(lambda: Recordings(0))])
+    assert no_room.begin(ensemble, src, max(limits), beam_size) is None
+
+
+@torch.inference_mode()
+def test_most_steps_are_repeated_and_sizes_are_few() -> None:
+    """Twelve batches of one to 64 sentences, all of other lengths: no more graphs than powers of two allow."""
+    model = model_of("rotary, pre-norm")
+    repeated = 0
+
+    class Counted(Recording):
+        def __call__(self) -> Tensor:
+            nonlocal repeated
+            repeated += 1
+            return super().__call__()
+
+    decoders = GraphedDecoders(recordings_by(Counted))
+    generator = torch.Generator().manual_seed(1)
+    steps = 0
+    for seed, size in enumerate((64, 50, 41, 33, 30, 22, 17, 9, 5, 3, 2, 1)):
+        lengths = torch.randint(1, 20, (size,), generator=generator).tolist()
+        limits = torch.randint(1, 24, (size,), generator=generator).tolist()
+        src = sources(model.output.out_features, lengths, seed)
+        decoder = begun(decoders, model, src, limits, 1)
+        assert_same(search(decoder, limits, 1), search(ModelDecoder(model, src), limits, 1))
+        assert isinstance(decoder, GraphedDecoder)
+        steps += decoder.now.slots  # greedily one a step
+    # Sentences 1 to 64: 7 powers; slots 16 and 32; sources 16 and 32.
+    assert decoders.num_captured <= 7 * 2 * 2
+    assert repeated > 0.5 * steps
+
+
+class Ordered(TorchDispatchMode):
+    """Counts the operations that are ordered one by one: all but those of a step that is repeated, and views, which
+    compute nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.is_repeated = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not self.is_repeated and not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+@torch.inference_mode()
+def test_few_operations_of_a_search_are_ordered_one_by_one() -> None:
+    """The benchmark's depth, 3 + 3 layers, greedily. More layers make more of a graph, and no more beside it."""
+    model = model_of("sinusoidal, pre-norm", num_decoder_layers=3)
+    ordered = Ordered()
+
+    class Uncounted(Recording):
+        def __call__(self) -> Tensor:
+            ordered.is_repeated = True
+            try:
+                return super().__call__()
+            finally:
+                ordered.is_repeated = False
+
+    src = sources(model.output.out_features, [8, 1, 5, 3, 8], 0)
+    limits = [15] * 5
+    decoders = GraphedDecoders(recordings_by(Uncounted))
+    for _ in range(3):
+        search(begun(decoders, model, src, limits, 1), limits, 1)
+
+    def count(decoder: StepFunction) -> int:
+        ordered.count = 0
+        with ordered:
+            search(decoder, limits, 1)
+        return ordered.count
+
+    graphed, eager = count(begun(decoders, model, src, limits, 1)), count(ModelDecoder(model, src))
+    assert graphed < eager / 3, (graphed, eager)
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        lambda: torch.ones(int(torch.ones(()).item())),
+        lambda: torch.ones(3)[torch.ones(3) > 0],
+        lambda: torch.ones(3).nonzero(),
+        lambda: torch.tensor([1.0, 2.0]) + 1,
+    ],
+)
+@torch.inference_mode()
+def test_what_asks_the_device_is_not_recorded(asking: Step) -> None:
+    with pytest.raises(RuntimeError, match="not permitted"):
+        Recording(asking)
+
+
+@torch.inference_mode()
+def test_where_nothing_can_be_captured_the_search_goes_on_and_says_so_once() -> None:
+    model = model_of("learned, post-norm")
+    asked = 0
+
+    def broken(step: Step) -> Step:
+        nonlocal asked
+        asked += 1
+        raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be")
+
+    src, limits = sources(model.output.out_features, [5, 3], 1), [20, 20]
+    expected = search(ModelDecoder(model, src), limits, 3)
+    decoders = GraphedDecoders(recordings_by(broken))
+    with pytest.warns(UserWarning, match="without CUDA graphs, which is slower: CUDA error: operation not supported$"):
+        assert_same(search(begun(decoders, model, src, limits, 3), limits, 3), expected)
+    assert decoders.begin(model, src, 20, 3) is None
+    assert decoders.arena is None, "what nobody uses any more takes no memory"
+    assert asked == 1
+    assert decoders.num_captured == 0
+
+
+@torch.inference_mode()
+def test_without_room_or_where_it_must_be_deterministic_there_is_no_arena() -> None:
+    """One sentence of 16 positions and 20 steps takes 2 layers' keys and values, 16 numbers each, of 48 slots."""
+    model = model_of("sinusoidal, pre-norm")
+    needed = 2 * 2 * 16 * (32 + 16) * 4
+    src = sources(model.output.out_features, [15], 1)
+    tight, roomy = (GraphedDecoders(partial(Recordings, room)) for room in (needed - 1, needed))
+    assert tight.begin(model, src, 20, 1) is None
+    assert tight.arena is None
+    assert roomy.begin(model, src, 20, 1) is not None
+    two = sources(model.output.out_features, [15, 15], 1)
+    assert roomy.begin(model, two, 20, 1) is None
+    assert roomy.arena is None, "what is there is given up first"
+    decoder = roomy.begin(model, src, 20, 1)
+    assert decoder is not None
+    assert_same(search(decoder, [20], 1), search(ModelDecoder(model, src), [20], 1))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert roomy.begin(model, src, 20, 1) is None
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@torch.inference_mode()
+def test_a_larger_arena_is_as_large_as_all_before_where_there_is_room_and_forgets_what_was_captured() -> None:
+    model = model_of("sinusoidal, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    capture = decoders.capture
+    assert isinstance(capture, Recordings)
+    for lengths, rows, sizes in (
+        ([3] * 9, 1, (16, 1, 32, 16)),
+        ([17], 3, (16, 3, 64, 32)),
+        ([2, 2], 2, (16, 3, 64, 32)),
+    ):
+        begun(decoders, model, sources(model.output.out_features, lengths, 1), [20], rows)
+        assert decoders.arena is not None
+        assert decoders.arena.sizes == sizes
+    assert capture.num_forgotten == 1
+
+
+@torch.inference_mode()
+def test_numbers_of_an_earlier_batch_that_are_not_finite_reach_no_later_one() -> None:
+    model = model_of("sinusoidal, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    src, limits = sources(model.output.out_features, [8, 1, 5], 1), [20, 20, 20]
+    expected = search(ModelDecoder(model, src), limits, 3)
+    search(begun(decoders, model, src, limits, 3), limits, 3)
+    spoil(decoders)
+    assert_same(search(begun(decoders, model, src, limits, 3), limits, 3), expected)
+
+
+def spoil(decoders: GraphedDecoders) -> None:
+    assert decoders.arena is not None
+    decoders.arena.heads.fill_(torch.nan)
+    decoders.arena.memory.fill_(torch.nan)
+
+
+@torch.inference_mode()
+def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> None:
+    """Sources of 61 and 41 tokens: both have room for 64, filled up to 64 and to 48."""
+    model = model_of("sinusoidal, pre-norm", max_len=64)
+    decoders = GraphedDecoders(Recordings)
+    long, short = (sources(model.output.out_features, lengths, 1) for lengths in ([60, 60], [40, 33]))
+    expected = search(ModelDecoder(model, short), [9, 9], 2)
+    search(begun(decoders, model, long, [9, 9], 2), [9, 9], 2)
+    spoil(decoders)
+    assert_same(search(begun(decoders, model, short, [9, 9], 2), [9, 9], 2), expected)
+    search(begun(decoders, model, long, [9, 9], 2), [9, 9], 2)
+    assert_same(search(begun(decoders, model, short, [9, 9], 2), [9, 9], 2), expected)
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
+def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
+    assert power_of_two(size) == rounded
+    assert power_of_two(max(1, size), 1) == (rounded if size > 8 else 1)
+
+
+def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy() -> None:
+    plain, graphed = (make_translator(MODELS_BY_NAME["rotary, pre-norm"]) for _ in range(2))
+    graphed.graphs = GraphedDecoders(Recordings)
+    texts = [src for src, _ in toy_pairs(12)]
+    options = search_options(plain.config.decoding, beam_size=3, batch_size=12)  # in this process, not in workers
+    expected = plain.translate_lines(texts, options)
+    assert graphed.translate_lines(texts, options) == expected
+    assert graphed.graphs.num_captured
+    copy = pickle.loads(pickle.dumps(graphed))
+    assert copy.graphs.num_captured == 0
+    assert copy.translate_lines(texts, options) == expected
+
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, or not asked for by -m gpu")
+
+
+def on_cuda(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
+    cuda = torch.device("cuda")
+    if beam_size == 1:
+        return greedy_search(decoder, limits, rules(norm=NORM), cuda)
+    return beam_search(decoder, limits, rules(beam_size, 2, NORM), cuda)
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", ["sinusoidal, pre-norm", "relative_bias, post-norm", "rotary, pre-norm, one stream"])
+@torch.inference_mode()
+def test_cuda_graphs_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:
+    model = model_of(name).cuda()
+    decoders = GraphedDecoders(partial(CudaGraphs, torch.device("cuda")))
+    captured = 0
+    for seed, (lengths, limits) in enumerate([*BATCHES, *BATCHES]):
+        src = sources(model.output.out_features, lengths, seed).cuda()
+        decoder = begun(decoders, model, src, limits, beam_size)
+        assert_same(on_cuda(decoder, limits, beam_size), on_cuda(ModelDecoder(model, src), limits, beam_size))
+        captured = max(captured, decoders.num_captured)
+    assert not decoders.has_failed
+    assert captured > 4
+
+
+@pytest.mark.gpu
+@CUDA
+@torch.inference_mode()
+def test_a_capture_that_fails_on_a_gpu_leaves_all_as_it_was() -> None:
+    """The stream, random numbers, and the next object's captures."""
+    cuda = torch.device("cuda")
+    stream = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError):
+        CudaGraphs(cuda)(lambda: torch.ones(int(torch.ones((), device=cuda).item()), device=cuda))
+    assert torch.cuda.current_stream() == stream
+    assert torch.rand(4, device=cuda).sum().item() > 0
+    numbers = torch.zeros(4, device=cuda)
+    repeat = CudaGraphs(cuda)(lambda: numbers.add_(1).clone())
+    assert repeat().tolist() == [1.0] * 4
+    assert repeat().tolist() == [2.0] * 4

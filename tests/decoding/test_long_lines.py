@@ -1,0 +1,87 @@
+"""Cutting long sentences: nothing is lost, every piece fits, and the cuts stand where a reader would pause."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_mt.decoding.long_lines import Piece, join_texts, split_text
+from transformer_mt.decoding.sentences import split_sentences
+
+LETTERS = st.sampled_from([*'abcéABC１。、,.!?"» \t\n\u00a0\u3000ñ中文กय।\u0301'])
+
+
+def characters(texts: list[str]) -> list[int]:
+    return [len("".join(text.split())) for text in texts]
+
+
+def words(texts: list[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+@given(st.text(LETTERS, max_size=120) | st.text(), st.integers(1, 15))
+def test_the_pieces_are_the_text_and_each_fits(text: str, limit: int) -> None:
+    pieces = split_text(text, characters, limit)
+    assert join_texts([piece.text for piece in pieces], pieces) == text.strip()
+    assert all(0 < count <= limit for count in characters([piece.text for piece in pieces]))
+    assert all(piece.text == piece.text.strip() and not piece.space_before.strip() for piece in pieces)
+
+
+@given(st.text(LETTERS, max_size=120))
+def test_sentences_that_fit_are_the_pieces(text: str) -> None:
+    assert [p.text for p in split_text(text, characters, 120)] == [text[a:b] for a, b in split_sentences(text)]
+
+
+@given(st.lists(st.text("abcé,:", min_size=1, max_size=12), min_size=1, max_size=60), st.integers(1, 15))
+def test_no_piece_is_short_without_need(chunks: list[str], limit: int) -> None:
+    """Within a sentence, a piece and the first chunk of the next do not fit, or it ends in a clause mark."""
+    pieces = [piece.text for piece in split_text(" ".join(chunks), words, limit)]
+    for piece, following in pairwise(pieces):
+        full = len(piece.split()) == limit
+        assert full or (not piece[-1].isalnum() and 2 * len(piece.split()) >= limit), (piece, following)
+
+
+def test_sentences_come_first_then_clauses_then_words() -> None:
+    text = "Go on.  One, two three; four five six seven eight nine ten\tEnd. No"
+    assert split_text(text, words, 5) == [
+        Piece("Go on.", ""),
+        Piece("One, two three;", "  "),
+        Piece("four five six seven eight", " "),
+        Piece("nine ten\tEnd.", " "),
+        Piece("No", " "),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("甲乙丙丁戊", "己庚辛壬癸"),
+        ("甲乙丙，", "丁戊己庚。"),
+        ("甲乙丙，", "丁戊己庚辛壬"),
+        ("甲乙丙，", "丁戊，己庚辛"),
+        ("甲乙丙，丁，", "戊己，庚辛壬"),
+        ("甲乙丙（丁，）", "戊己庚辛壬"),
+        ("abcde", "f\u0301\u0302ghij"),
+    ],
+)
+def test_a_clause_without_spaces_is_cut_at_the_pause_nearest_its_middle(first: str, second: str) -> None:
+    """Or between letters, never between a letter and its marks; and its translations are joined without a space."""
+    pieces = split_text(first + second, characters, 8)
+    assert pieces == [Piece(first, ""), Piece(second, "")]
+    assert join_texts(["a", "b"], pieces) == "ab"
+
+
+def test_what_fits_is_one_piece_and_a_single_character_is_never_cut() -> None:
+    assert split_text("  one two  ", words, 2) == [Piece("one two", "")]
+    assert [piece.text for piece in split_text("中文", lambda texts: [3 * len(text) for text in texts], 2)] == [
+        "中",
+        "文",
+    ]
+
+
+def test_white_space_comes_back_as_it_was_and_not_around_an_empty_translation() -> None:
+    pieces = [Piece("a", ""), Piece("b", "\n\n"), Piece("c", " \t")]
+    assert join_texts(["x", "y", "z"], pieces) == "x\n\ny \tz"
+    assert join_texts(["x", "", "z"], pieces) == "x \tz"
+    assert join_texts(["", "y", ""], pieces) == "y"

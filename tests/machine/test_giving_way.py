@@ -1,0 +1,233 @@
+"""Waits are short while others want the cores, and long otherwise; see `machine/giving_way.py`."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.machine import giving_way
+from transformer_mt.machine.fewer_cores import FewerCores
+from transformer_mt.machine.giving_way import (
+    BUSY_CORES,
+    CALM_LOOKS,
+    Load,
+    Looks,
+    ShortWaits,
+    can_give_way,
+    follow,
+    give_way,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is done: there is no /proc")
+
+# Seconds of the processor that idle threads burn after a parallel pass of torch and of numba, with long waits,
+# with short ones, and with long ones again. The settings make long waits some three tenths of a second.
+BURNT = """
+import os, time
+os.environ["GOMP_SPINCOUNT"] = "30000000"
+import numpy, torch
+from transformer_mt.machine.giving_way import ShortWaits
+torch.set_num_threads(2)
+x, y = torch.ones(1_000_000), numpy.ones(1_000_000)
+passes = [lambda: x * 2]
+try:
+    from numba import njit, prange, set_num_threads
+    @njit("void(float64[::1])", parallel=True)
+    def double(y):
+        for i in prange(len(y)):
+            y[i] *= 2
+    def pass_of_numba():
+        set_num_threads(2)
+        double(y)
+    passes.append(pass_of_numba)
+except ImportError:
+    pass
+def burnt():
+    found = []
+    for work in passes:
+        time.sleep(0.7)
+        work()
+        start = time.process_time()
+        time.sleep(0.4)
+        found.append(time.process_time() - start)
+    return found
+for work in passes:
+    work()
+waits = ShortWaits(len(os.sched_getaffinity(0)))
+print(burnt())
+waits.turn_on()
+print(burnt())
+waits.turn_off()
+print(burnt())
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core there is nobody to wait for")
+def test_idle_threads_of_every_library_sleep_while_waits_are_short() -> None:
+    environment = {name: os.environ[name] for name in os.environ if "OMP_" not in name and "NUMBA_" not in name}
+    done = subprocess.run([sys.executable, "-c", BURNT], capture_output=True, text=True, check=True, env=environment)
+    long, short, again = (eval(line) for line in done.stdout.splitlines())
+    assert all(seconds < 0.02 for seconds in short), short
+    assert all(seconds > 0.04 for seconds in (*long, *again)), (long, again)  # a busy machine gives less than asked for
+
+
+class Scripted(ShortWaits):
+    """Remembers instead of acting."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.is_on = False
+
+    @property
+    def on(self) -> bool:
+        return self.is_on
+
+    def turn_on(self) -> None:
+        self.is_on = True
+
+    def turn_off(self) -> None:
+        self.is_on = False
+
+
+class SameCores(FewerCores):
+    """Leaves the cores as they are."""
+
+    def look(self, busy: object, own: float) -> None:
+        pass
+
+
+class EndedError(Exception):
+    """The script is over."""
+
+
+def followed(loads: list[float]) -> list[bool]:
+    """Whether waits were short after each look at such a load."""
+    waits, found, rest = Scripted(), [], iter(loads)
+
+    def look() -> Load:
+        for load in rest:
+            return Load({0: 1.0, 1: 1.0}, own=2.0 - load)
+        raise EndedError
+
+    def wait(seconds: float) -> None:
+        found.append(waits.on)
+
+    with pytest.raises(EndedError):
+        follow(look, 2, waits, SameCores(2), wait)
+    return found[1:]
+
+
+@pytest.mark.parametrize(
+    ("loads", "short"),
+    [
+        ([0.0, 0.1, 0.2], [False, False, False]),
+        ([1.0, 1.0], [True, True]),  # at the first look
+        ([0.0, 1.0, 0.0, 0.0, 0.0, 0.0], [False, True, True, True, False, False]),  # calm three times in a row
+        ([1.0, 0.0, 0.0, 0.2, 0.0, 0.0, 0.0], [True, True, True, True, True, True, False]),
+        ([-0.5, BUSY_CORES + 0.01], [False, True]),
+    ],
+)
+def test_waits_follow_the_load(loads: list[float], short: list[bool]) -> None:
+    assert CALM_LOOKS == 3
+    assert followed(loads) == short
+
+
+def stat(*cpus: tuple[int, int]) -> str:
+    """/proc/stat with the ticks that each core was at work and idle."""
+    lines = [f"cpu{n} {busy - 6} 1 2 {idle} 7 1 2 0 0 0" for n, (busy, idle) in enumerate(cpus)]
+    return "\n".join([f"cpu  {sum(busy for busy, _ in cpus)} 0 0 0 0 0 0", *lines, "intr 12345"])
+
+
+@pytest.mark.parametrize(
+    ("cores", "num_threads", "own", "others"),
+    [
+        ({0, 1}, 2, 2.0, 0.0),  # alone: both cores at work for us
+        ({0, 1}, 2, 1.0, 1.0),  # others have half of them
+        ({0, 1}, 1, 1.0, 0.0),  # others have the core that we do not want
+        ({0}, 1, 0.25, 0.75),  # one core is ours, what goes on on the other is nothing to us
+    ],
+)
+def test_the_load_is_what_others_take_of_our_cores(
+    cores: set[int], num_threads: int, own: float, others: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the one second between two looks two cores are at work all the time, for us or for others."""
+    tick = os.sysconf("SC_CLK_TCK")
+    looks: list[Looks] = []
+    monkeypatch.setattr(giving_way, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    for seconds in (0, 1):
+        (tmp_path / "stat").write_text(stat((100 + seconds * tick, 50), (200 + seconds * tick, 50)))
+        monkeypatch.setattr(giving_way.time, "monotonic", lambda seconds=seconds: 10.0 + seconds)
+        monkeypatch.setattr(giving_way.time, "process_time", lambda seconds=seconds: 3.0 + own * seconds)
+        looks.append(Looks() if not seconds else looks[0])
+    assert looks[0].look().others(num_threads) == pytest.approx(others)
+
+
+@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
+def test_what_the_user_set_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in giving_way.SETTINGS:
+        monkeypatch.delenv(setting, raising=False)
+    assert can_give_way()
+    monkeypatch.setenv(name, "passive")
+    assert not can_give_way()
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody watches yet, and nothing that the user set forbids it."""
+    for setting in giving_way.SETTINGS:
+        monkeypatch.delenv(setting, raising=False)
+    give_way.cache_clear()
+    yield
+    give_way.cache_clear()
+
+
+def watchers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == giving_way.WATCH}
+
+
+def test_a_single_thread_needs_no_watching(watching: None) -> None:
+    before = watchers()
+    give_way(1)
+    assert watchers() == before
+
+
+def test_a_process_works_on_where_the_load_may_not_be_looked_at(
+    watching: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(giving_way, "STAT", tmp_path)  # a folder, which no one reads as a file
+    before = watchers()
+    give_way(2)
+    assert watchers() == before
+
+
+def test_a_look_that_fails_ends_the_watching_in_silence(watching: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest makes an error of an exception that a thread does not catch."""
+    looks = iter([Load({0: 5.0, 1: 2.0}, own=2.0)])  # others want five cores, and after that nothing is known
+    monkeypatch.setattr(Looks, "look", lambda self: next(looks))
+    monkeypatch.setattr(giving_way, "_libraries", list)
+    monkeypatch.setattr(giving_way, "FIRST_INTERVAL", 0.0)
+    monkeypatch.setattr(giving_way, "INTERVAL", 0.0)
+    before = watchers()
+    give_way(2)
+    end = time.monotonic() + 10
+    while watchers() != before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert watchers() == before, "neither the watch nor what held the waits short is left"
+
+
+def test_a_library_is_found_in_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Linux writes the maps of a process: the path comes last, and may have blanks."""
+    names = ["/home/an na/lib/libgomp-98b21ff3.so.1", "/usr/lib/libgomp.so.1.0.0"]
+    others = ["/usr/lib/libgomp-plugin-nvptx.so.1", "/usr/lib/libgomp.so.1 (deleted)", "/libgomp.d/libm.so.6", "[heap]"]
+    line = "7f00-7f01 r-xp 00000000 08:01 1234                       "
+    (tmp_path / "maps").write_text("".join(f"{line}{path}\n" for path in [*names, *others, *names]) + "7f02 r 0 0 0\n")
+    monkeypatch.setattr(giving_way, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(ctypes, "CDLL", str)
+    assert giving_way._libraries() == names

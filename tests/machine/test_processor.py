@@ -1,0 +1,145 @@
+"""What a CPU is fast at: told by itself, or timed by a clock that a busy machine cannot turn."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from transformer_mt.decoding.fast_layers import search_precision
+from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.machine import device, processor
+from transformer_mt.machine.device import choose_precision
+from transformer_mt.machine.processor import cpu_seconds, has_instructions
+
+CPU = torch.device("cpu")
+SAID = {
+    "AMD Zen 4": ("flags\t\t: fpu avx512f avx512_vnni avx512_bf16", True, True),
+    "Intel with AMX": ("processor : 0\nflags : fpu amx_bf16 amx_tile amx_int8", True, True),
+    "Intel of 2017": ("flags : fpu avx2 avx512f avx512bw", False, False),
+    "a name that only begins like it": ("flags : avx512_bf16x avx512_vnni2", False, False),
+    "Arm Neoverse V1": ("BogoMIPS : 2100.00\nFeatures : fp asimd i8mm svebf16 bf16", True, None),
+    "Arm of 2015": ("Features : fp asimd", False, None),
+    "nothing that is known": ("cpu : POWER9, altivec supported", None, None),
+}
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> Iterator[None]:
+    """The processor is asked once a process."""
+    has_instructions.cache_clear()
+    yield
+    has_instructions.cache_clear()
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_instructions_are_those_that_the_processor_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, bf16, int8 = SAID[name]
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "cpuinfo")
+    assert has_instructions("bf16") is bf16
+    assert has_instructions("int8") is int8
+
+
+def test_without_linux_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
+    assert has_instructions("bf16") is None
+
+
+def say(monkeypatch: pytest.MonkeyPatch, bf16: bool | None, int8: bool | None) -> None:
+    for module in (device, search_precision):
+        monkeypatch.setattr(module, "has_instructions", {"bf16": bf16, "int8": int8}.get)
+
+
+@pytest.mark.parametrize(
+    ("bf16", "d_model", "taken"),
+    [(True, 128, "bf16"), (True, 512, "bf16"), (True, 127, "fp32"), (False, 512, "fp32"), (False, 64, "fp32")],
+)
+def test_auto_of_training_goes_by_instructions_and_times_nothing(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, d_model: int, taken: str
+) -> None:
+    say(monkeypatch, bf16, None)
+    monkeypatch.delattr(device, "cpu_seconds")
+    assert choose_precision("auto", CPU, d_model).value == taken
+
+
+@pytest.mark.parametrize(("speedup", "taken"), [(0.2, "fp32"), (1.4, "fp32"), (1.6, "bf16"), (4.0, "bf16")])
+def test_auto_of_training_is_timed_where_the_processor_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, speedup: float, taken: str
+) -> None:
+    say(monkeypatch, None, None)
+    monkeypatch.setattr(device, "cpu_seconds", lambda works: [speedup, 1.0])
+    value, reason = choose_precision("auto", CPU, 96)
+    assert value == taken
+    assert f"{speedup:.1f} times" in reason
+
+
+@pytest.mark.parametrize(
+    ("bf16", "int8", "d_model", "taken"),
+    [
+        (True, True, 256, "int8"),
+        (True, False, 256, "bf16"),  # no numba, say
+        (False, True, 512, "int8"),
+        (False, False, 512, "fp32"),
+        (True, True, 255, "fp32"),
+    ],
+)
+def test_auto_of_a_search_goes_by_instructions_and_times_nothing(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool, d_model: int, taken: str
+) -> None:
+    say(monkeypatch, bf16, int8)
+    monkeypatch.delattr(search_precision, "cpu_seconds")
+    assert choose_search_precision("auto", CPU, d_model).value == taken
+
+
+@pytest.mark.parametrize(
+    ("bf16", "int8", "seconds", "taken"),
+    [
+        (True, None, {"fp32": 4.0, "int8": 1.0, "bf16": 3.5}, "int8"),
+        (None, None, {"fp32": 4.0, "int8": 8.0, "bf16": 2.0}, "bf16"),
+        (None, None, {"fp32": 4.0, "int8": 3.5, "bf16": 3.5}, "fp32"),
+        (False, None, {"fp32": 4.0, "int8": 3.5}, "fp32"),
+        (None, False, {"fp32": 4.0, "bf16": 2.0}, "bf16"),
+    ],
+)
+def test_auto_of_a_search_times_what_the_processor_may_have(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool | None, int8: bool | None, seconds: dict[str, float], taken: str
+) -> None:
+    say(monkeypatch, bf16, int8)
+
+    def cpu_seconds_of(works: list[object]) -> list[float]:
+        assert len(works) == len(seconds)
+        return list(seconds.values())
+
+    monkeypatch.setattr(search_precision, "cpu_seconds", cpu_seconds_of)
+    assert choose_search_precision("auto", CPU, 64).value == taken
+
+
+def test_the_clock_is_that_of_the_processor_alone() -> None:
+    """It stands still while this process waits, as it does while another has the core."""
+    import time
+
+    asleep, at_work = cpu_seconds([lambda: time.sleep(0.02), lambda: sum(range(300_000))], rounds=3)
+    assert asleep < at_work
+
+
+def test_on_a_busy_machine_four_times_the_work_takes_four_times_as_long() -> None:
+    """So `auto` answers as on an idle one. Its answers are not compared: where two precisions are nearly equal, which
+    of them depends on the processor, they may differ on any machine.
+    """
+    x = torch.ones(256, 256)
+    busy = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    try:
+        seconds = [cpu_seconds([lambda: x @ x, lambda: [x @ x for _ in range(4)]]) for _ in range(10)]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert all(2 < four / one < 8 for one, four in seconds)

@@ -1,0 +1,39 @@
+"""A file is whole or not there: on the disk before it has its name, and as it was where the writing fails."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.storage.files import make_file
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power cut could leave one that seems whole."""
+    synced: dict[int, int] = {}
+    replace = os.replace
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = found.st_size
+
+    def checked(temporary: Path, final: Path) -> None:
+        assert synced == {temporary.stat().st_ino: 3}
+        replace(temporary, final)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", checked)
+    make_file(tmp_path / "new", lambda file: file.write_bytes(b"abc"))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("new", b"abc")]
+
+
+def test_half_a_file_takes_nothings_place(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"whole")
+
+    def half(file: Path) -> None:
+        file.write_bytes(b"ha")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        make_file(tmp_path / "old", half)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"whole")]

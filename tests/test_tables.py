@@ -1,0 +1,59 @@
+"""A key of the config allows what its table has, by the same names in the same order; no table is forgotten."""
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from transformer_mt.config import schema
+from transformer_mt.config.presets import MODELS
+from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.data.tokenizers import TOKENIZERS
+from transformer_mt.decoding.search.options import LENGTH_NORMS
+from transformer_mt.inspect.attention import ATTENTIONS
+from transformer_mt.machine.device import DTYPES
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.training.validation import HIGHER_IS_BETTER
+
+TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
+    (schema.ModelConfig, "preset"): MODELS,
+    (schema.ModelConfig, "architecture"): ARCHITECTURES,
+    (schema.ModelConfig, "norm_position"): RESIDUALS,
+    (schema.ModelConfig, "norm"): NORMS,
+    (schema.ModelConfig, "activation"): ACTIVATIONS,
+    (schema.ModelConfig, "positions"): POSITIONS,
+    (schema.TokenizerConfig, "kind"): TOKENIZERS,
+    (schema.TrainingConfig, "schedule"): SCHEDULES,
+    (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
+    (schema.ValidationConfig, "metric"): HIGHER_IS_BETTER,
+    (schema.DecodingConfig, "length_norm"): LENGTH_NORMS,
+}
+# Keys whose few values are no table: a condition in one place, or more than one name of one thing.
+CONDITIONS = {"builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision"}
+
+
+def literals(annotation: Any) -> list[str]:
+    """The texts that a key may be, through unions and `Annotated`."""
+    if isinstance(annotation, str):
+        return [annotation]
+    return [text for part in get_args(annotation) for text in literals(part)]
+
+
+@pytest.mark.parametrize(("section", "key"), TABLES, ids=lambda part: getattr(part, "__name__", part))
+def test_a_key_allows_what_its_table_has(section: type[BaseModel], key: str) -> None:
+    assert literals(section.model_fields[key].annotation) == list(TABLES[section, key])
+
+
+def test_every_key_of_few_values_has_a_table_or_needs_none() -> None:
+    sections = [part for part in vars(schema).values() if isinstance(part, type) and issubclass(part, BaseModel)]
+    keys = {(part, key) for part in sections for key, field in part.model_fields.items() if literals(field.annotation)}
+    assert {key for part, key in keys if (part, key) not in TABLES} <= CONDITIONS
+
+
+def test_every_architecture_is_drawn() -> None:
+    assert list(ATTENTIONS) == list(ARCHITECTURES)

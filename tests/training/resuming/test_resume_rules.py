@@ -1,0 +1,52 @@
+"""What the learning rate of a run is worked out from does not change in silence when the run goes on."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import toy_config
+
+from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.schema import RunConfig, TrainingConfig
+from transformer_mt.errors import UserError
+from transformer_mt.training.resuming.resume_rules import allowed_changes
+
+BEFORE: dict[str, Any] = {"factor": 2.0, "lr": 1e-3, "warmup_steps": 10, "max_steps": 100, "decay_steps": 30}
+NOW: dict[str, Any] = {"factor": 3.0, "lr": 2e-3, "warmup_steps": 20, "max_steps": 200, "decay_steps": None}
+
+
+def config_of(schedule: str, **changes: Any) -> RunConfig:
+    needed = {key: BEFORE[key] for key in SCHEDULES[schedule].keys}
+    training = TrainingConfig(**{"schedule": schedule, "max_steps": 100, **needed, **changes})
+    return toy_config(Path("data")).model_copy(update={"training": training})
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_a_rate_is_worked_out_from_changes_by_a_flag_alone(schedule: str) -> None:
+    before = config_of(schedule)
+    for key in SCHEDULES[schedule].keys:
+        now = config_of(schedule, **{key: NOW[key]})
+        told = rf"training.{key}: was {BEFORE[key]!r}, is {NOW[key]!r}\n(.|\n)* --change-lr lets the learning rate"
+        with pytest.raises(UserError, match=told):
+            allowed_changes(before, now, change_lr=False)
+        assert allowed_changes(before, now, change_lr=True) == {f"training.{key}": (BEFORE[key], NOW[key])}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_end_moves_freely_where_the_rate_does_not_depend_on_it(schedule: str) -> None:
+    before, now = config_of(schedule), config_of(schedule, max_steps=200)
+    if SCHEDULES[schedule].needs_end:
+        with pytest.raises(UserError, match=re.escape("training.max_steps: was 100, is 200")):
+            allowed_changes(before, now, change_lr=False)
+    else:
+        assert allowed_changes(before, now, change_lr=False) == {"training.max_steps": (100, 200)}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_another_schedule_needs_the_flag(schedule: str) -> None:
+    other = next(name for name in SCHEDULES if name != schedule)
+    for before, now in ((config_of(schedule), config_of(other)), (config_of(other), config_of(schedule))):
+        with pytest.raises(UserError, match=r"training.schedule: was (.|\n)* --change-lr lets the learning rate"):
+            allowed_changes(before, now, change_lr=False)
+        assert "training.schedule" in allowed_changes(before, now, change_lr=True)

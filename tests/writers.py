@@ -1,0 +1,101 @@
+"""Pairs to files of every kind that is read line by line or as a table, and texts that break such files."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import strategies as st
+
+from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.data.batches.stream_window import stream_pairs
+from transformer_mt.data.sources.kinds import source_of
+from transformer_mt.errors import UserError
+
+PAIRS = [("The cat", "El gato"), ("NA", "null"), ("None", "nan"), ("a\x85b\x0bc", "d\u2028e\x0cf"), ("\x00", "¿?")]
+
+
+def make_config(root: Path, **settings: Any) -> DataConfig:
+    anything = [SourceConfig(builtin="en-es", split="train")]
+    return DataConfig(root=str(root), train=anything, validation=anything, **settings)
+
+
+def make_source(kind: str, name: str, **settings: Any) -> SourceConfig:
+    names = {"src": name, "tgt": name} if kind == "text" else {kind: name}
+    return SourceConfig.model_validate({**names, **settings})
+
+
+def read(root: Path, source: SourceConfig, is_streamed: bool = True, **settings: Any) -> list[tuple[str, str]]:
+    """The pairs of a source; their lines must count up from the first. The same must come where it is streamed."""
+    config = make_config(root, **settings)
+    pairs = list(source_of(source, config).pairs())
+    if is_streamed:
+        streamed = stream_pairs([source_of(source, config)])
+        assert [pair for _, pair in streamed] == pairs
+    lines = [pair.line for pair in pairs]
+    assert lines == sorted(set(lines))
+    return [(pair.src, pair.tgt) for pair in pairs]
+
+
+def fails(root: Path, source: SourceConfig, **settings: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        read(root, source, **settings)
+    message = str(caught.value)
+    assert "Traceback" not in message
+    assert message.count(". ") >= 1 or ": " in message  # what is wrong, and what to do
+    return message
+
+
+def joined(side: int, pairs: list[tuple[str, str]], end: str = "\n") -> bytes:
+    return "".join(pair[side] + end for pair in pairs).encode()
+
+
+def write_text(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    (root / "a.en").write_bytes(joined(0, pairs))
+    (root / "a.es").write_bytes(joined(1, pairs))
+    return SourceConfig(src="a.en", tgt="a.es")
+
+
+def write_tsv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    (root / "a.tsv").write_bytes("".join(f"{src}\t{tgt}\n" for src, tgt in pairs).encode())
+    return SourceConfig(tsv="a.tsv")
+
+
+def write_csv(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows([("src", "tgt"), *pairs])
+    (root / "a.csv").write_bytes(out.getvalue().encode())
+    return SourceConfig(csv="a.csv")
+
+
+def write_jsonl(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    rows = [json.dumps({"src": src, "tgt": tgt}, ensure_ascii=n % 2 == 0) for n, (src, tgt) in enumerate(pairs)]
+    (root / "a.jsonl").write_bytes("".join(row + "\n" for row in rows).encode())
+    return SourceConfig(jsonl="a.jsonl")
+
+
+def write_parquet(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    columns = {"src": [src for src, _ in pairs], "tgt": [tgt for _, tgt in pairs]}
+    schema = pa.schema([("src", pa.string()), ("tgt", pa.string())])
+    pq.write_table(pa.table(columns, schema), root / "a.parquet", row_group_size=3)
+    return SourceConfig(parquet="a.parquet")
+
+
+WRITERS = [write_text, write_tsv, write_csv, write_jsonl, write_parquet]
+LIKE_A_VALUE = st.sampled_from(["NA", "null", "None", "nan", "", " ", "007", "1e3", "True"])
+SPECIAL = LIKE_A_VALUE | st.sampled_from(["\r", "a\rb", "\x85", "\x0b", "\u2028", "\x00", '"', "'"])
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | SPECIAL
+# In files whose lines are pairs a text holds no line end, and a mark at the start of a file is not text.
+LINE = ANY.map(lambda text: text.replace("\n", "").replace("\t", "").replace("\ufeff", "").rstrip("\r"))
+
+
+def write_hub(root: Path, pairs: list[tuple[str, str]], suffix: str = "parquet") -> SourceConfig:
+    """A local folder in the hub's layout, its one file of one of these kinds."""
+    (root / "hub").mkdir()
+    {"parquet": write_parquet, "csv": write_csv, "jsonl": write_jsonl}[suffix](root / "hub", pairs)
+    (root / "hub" / f"a.{suffix}").rename(root / "hub" / f"train.{suffix}")
+    return SourceConfig(hub="hub", split="train")

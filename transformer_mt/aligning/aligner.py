@@ -1,0 +1,203 @@
+"""Word alignments of sentence pairs, by a model of each direction that was trained on pairs.
+
+from transformer_mt.aligning.aligner import Aligner
+Aligner.train([("the cat", "el gato"), ("the dog", "el perro")]).align([("the cat", "el gato")])[0].pharaoh()
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transformer_mt.aligning.aligner_files import read_aligner, remove_aligner, write_aligner
+from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
+from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
+from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
+from transformer_mt.aligning.words import Vocabulary, Word, normal_form, words_of
+from transformer_mt.errors import UserError
+from transformer_mt.storage.files import make_folder
+
+Direction = Literal["forward", "mean"]
+Pair = tuple[str, str]
+_CELLS_AT_ONCE = 2**22  # pairs of words that are scored at a time: 32 MB
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some pairs that can be aligned, as words and as numbers, and their places among all pairs."""
+
+    places: list[int]
+    words: list[tuple[list[Word], list[Word]]]
+    bitext: Bitext
+    forms: tuple[NDArray[np.int32], NDArray[np.int32]]  # equal numbers: words that are written alike
+
+
+class Aligner:
+    """A trained aligner. `forward` explains target words by source words, `backward` the other way round."""
+
+    def __init__(self, src: Vocabulary, tgt: Vocabulary, forward: DiagonalModel, backward: DiagonalModel) -> None:
+        self.src_vocabulary = src
+        self.tgt_vocabulary = tgt
+        self.forward = forward
+        self.backward = backward
+
+    @classmethod
+    def train(
+        cls,
+        pairs: Iterable[Pair],
+        *,
+        num_iterations: int = 5,
+        null_probability: float = 0.08,
+        alpha: float = 0.01,
+        progress: Callable[[], object] = lambda: None,
+    ) -> "Aligner":
+        """An aligner of these pairs, which are read once. `progress` is called after each iteration of each direction.
+
+        Pairs with a blank side, or with more than `MAX_WORDS` words on a side, are left out. Raises UserError where
+        none is left, and for settings that are no probability or below zero.
+        """
+        settings = checked_settings(num_iterations, null_probability, alpha)
+        src, tgt = Vocabulary(), Vocabulary()
+        bitext = read_bitext(pairs, src, tgt)
+        if not len(bitext):
+            raise UserError(
+                "There is no pair to learn alignments from: all have a blank side, or more than "
+                f"{MAX_WORDS:,} words on one. Give others."
+            )
+
+        def trained(direction: tuple[Bitext, int, int]) -> DiagonalModel:
+            return train_model(*direction, settings, progress)[0]
+
+        directions = (bitext, len(src), len(tgt)), (bitext.reversed(), len(tgt), len(src))
+        # Compiled loops leave Python's lock to each other.
+        with ThreadPoolExecutor(min(len(directions), torch.get_num_threads())) as pool:
+            forward, backward = pool.map(trained, directions)
+        return cls(src, tgt, forward, backward)
+
+    def save(self, folder: Path) -> None:
+        """Write the folder, whole or not at all, in the place of an aligner that it holds. Raises OSError."""
+        make_folder(folder, self.write, lambda: remove_aligner(folder))
+
+    def write(self, folder: Path) -> None:
+        """Write the aligner's files to a folder that is there."""
+        write_aligner(folder, (self.src_vocabulary.words, self.tgt_vocabulary.words), (self.forward, self.backward))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Aligner":
+        """The aligner that `save` wrote. UserError where a file is missing or was changed."""
+        (src, tgt), (forward, backward) = read_aligner(folder)
+        return cls(Vocabulary(src), Vocabulary(tgt), forward, backward)
+
+    def align(self, pairs: Sequence[Pair], symmetrise: str = DEFAULT) -> list[Alignment]:
+        """The alignment of each pair, in order. `symmetrise` is a name of `SYMMETRISATIONS`.
+
+        A word that was not seen in training is aligned by its place alone, unless a word of the other side is written
+        alike. Raises UserError for another name.
+        """
+        symmetrisation = find_symmetrisation(symmetrise)
+        split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
+        found = [Alignment([], src, tgt, too_long=max(len(src), len(tgt)) > MAX_WORDS) for src, tgt in split]
+        for batch in self._batches(split):
+            bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
+            forward = best_words(bitext, *self.forward.scores(bitext, src_forms, tgt_forms))
+            bitext = bitext.reversed()
+            backward = best_words(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
+            sides = _sentences(forward, batch.bitext.tgt), _sentences(backward, batch.bitext.src)
+            for place, of_tgt, of_src in zip(batch.places, *sides, strict=True):
+                links = symmetrisation(
+                    {(i, j) for j, i in enumerate(of_tgt) if i >= 0}, {(i, j) for i, j in enumerate(of_src) if j >= 0}
+                )
+                found[place] = Alignment(sorted(links), *split[place])
+        return found
+
+    def posteriors(self, pairs: Sequence[Pair], direction: Direction = "mean") -> list[NDArray[np.float64]]:
+        """A soft alignment of each pair, (tgt words, src words).
+
+        `forward`: the probability that a source word explains a target word. A row sums to one less the probability
+        that none does. `mean`: the mean of that and of the other direction's, in which columns do so. A pair that has a
+        blank side, or is too long to be aligned, has zeros.
+        """
+        split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
+        found = [np.zeros((len(tgt), len(src))) for src, tgt in split]
+        for batch in self._batches(split):
+            src_forms, tgt_forms = batch.forms
+            soft = _posteriors(batch.bitext, *self.forward.scores(batch.bitext, src_forms, tgt_forms))
+            if direction == "mean":
+                bitext = batch.bitext.reversed()
+                backward = _posteriors(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
+                soft = [(one + other.T) / 2 for one, other in zip(soft, backward, strict=True)]
+            for place, posterior in zip(batch.places, soft, strict=True):
+                found[place] = posterior
+        return found
+
+    def translations(self, word: str, n: int) -> list[tuple[str, float]]:
+        """The n likeliest target words of a source word, in lower case, with their probabilities, likeliest first.
+
+        None for a word that was not seen in training. Upper and lower case are the same.
+        """
+        (number,) = self.src_vocabulary.find([normal_form(word)])
+        if number < 0:
+            return []
+        columns, values = self.forward.table.row(number)
+        best = np.argsort(-values, kind="stable")[:n]
+        return [(self.tgt_vocabulary.words[columns[k]], float(values[k])) for k in best.tolist()]
+
+    def _batches(self, split: Sequence[tuple[list[Word], list[Word]]]) -> Iterator[_Batch]:
+        """The pairs that can be aligned, a bounded number of pairs of words at a time."""
+        places, num_cells = [], 0
+        for place, (src, tgt) in enumerate(split):
+            if not 0 < len(src) <= MAX_WORDS or not 0 < len(tgt) <= MAX_WORDS:
+                continue
+            places.append(place)
+            num_cells += len(src) * len(tgt)
+            if num_cells >= _CELLS_AT_ONCE:
+                yield self._batch(places, split)
+                places, num_cells = [], 0
+        if places:
+            yield self._batch(places, split)
+
+    def _batch(self, places: list[int], split: Sequence[tuple[list[Word], list[Word]]]) -> _Batch:
+        words = [split[place] for place in places]
+        numbers: dict[str, int] = {}
+        sides, forms = [], []
+        for side, vocabulary in enumerate((self.src_vocabulary, self.tgt_vocabulary)):
+            normal = [[normal_form(word.text) for word in pair[side]] for pair in words]
+            sides.append(Side.of([vocabulary.find(sentence) for sentence in normal]))
+            flat = [numbers.setdefault(form, len(numbers)) for sentence in normal for form in sentence]
+            forms.append(np.array(flat, np.int32))
+        return _Batch(places, words, Bitext(*sides), (forms[0], forms[1]))
+
+
+def checked_settings(num_iterations: int, null_probability: float, alpha: float) -> Settings:
+    """The settings of a training. UserError for those that make no sense."""
+    if num_iterations < 1:
+        raise UserError(f"num_iterations is {num_iterations}. Take at least 1.")
+    if not 0 < null_probability < 1:
+        raise UserError(f"null_probability is {null_probability}. Take a number between 0 and 1.")
+    if not 0 <= alpha < float("inf"):
+        raise UserError(f"alpha is {alpha}. Take 0 or more.")
+    return Settings(num_iterations, null_probability, alpha)
+
+
+def _sentences(numbers: NDArray[np.int32], side: Side) -> Iterator[list[int]]:
+    """The numbers of each sentence."""
+    return (part.tolist() for part in np.split(numbers, side.starts[1:-1]))
+
+
+def _posteriors(bitext: Bitext, scores: NDArray[np.float64], nothing: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Probabilities from the scores, a matrix (tgt words, src words) for each pair."""
+    lengths = zip(bitext.tgt.lengths.tolist(), bitext.src.lengths.tolist(), strict=True)
+    cells = np.cumsum(bitext.src.lengths * bitext.tgt.lengths)[:-1]
+    found = []
+    for shape, part, null in zip(
+        lengths, np.split(scores, cells), np.split(nothing, bitext.tgt.starts[1:-1]), strict=True
+    ):
+        matrix = part.reshape(shape)
+        found.append(matrix / (matrix.sum(axis=1) + null)[:, None])
+    return found

@@ -1,0 +1,97 @@
+"""Files of lines that a user names: opened for reading as they come, and for writing after all else is well."""
+
+import gzip
+import io
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from transformer_mt.cli.terminal import read_output, remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.line_stream import ByteStream
+
+STANDARD = Path("-")  # the name of standard input and output, as in most commands
+
+
+@contextmanager
+def open_lines(path: Path, option: str) -> "Iterator[ByteStream]":
+    """The bytes of a file or a pipe, or of standard input for `-`, unpacked where gzip packed them. UserError, which
+    names the option, where it cannot be opened.
+    """
+    if path == STANDARD:
+        if sys.__stdin__ is None:
+            raise UserError(f"Standard input is closed. Name a file after {option}.")
+        with _plain(io.FileIO(sys.stdin.fileno(), closefd=False)) as lines:
+            yield lines
+        return
+    try:
+        stream = io.FileIO(str(path))  # it has a name for messages, packed or not
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}. Check the name after {option}.") from None
+    with stream, _plain(stream) as lines:
+        yield lines
+
+
+def is_packed(lines: "ByteStream") -> bool:
+    """Whether what `open_lines` gave is unpacked on the way."""
+    return isinstance(lines, gzip.GzipFile)
+
+
+def rest_of(path: Path | None, packed: bool, first: int) -> str:
+    """The command that prints a file from line `first` on; None stands for what standard input was."""
+    name = "INPUT" if path is None else shlex.quote(str(path))
+    return f"zcat {name} | tail -n +{first}" if packed and path else f"tail -n +{first} {name}"
+
+
+def rest_of_both(verb: str, inputs: "list[tuple[Path, ByteStream]]", first: int) -> str:
+    """The command that works on sources and references from line `first` on, in shells with process substitution."""
+    src, ref = (rest_of(None if path == STANDARD else path, is_packed(lines), first) for path, lines in inputs)
+    return f"tmt {verb} --src <({src}) --ref <({ref}) …"
+
+
+def name_of(path: Path) -> str:
+    """What a message calls an input."""
+    return "standard input" if path == STANDARD else str(path)
+
+
+def report_damaged(name: str, number: int) -> None:
+    """Say once of an input that it is not UTF-8."""
+    remark(f"{name}, line {number}: not UTF-8; wrong bytes, here and in any later line, are read as U+FFFD")
+
+
+def _plain(stream: io.FileIO) -> "AbstractContextManager[ByteStream]":
+    """The stream, unpacked where its first bytes say gzip. A pipe cannot be read twice, so it is looked at later."""
+    from transformer_mt.data.sources.files import GZIP_MAGIC
+
+    if not stream.seekable():
+        return nullcontext(stream)
+    begin = stream.tell()
+    start = stream.read(len(GZIP_MAGIC))
+    stream.seek(begin)
+    return gzip.open(stream) if start == GZIP_MAGIC else nullcontext(stream)
+
+
+@contextmanager
+def open_output(path: Path | None, *inputs: "ByteStream") -> Iterator[TextIO]:
+    """The file of the results, emptied, or standard output. UserError where it is one of the inputs or cannot be
+    written.
+    """
+    if path is None or path == STANDARD:
+        if sys.__stdout__ is None:
+            raise UserError("Standard output is closed. Name a file with --output.")
+        yield read_output()
+        return
+    # Opening the file would empty it before it is read.
+    if path.is_file() and any(os.path.samestat(os.fstat(lines.fileno()), path.stat()) for lines in inputs):
+        raise UserError(f"--output {path} is the input itself. Name another file.")
+    try:
+        with path.open("w", encoding="utf-8", newline="\n") as sink:
+            yield sink
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}. Check --output and the disk.") from None

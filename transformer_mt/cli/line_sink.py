@@ -1,0 +1,83 @@
+"""The output for a stream of lines: whole lines, counted, so that a user who stops it is told how to go on."""
+
+import os
+import shlex
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from transformer_mt.cli.terminal import lead_nowhere
+from transformer_mt.errors import UserError
+
+
+class LineSink:
+    """A file, or standard output where `path` is None.
+
+    `rest` says by which command the input is worked on from a line on. `results` is what one line gives, in the plural.
+    `numbered_from`: each result begins with the number of its line, counted from here.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        path: Path | None,
+        rest: Callable[[int], str],
+        results: str = "translations",
+        numbered_from: int | None = None,
+    ) -> None:
+        self.stream = stream
+        self.path = path
+        self.rest = rest
+        self.results = results
+        self.numbered_from = numbered_from
+        # The lines of the input whose results are written whole, and the bytes of these results in a file.
+        # Both change in one statement, because Ctrl-C may come between any two.
+        self._whole = 0, 0
+
+    @property
+    def num_done(self) -> int:
+        """The number of lines of the input whose results are written whole."""
+        return self._whole[0]
+
+    def write(self, text: str, num_lines: int) -> None:
+        """Write the results of `num_lines` more lines. UserError where that fails; BrokenPipeError where the
+        reader of standard output has gone.
+        """
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+            size = os.lseek(self.stream.fileno(), 0, os.SEEK_CUR) if self._is_file() else 0
+            self._whole = self.num_done + num_lines, size
+        except OSError as error:
+            if self.path is None and isinstance(error, BrokenPipeError):
+                raise
+            self.cut()
+            lead_nowhere(self.stream)  # text that waits would fail again at the end
+            name = self.path or "Standard output"
+            check = (
+                "Check --output and the disk." if self.path else "Free some space there, or name a file with --output."
+            )
+            advice = self.way_on("Free some space") if self.num_done else check
+            raise UserError(f"{name} cannot be written: {error.strerror or error}. {advice}") from None
+
+    def cut(self) -> None:
+        """Cut the file after its last whole line, and write nothing more to it."""
+        if self._is_file():
+            with suppress(OSError):
+                os.ftruncate(self.stream.fileno(), self._whole[1])
+            lead_nowhere(self.stream)
+
+    def way_on(self, first: str = "") -> str:
+        """Sentences on how far the results are, and the command that adds the others."""
+        done = f"the {self.results} of the first {self.num_done:,} lines"
+        there = f"{self.path} holds {done}" if self.path else f"Standard output has {done}; delete what follows them"
+        write = shlex.quote(str(self.path)) if self.path else "OUTPUT"
+        go_on = f"{first}, and go on" if first else "Go on"
+        numbers = "" if self.numbered_from is None else f", whose numbers begin with {self.numbered_from} again"
+        return f"{there}. {go_on} with the same options{numbers}: {self.rest(self.num_done + 1)} >> {write}"
+
+    def _is_file(self) -> bool:
+        """Whether this command began the file. Standard output may hold the text of another, which stays as it is."""
+        return self.path is not None and stat.S_ISREG(os.fstat(self.stream.fileno()).st_mode)

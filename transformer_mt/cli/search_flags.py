@@ -1,0 +1,70 @@
+"""The keys of the config's section `decoding` as options of every verb that searches.
+
+They stand here again with their types and help, because the command line starts without pydantic. A test holds this
+table against the section.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+
+class Flag(NamedTuple):
+    """An option: the type of its value, and its help without the default."""
+
+    type: type
+    help: str
+
+
+FLAGS = {
+    "beam_size": Flag(int, "Beginnings that the search keeps; 1: greedy."),
+    "length_penalty": Flag(float, "The larger, the longer the translations; 0: none."),
+    "length_norm": Flag(str, "What a score is divided by: gnmt or average."),
+    "max_length_ratio": Flag(float, "The longest translation: so many tokens for each token of the source, ..."),
+    "max_length_extra": Flag(int, "... and so many more."),
+    "min_length": Flag(int, "Tokens of a translation, at least."),
+    "max_length": Flag(int, "Tokens of a translation, at most."),
+    "no_repeat_ngram_size": Flag(int, "So many tokens in a row come once in a translation; 0: no such rule."),
+    "patience": Flag(float, "A beam waits for so many times --beam-size finished translations."),
+    "avoid": Flag(str, "A file of words and phrases, one a line, that no translation holds."),
+    "allow_unk": Flag(bool, "Let the search generate the unknown token."),
+    "batch_size": Flag(int, "Sentences decoded together."),
+    "precision": Flag(str, "fp32, bf16, fp16, int8 or auto."),
+}
+
+
+SCORE_FLAGS = ("length_penalty", "length_norm", "batch_size", "precision")  # what scoring a given translation obeys
+
+
+def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
+    """The verb with an option for each of these flags. It gets those that a user gives as its argument `decoding`, by
+    name.
+    """
+    own = inspect.signature(verb, eval_str=True).parameters
+    names = tuple(names)
+    flags = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                FLAGS[name].type | None, typer.Option(help=f"{FLAGS[name].help} Default: the run's config.")
+            ],
+        )
+        for name in names
+    ]
+    parameters = []
+    for name, parameter in own.items():
+        parameters += flags if name == "decoding" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+    @functools.wraps(verb)
+    def with_flags(**arguments: Any) -> None:
+        given = {name: value for name in names if (value := arguments.pop(name)) is not None}
+        verb(**arguments, decoding=given)
+
+    with_flags.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_flags

@@ -1,0 +1,1 @@
+"""The verbs of `tmt`, one file each."""

@@ -1,0 +1,110 @@
+"""`tmt align`."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_mt.cli.line_files import STANDARD, name_of, open_lines, open_output, report_damaged, rest_of_both
+from transformer_mt.cli.line_sink import LineSink
+from transformer_mt.cli.options import RUNS, RunOption, RunsOption, chosen_run, path_option
+from transformer_mt.cli.terminal import read_output, remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformer_mt.aligning.aligner import Aligner, Pair
+    from transformer_mt.decoding.line_stream import ByteStream
+
+    Inputs = list[tuple[Path, ByteStream]]
+    Lines = Callable[[list[Pair]], list[str]]
+
+CHUNK_LINES = 1000
+
+
+def align(
+    src: Annotated[Path | None, path_option("The sources, one a line, plain or gzip; - is standard input.")] = None,
+    ref: Annotated[Path | None, path_option("Their translations, line by line; - is standard input.")] = None,
+    run: RunOption = None,
+    output: Annotated[Path | None, path_option("Where the alignments go. Default: standard output.")] = None,
+    symmetrise: Annotated[
+        str | None,
+        typer.Option(help="grow-diag-final-and, intersection or union. Default: grow-diag-final-and."),
+    ] = None,
+    soft: Annotated[
+        bool, typer.Option("--soft", help="i-j:probability, by the mean of both directions, of each likely link.")
+    ] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train the run's aligner anew; else that happens at its first use.")
+    ] = False,
+    runs: RunsOption = RUNS,
+) -> None:
+    """Say which words of given translations translate which: lines of i-j, white-space words counted from 0."""
+    if (src is None) != (ref is None):
+        raise UserError("--src and --ref go together. Give both, or only --train.")
+    if src is None and not train:
+        raise UserError("There is nothing to align. Give --src FILE --ref FILE, or --train for the aligner alone.")
+    if src is None and (output or symmetrise or soft):
+        option = "--output" if output else "--symmetrise" if symmetrise else "--soft"
+        raise UserError(f"{option} is for alignments of given lines. Give --src FILE --ref FILE too.")
+    if symmetrise and soft:
+        raise UserError("--symmetrise and --soft were both given. A soft alignment needs no symmetrisation: take one.")
+    if src is not None and src == ref == STANDARD:
+        raise UserError("--src and --ref are both -. Name a file for one of them.")
+    from transformer_mt.aligning.run_aligner import aligner_of_run, train_run_aligner
+    from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
+
+    find_symmetrisation(symmetrise or DEFAULT)
+    make = train_run_aligner if train else aligner_of_run
+    if src is None or ref is None:
+        make(chosen_run(run, runs), remark)
+        return
+    with open_lines(src, "--src") as src_lines, open_lines(ref, "--ref") as ref_lines:
+        aligner = make(chosen_run(run, runs), remark)
+        inputs = [(src, src_lines), (ref, ref_lines)]
+        # The file is opened last, so that an error before leaves an earlier file as it was.
+        with open_output(output, src_lines, ref_lines) as stream:
+            path = None if stream is read_output() else output
+            sink = LineSink(stream, path, partial(rest_of_both, "align", inputs), results="alignments")
+            try:
+                _align_stream(aligner, inputs, sink, None if soft else symmetrise or DEFAULT)
+            except KeyboardInterrupt:
+                sink.cut()
+                raise KeyboardInterrupt(*[sink.way_on()] * (sink.num_done > 0)) from None
+
+
+def _align_stream(aligner: "Aligner", inputs: "Inputs", sink: LineSink, symmetrise: str | None) -> None:
+    """Align the pairs of lines; softly where there is no symmetrisation."""
+    from tqdm import tqdm
+
+    from transformer_mt.aligning.alignment import soft_pharaoh
+    from transformer_mt.aligning.bitext import MAX_WORDS
+    from transformer_mt.aligning.symmetrisation import DEFAULT
+    from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+    from transformer_mt.decoding.line_stream import chunk_lines, chunk_pairs
+
+    names = name_of(inputs[0][0]), name_of(inputs[1][0])
+    src, ref = (
+        chunk_lines(lines, CHUNK_LINES, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+        for (_, lines), name in zip(inputs, names, strict=True)
+    )
+    hidden = not sys.stderr.isatty() or sink.stream.isatty()
+    with tqdm(desc="Aligning", unit=" lines", disable=hidden) as bar:
+        for chunk in chunk_pairs(src, ref, names):
+            beyond = [any(map(is_beyond, pair)) for pair in chunk]
+            pairs = [("", "") if is_out else pair for pair, is_out in zip(chunk, beyond, strict=True)]
+            alignments = aligner.align(pairs, symmetrise or DEFAULT)
+            if symmetrise is None:
+                soft = zip(alignments, aligner.posteriors(pairs), strict=True)
+                written = [soft_pharaoh(alignment, posteriors) for alignment, posteriors in soft]
+            else:
+                written = [alignment.pharaoh() for alignment in alignments]
+            for number, (alignment, is_out) in enumerate(zip(alignments, beyond, strict=True), sink.num_done + 1):
+                if alignment.too_long or is_out:
+                    longest = f"{LONGEST_LINE:,} bytes" if is_out else f"{MAX_WORDS:,} words"
+                    remark(f"line {number}: a side is longer than {longest}, left blank. Break it up.")
+            sink.write("".join(line + "\n" for line in written), len(chunk))
+            bar.update(len(chunk))

@@ -1,0 +1,41 @@
+"""`tmt data`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transformer_mt.cli.options import path_argument
+
+app = typer.Typer(help="Write data out, and part it.", no_args_is_help=True)
+
+
+@app.command("export")
+def export(
+    corpus: Annotated[str, typer.Argument(help="A built-in corpus: builtin:en-es.")],
+    folder: Annotated[Path, path_argument("Where the files go; made if it is missing.")],
+) -> None:
+    """Write a built-in corpus out as aligned text files: train.en, train.es, and so on."""
+    from transformer_mt.data.export import export_builtin
+
+    for path, num_lines in export_builtin(corpus, folder):
+        print(f"{path}: {num_lines:,} lines")
+
+
+@app.command("split")
+def split(
+    src: Annotated[Path, path_argument("The file of sources, a sentence a line.")],
+    tgt: Annotated[Path, path_argument("The file of targets, line by line the translations.")],
+    folder: Annotated[Path, path_argument("Where the files go; made if it is missing.")],
+    validation: Annotated[int, typer.Option(min=0, help="Pairs to validate on; 0: none.")] = 1000,
+    test: Annotated[int, typer.Option(min=0, help="Pairs to test on; 0: none.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Another one takes other pairs.")] = 1,
+) -> None:
+    """Part two parallel files into training, validation and test, such that no sentence is in two of them.
+
+    Pairs that share a source or a target, themselves or by way of others, stay together.
+    """
+    from transformer_mt.data.split import split_pair_of_files
+
+    for path, num_lines in split_pair_of_files(src, tgt, folder, validation, test, seed):
+        print(f"{path}: {num_lines:,} lines")

@@ -1,0 +1,101 @@
+"""`tmt evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointsOption,
+    DeviceOption,
+    EnsembleModeOption,
+    RunsOption,
+    SeveralRunsOption,
+    path_option,
+)
+from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.terminal import remark
+from transformer_mt.data.longest_line import LONGEST_LINE
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.evaluation.evaluate import Evaluation
+
+
+@with_search_flags
+def evaluate(
+    run: SeveralRunsOption = None,
+    checkpoint: CheckpointsOption = None,
+    ensemble_mode: EnsembleModeOption = None,
+    split: Annotated[
+        str | None, typer.Option(help="train, validation or test, as the run's config names them. Default: test.")
+    ] = None,
+    src: Annotated[Path | None, path_option("A file of sources, instead of a split.")] = None,
+    ref: Annotated[Path | None, path_option("Its references, line by line.")] = None,
+    bleu_tokenize: Annotated[
+        str | None, typer.Option(help="13a, intl, zh, ja-mecab, char or none. Default: by target language.")
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
+    data_root: Annotated[
+        str | None, typer.Option(help="The folder of the split's files, where it is no longer the config's data.root.")
+    ] = None,
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
+    *,
+    decoding: dict[str, Any],
+) -> None:
+    """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the (first) run's folder."""
+    if (src is None) != (ref is None):
+        raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    for option, value in (("--split", split), ("--data-root", data_root)):
+        if src is not None and value is not None:
+            raise UserError(f"--src and {option} were both given. Give --src and --ref, or what names a split.")
+    from tqdm import tqdm
+
+    from transformer_mt.decoding.search.options import search_options
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.evaluation.evaluate import Scoring, save_evaluation
+    from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
+    from transformer_mt.machine.memory import keep_freed_memory
+    from transformer_mt.storage.run_folder import newest_run
+
+    keep_freed_memory()
+    paths = run or [newest_run(runs).path]
+    translator = Translator.load(paths, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
+    for each, its_checkpoint in translator.checkpoints:
+        remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
+    folder, taken = translator.checkpoints[0]  # the results of an ensemble lie in the folder of its first run
+    if translator.note:
+        remark(translator.note)
+    config = translator.config
+    files = (src, ref) if src is not None and ref is not None else None
+    scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
+    remark(f"scored: {scoring.description(config)}")
+    options = search_options(config.decoding, scored=False, **decoding)
+    with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
+        evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)
+    try:
+        # Saved first, because the reader of the output may be gone. Printed even where saving fails.
+        saved = save_evaluation(folder, scoring, evaluation, rows)
+    finally:
+        _print(evaluation, config.model.max_len)
+    print(f"saved: {saved}")
+
+
+def _print(evaluation: "Evaluation", max_len: int) -> None:
+    print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
+    print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
+    print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
+    print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
+    if evaluation.num_blank:
+        print(f"{evaluation.num_blank:,} pairs with a blank side were left out")
+    if evaluation.num_beyond:
+        print(f"{evaluation.num_beyond:,} pairs with a side longer than {LONGEST_LINE:,} bytes were left out")
+    if evaluation.num_untranslated:
+        print(
+            f"{evaluation.num_untranslated:,} sources are longer than the model's {max_len} positions: translated as "
+            "nothing"
+        )
+    if evaluation.num_too_long:
+        print(f"{evaluation.num_too_long:,} pairs have a side longer than {max_len} positions: left out of nll and ppl")

@@ -1,0 +1,79 @@
+"""`tmt train`."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_mt.cli.options import RUNS, path_option, user_path
+
+if TYPE_CHECKING:
+    from transformer_mt.training.run import Outcome
+
+
+def train(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings that replace those of the file, for example model.d_model=256.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="YAML file: in this folder, in configs/, or a shipped one.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(help="`auto`: go on with the run that the config names, if there is one. Or the folder of a run."),
+    ] = None,
+    change_lr: Annotated[
+        bool, typer.Option("--change-lr", help="With --resume: let the settings of the learning rate change.")
+    ] = False,
+    runs: Annotated[Path, path_option("The folder in which the run's own folder is made.")] = RUNS,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Say where the time of a few steps goes, and keep a trace of them.")
+    ] = False,
+) -> None:
+    """Train a model as a config says; with --resume, go on exactly where a run stopped."""
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.errors import UserError
+    from transformer_mt.machine import launch
+    from transformer_mt.storage.run_folder import RunFolder, open_run
+
+    launch.let_first_speak()
+    try:
+        folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), to_train=True)
+        if config is None and folder is None:
+            raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
+        if config is None and folder is not None:
+            config = str(folder.config.resolve())
+        assert config is not None
+        if folder is not None and any(override.partition("=")[0].strip() == "name" for override in overrides or []):
+            raise UserError(
+                f"--resume {resume} goes on in that folder, whose name is its own. To start anew under another name: "
+                f"tmt train --config {config} name=NEW."
+            )
+        if change_lr and resume is None:
+            raise UserError("--change-lr is for a run that goes on. Add --resume, or leave it out.")
+        loaded = load_config(config, overrides or [])
+        run = folder or RunFolder(runs / loaded.config.name)
+    except UserError as error:
+        raise launch.told_once(error) from error
+    print(loaded.note or f"config: {loaded.path}")
+    print(f"run: {run.path}")
+
+    from transformer_mt.training.run import start_or_resume
+
+    outcome = start_or_resume(loaded.config, run, resume is not None, change_lr, profile)
+    with suppress(BrokenPipeError):  # the reader may have ended by the same Ctrl-C
+        _tell(outcome)
+        sys.stdout.flush()
+    sys.exit(outcome.exit_status)
+
+
+def _tell(outcome: "Outcome") -> None:
+    run = outcome.run
+    if outcome.reason is not None:
+        print(f"finished at step {outcome.step:,}: {outcome.reason}")
+        print(f'translate with: tmt translate --run {run.quoted} "..."')
+    else:
+        saved = f"saved at step {outcome.step:,}" if outcome.step else "stopped before the first step"
+        print(f"{saved}; go on with: tmt train --resume {run.quoted}")

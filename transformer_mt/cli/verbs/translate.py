@@ -1,0 +1,219 @@
+"""`tmt translate`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_mt.cli.line_files import STANDARD, is_packed, open_lines, open_output, rest_of
+from transformer_mt.cli.line_sink import LineSink
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointsOption,
+    DeviceOption,
+    EnsembleModeOption,
+    RunsOption,
+    SeveralRunsOption,
+    chosen_runs,
+    path_option,
+)
+from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.terminal import read_output, remark, typed
+from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.line_stream import ByteStream, LineTranslator
+    from transformer_mt.decoding.search.options import SearchOptions
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.storage.run_folder import RunFolder
+
+
+class Format(StrEnum):
+    """How a translation is written."""
+
+    text = "text"
+    jsonl = "jsonl"
+    moses = "moses"
+
+
+@with_search_flags
+def translate(
+    sentences: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sentences; -- stands before one that begins with a dash. None, or -: standard input."),
+    ] = None,
+    run: SeveralRunsOption = None,
+    checkpoint: CheckpointsOption = None,
+    ensemble_mode: EnsembleModeOption = None,
+    input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
+    output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
+    n_best: Annotated[
+        int, typer.Option(help="Translations of each sentence; as text, a line each: NUMBER ||| TEXT ||| SCORE.")
+    ] = 1,
+    format: Annotated[
+        Format,
+        typer.Option(
+            help="jsonl: a JSON object a line, with the source and its scored translations; moses: an n-best list as "
+            "Moses writes it, NUMBER ||| TEXT ||| F0= LOG_PROB ||| SCORE, counted from 0."
+        ),
+    ] = Format.text,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            help="A file with the beginning of each translation, one a line, blank for none; or tab: it stands in the "
+            "line itself, behind the source and a tab."
+        ),
+    ] = None,
+    html: Annotated[
+        bool,
+        typer.Option(
+            "--html", help="Lines are HTML: text is translated, tags follow the words that they stand around."
+        ),
+    ] = False,
+    too_long: Annotated[
+        TooLong,
+        typer.Option(
+            help="Of a sentence longer than the model's positions: leave its line blank, translate its beginning "
+            "(truncate), or translate it in pieces (split)."
+        ),
+    ] = TooLong.BLANK,
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
+    *,
+    decoding: dict[str, Any],
+) -> None:
+    """Translate sentences, a file, or standard input: one line out for every line in."""
+    if sentences and input:
+        raise UserError("Sentences and --input were both given. Give one of them.")
+    if html and prefix is not None:
+        raise UserError("--html and --prefix were both given. Tags are put into whole translations: leave one out.")
+    if sentences == ["-"]:
+        sentences = None
+    from transformer_mt.decoding.search.options import search_options
+
+    with _open_input(sentences, input) as lines:
+        folders = chosen_runs(run, runs)
+        from transformer_mt.decoding.translator import Translator
+        from transformer_mt.machine.memory import keep_freed_memory
+
+        keep_freed_memory()
+        paths = [folder.path for folder in folders]
+        translator = Translator.load(paths, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
+        if translator.note:
+            remark(translator.note)
+        scored = format is not Format.text or n_best > 1
+        options = search_options(
+            translator.config.decoding, n_best=n_best, too_long=too_long, scored=scored, **decoding
+        )
+        works = _html_translator(translator, folders[0]) if html else translator
+        # The file is opened last, so that an error before leaves an earlier file as it was.
+        unknown = UnknownWords()
+        with open_output(output, *[] if isinstance(lines, list) else [lines]) as stream:
+            source, packed = None if input == STANDARD else input, not isinstance(lines, list) and is_packed(lines)
+            sink = LineSink(
+                stream,
+                None if stream is read_output() else output,
+                lambda first: f"{rest_of(source, packed, first)} | tmt translate …",
+                numbered_from={Format.moses: 0, Format.text: 1 if n_best > 1 else None}.get(format),
+            )
+            try:
+                _translate_stream(
+                    works, translator.config.model.max_len, options, lines, prefix, source, sink, format, unknown
+                )
+            except KeyboardInterrupt:
+                sink.cut()
+                is_told = sink.num_done > 0 and not isinstance(lines, list) and not sys.stdin.isatty()
+                raise KeyboardInterrupt(*[sink.way_on()] * is_told) from None
+            finally:
+                unknown.report()
+
+
+def _html_translator(translator: "Translator", run: "RunFolder") -> "LineTranslator":
+    from transformer_mt.aligning.run_aligner import aligner_of_run
+    from transformer_mt.markup.html_translator import HtmlTranslator
+
+    return HtmlTranslator(translator, aligner_of_run(run, remark))
+
+
+def _translate_stream(
+    translator: "LineTranslator",
+    positions: int,
+    options: "SearchOptions",
+    lines: "list[str] | ByteStream",
+    prefix: str | None,
+    source: Path | None,
+    sink: LineSink,
+    format: Format,
+    unknown: UnknownWords,
+) -> None:
+    import json
+
+    from tqdm import tqdm
+
+    from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+    from transformer_mt.decoding.demands import demanding
+    from transformer_mt.decoding.line_stream import (
+        chunk_lines,
+        chunk_size,
+        json_line,
+        moses_lines,
+        text_lines,
+        translate_chunks,
+    )
+
+    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, chunk_size(options), _report_damaged)
+    chunks = demanding(chunks, prefix)
+    hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.stream.isatty()
+    with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
+        for chunk in translate_chunks(translator, chunks, options):
+            written: list[str] = []
+            for number, translated in enumerate(chunk, start=sink.num_done + 1):
+                unknown.add(translated.unknown_words)
+                if is_beyond(translated.source):
+                    name = "standard input" if source is None else source
+                    remark(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
+                elif translated.too_long:
+                    _report_too_long(number, positions, options.too_long)
+                if translated.problem:
+                    remark(f"line {number}: {translated.problem}; left blank")
+                if format is Format.jsonl:
+                    written.append(json.dumps(json_line(translated), ensure_ascii=False))
+                elif format is Format.moses:
+                    written += moses_lines(number, translated)
+                else:
+                    written += text_lines(number, translated, options.n_best)
+            sink.write("".join(line + "\n" for line in written), len(chunk))
+            bar.update(len(chunk))
+
+
+def _report_too_long(number: int, positions: int, too_long: TooLong) -> None:
+    done = {
+        TooLong.BLANK: "left blank; --too-long split translates it in pieces, truncate what fits",
+        TooLong.TRUNCATE: "the beginning was translated",
+        TooLong.SPLIT: "translated in pieces",
+    }[too_long]
+    remark(f"line {number}: longer than the model's {positions} positions, {done}")
+
+
+def _report_damaged(number: int) -> None:
+    remark(f"line {number}: not UTF-8; wrong bytes, here and in any later line, are read as U+FFFD")
+
+
+@contextmanager
+def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[list[str] | ByteStream]":
+    if sentences:
+        yield [typed(sentence) for sentence in sentences]
+        return
+    if path is None or path == STANDARD:
+        if sys.__stdin__ is None:
+            raise UserError("Standard input is closed. Give sentences, or a file with --input.")
+        if sys.stdin.isatty():
+            remark("One sentence a line; Ctrl-D ends.")
+    with open_lines(path or STANDARD, "--input") as lines:
+        yield lines

@@ -1,0 +1,100 @@
+"""The micro-batches of an epoch in their order, whether all of them are known at its beginning or not."""
+
+from typing import Any, Protocol
+
+from transformer_mt.data.batches.batching import Batch, Rows
+
+
+class Plan(Protocol):
+    """What training asks of the order of an epoch. Micro-batches go by their number in it, from 0."""
+
+    @property
+    def num_micro_batches(self) -> int | None:
+        """How many the whole epoch has; None where it is not known before its end."""
+        ...
+
+    def take(self, first: int, number: int) -> list[Rows]:
+        """The micro-batches from `first` on, `number` of them or as many as the epoch has left. Earlier ones are not
+        asked for again.
+        """
+        ...
+
+    def get(self, number: int) -> Rows | None:
+        """The micro-batch of this number, or None after the last; nothing is forgotten for it."""
+        ...
+
+    def has(self, number: int) -> bool:
+        """Whether the epoch has a micro-batch of this number."""
+        ...
+
+    def known(self) -> list[Rows]:
+        """The micro-batches that are planned already, one at least."""
+        ...
+
+    def place(self, number: int) -> dict[str, int | str] | None:
+        """What resuming at a micro-batch needs beside its number and that of the epoch; None if it needs no more."""
+        ...
+
+    def summary(self) -> str | None:
+        """What became known about an epoch by its end; None where all was known before."""
+        ...
+
+
+class TrainingSplit(Protocol):
+    """What training asks of its pairs. Rows are those of its plans."""
+
+    @property
+    def src_lengths(self) -> Any:
+        """Lengths of x + EOS, by row or array of rows."""
+        ...
+
+    @property
+    def tgt_lengths(self) -> Any:
+        """Lengths of y + EOS, by row or array of rows."""
+        ...
+
+    def batch(self, indices: Rows) -> Batch:
+        """The pairs of these rows, padded."""
+        ...
+
+    def where(self, index: int) -> str:
+        """Where the pair of this row stands: `file.en / file.de, line 17`."""
+        ...
+
+    def plan(self, max_tokens: int, seed: int, epoch: int) -> Plan:
+        """The micro-batches of an epoch."""
+        ...
+
+
+class WholePlan:
+    """An epoch that is known as a whole."""
+
+    def __init__(self, batches: list[Rows]) -> None:
+        self._batches = batches
+
+    @property
+    def num_micro_batches(self) -> int | None:
+        """How many there are."""
+        return len(self._batches)
+
+    def take(self, first: int, number: int) -> list[Rows]:
+        """See `Plan`."""
+        return self._batches[first : first + number]
+
+    def get(self, number: int) -> Rows | None:
+        """See `Plan`."""
+        return self._batches[number] if number < len(self._batches) else None
+
+    def has(self, number: int) -> bool:
+        """See `Plan`."""
+        return number < len(self._batches)
+
+    def known(self) -> list[Rows]:
+        """All of them."""
+        return self._batches
+
+    def place(self, number: int) -> None:
+        """See `Plan`."""
+
+    def summary(self) -> None:
+        """See `Plan`."""

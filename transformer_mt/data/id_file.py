@@ -1,0 +1,92 @@
+"""Ids of many sentences one after the other, in memory or mapped from a file."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+IDS, LENGTHS = "ids", "lengths"  # how the names of a column's two files end
+ON_DISK = np.dtype("<i4")  # of lengths
+COUNTED_AT_ONCE = 2**20  # ids: numpy needs up to 15 bytes for each
+
+
+def id_type(vocab_size: int) -> np.dtype[np.integer]:
+    """The type of such a vocabulary's ids in a file. The fewer bytes an id has, the more of them the caches hold."""
+    return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
+
+
+class IdColumn:
+    """One side of some pairs: row i is the ids of sentence i, without special tokens."""
+
+    def __init__(self, ids: NDArray[np.integer], lengths: NDArray[np.int32]) -> None:
+        """The ids of all rows, and the number of ids of each row. ValueError where the two do not agree."""
+        self.ids = ids
+        starts = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=starts[1:])
+        if starts[-1] != len(ids):
+            raise ValueError(f"there are {len(ids):,} ids where the rows have {starts[-1]:,}")
+        self._starts = starts if len(ids) >= 2**32 else starts.astype(np.uint32)
+
+    @classmethod
+    def mapped(cls, folder: Path, name: str, vocab_size: int) -> "IdColumn":
+        """What an `IdWriter` wrote. ValueError or OSError where it is not whole."""
+        kind = id_type(vocab_size)
+        lengths = np.fromfile(folder / f"{name}.{LENGTHS}", ON_DISK)
+        path = folder / f"{name}.{IDS}"
+        ids = np.memmap(path, kind, "r") if path.stat().st_size else np.empty(0, kind)  # an empty file cannot be mapped
+        return cls(np.asarray(ids), lengths)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """The number of ids of each row, computed on each call: a column of ten million rows does not keep them."""
+        return np.diff(self._starts).astype(np.int32)
+
+    def __getitem__(self, row: int) -> NDArray[np.integer]:
+        """IndexError past the last row, so that a column can be iterated over."""
+        return self.ids[int(self._starts[row]) : int(self._starts[row + 1])]
+
+    def gather(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        """(num_rows, longest + 1) ids, each row's own first and then whatever follows them in the column, and
+        (num_rows,) how many are its own.
+        """
+        # All rows in one go: they lie far apart, and so the processor waits for many of them at once.
+        starts, ends = (self._starts[edge].astype(np.int64) for edge in (rows, rows + 1))
+        lengths = ends - starts
+        width = int(lengths.max(initial=0)) + 1
+        if len(self.ids) == 0:
+            return np.zeros((len(rows), width), np.int64), lengths
+        places = starts[:, None] + np.arange(width)
+        return self.ids.take(places, mode="clip"), lengths
+
+    def count(self, ids: list[int]) -> int:
+        """How many of all the ids are among these."""
+        pieces = range(0, len(self.ids), COUNTED_AT_ONCE)
+        return sum(int(np.isin(self.ids[start : start + COUNTED_AT_ONCE], ids).sum()) for start in pieces)
+
+
+class IdWriter:
+    """Writes a column to two files of a folder, some rows at a time. `IdColumn.mapped` reads them."""
+
+    def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._paths = [folder / f"{name}.{part}" for part in (IDS, LENGTHS)]
+        self._open = ExitStack()
+
+    def __enter__(self) -> "IdWriter":
+        with ExitStack() as stack:
+            self._files = [stack.enter_context(path.open("wb")) for path in self._paths]
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()  # both, also where the disk is full
+
+    def write(self, ids: NDArray[np.int32], lengths: NDArray[np.integer]) -> None:
+        """Add some rows."""
+        assert ids.max(initial=0) < self._vocab_size, "an id that the vocabulary has not"
+        for file, array, kind in zip(self._files, (ids, lengths), (id_type(self._vocab_size), ON_DISK), strict=True):
+            file.write(array.astype(kind).data)

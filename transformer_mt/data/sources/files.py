@@ -1,0 +1,210 @@
+"""From bytes on the disk to lines of text. Whatever goes wrong is told with the file and the line.
+
+A line ends at `\\n` or `\\r\\n` and nowhere else: a lone `\\r`, U+0085, U+2028, form feed and NUL are text.
+"""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.config.schema import DataConfig
+from transformer_mt.data.longest_line import BEYOND, LONGEST_LINE
+from transformer_mt.errors import UserError
+
+BLOCK_BYTES = 2**19
+UTF8_BOM = b"\xef\xbb\xbf"
+GZIP_MAGIC = b"\x1f\x8b"
+Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
+}  # fmt: skip
+ARCHIVES = (".zip", ".7z", ".zst", ".tar", ".tgz")
+
+
+def source_path(name: str, data: DataConfig) -> Path:
+    """The path that a source names: relative ones start at `data.root`, `~` is the home folder."""
+    if "\0" in data.root + name:
+        raise UserError(f"{name!r}: no path holds a NUL character. Take it out of the name or of data.root.")
+    try:
+        return Path(data.root).expanduser() / Path(name).expanduser()
+    except RuntimeError as error:  # ~somebody who does not exist
+        raise UserError(f"{name}: {error} Write the path out in full.") from None
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what the system says about `path` while the body reads it into a `UserError`."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, "
+            "which data.root=FOLDER moves (for `tmt evaluate`: --data-root FOLDER)."
+        ) from None
+    except PermissionError:
+        raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise UserError(f"{path} is not a whole gzip, bz2 or xz file: {error}. Fetch or compress it again.") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be read: {reason}. Check the file and the disk it is on.") from None
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BufferedReader]:
+    """The bytes of a regular file as they are on disk."""
+    with reading(path):
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise UserError(f"{path} is a folder, not a file. Name a file in it.")
+        if not stat.S_ISREG(mode):
+            raise UserError(f"{path} is a pipe or a device, which cannot be read twice. Write it to a file first.")
+        with path.open("rb") as file:
+            yield file
+
+
+def file_digest(path: Path) -> str:
+    """A hash of the bytes on the disk."""
+    with open_bytes(path) as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def file_size(path: Path) -> int:
+    """The number of bytes on the disk."""
+    with open_bytes(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
+    """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say gzip.
+
+    Raises UserError for an archive, which may hold several files, and for other packed files.
+    """
+    with open_bytes(path) as file:
+        kind = Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix
+        if kind in ARCHIVES:
+            raise UserError(f"{path} is an archive. Unpack it; a single file may stay packed by gzip, bz2 or xz.")
+        unpack = UNPACKERS.get(path.suffix, UNPACKERS[".gz"] if file.read(2) == GZIP_MAGIC else None)
+        file.seek(0)
+        if unpack is None:
+            yield file
+            return
+        with unpack(file) as unpacked:
+            yield unpacked
+
+
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file with their line ends, without the byte order mark. The last line needs no end.
+
+    `BEYOND` stands for a line that is too long, with a quote behind it where the line holds an odd number of quotes.
+    """
+    for block in _whole_lines(path):
+        yield from BytesIO(block)
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    """The same lines, some at a time in one piece."""
+    with open_plain(path) as file:
+        is_first = True
+        while block := file.read(BLOCK_BYTES):
+            if not block.endswith(b"\n"):
+                block = _with_rest(block, file)
+            if is_first:
+                block = block.removeprefix(UTF8_BOM)
+                is_first = False
+            if block:  # the mark alone is an empty file
+                yield block
+
+
+def _with_rest(block: bytes, file: BufferedReader | Unpacked) -> bytes:
+    """The block with the rest of its last line. Only a piece of a line that is too long is in memory at once."""
+    begin = block.rfind(b"\n") + 1
+    longest = LONGEST_LINE + len(b"\r\n")
+    rest = file.readline(longest)
+    if len(block) - begin + len(rest) <= longest:
+        return block + rest
+    num_quotes = block.count(b'"', begin) + rest.count(b'"')
+    while rest and not rest.endswith(b"\n"):
+        rest = file.readline(BLOCK_BYTES)
+        num_quotes += rest.count(b'"')
+    return block[:begin] + BEYOND.encode() + b'"' * (num_quotes % 2) + b"\n"
+
+
+def strip_line_end(line: str) -> str:
+    """The line without the one `\\n` or `\\r\\n` that ends it."""
+    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def decode(raw: bytes, path: Path, number: int) -> str:
+    """The text of line `number`. Raises `UserError` where the bytes are not UTF-8."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        utf16 = number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+        guess = "UTF-16" if utf16 else "LATIN1"
+        raise UserError(
+            f"{path}, line {number}: the bytes are not UTF-8 (0x{raw[error.start]:02x} at byte {error.start + 1} "
+            f"of the line). Convert the file, for example: iconv -f {guess} -t UTF-8 {path} > {path.name}.utf8"
+        ) from None
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """`(line number from 1, text without its line end)` for each line of a UTF-8 file."""
+    number = 0
+    for lines in read_line_blocks(path):
+        yield from enumerate(lines, start=number + 1)
+        number += len(lines)
+
+
+def read_line_blocks(path: Path) -> Iterator[list[str]]:
+    """The lines of a UTF-8 file without their ends, some thousand at a time.
+
+    Raises `UserError` for bytes that are not UTF-8, once the lines before them were given. `BEYOND` stands for a line
+    that is too long, as in `read_raw_lines`.
+    """
+    number = 0
+    for raw in _whole_lines(path):
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            yield from _lines_before_error(raw, path, number)
+            raise
+        lines = text.split("\n")
+        last = lines.pop()  # nothing, or a line that has no end
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        if last:
+            lines.append(last)
+        number += len(lines)
+        yield lines
+
+
+def read_whole_text(path: Path) -> str:
+    """The text of a UTF-8 file that is not read line by line."""
+    with open_plain(path) as file:
+        lines = file.read().removeprefix(UTF8_BOM).split(b"\n")
+    return "\n".join(decode(line, path, number) for number, line in enumerate(lines, start=1))
+
+
+def _lines_before_error(raw: bytes, path: Path, number: int) -> Iterator[list[str]]:
+    """The lines before the one whose bytes are not UTF-8, then its `UserError`. `number` lines come before `raw`."""
+    lines: list[str] = []
+    for line in raw.split(b"\n"):
+        number += 1
+        try:
+            text = decode(line, path, number)
+        except UserError:
+            if lines:
+                yield lines
+            raise
+        lines.append(text.removesuffix("\r"))

@@ -1,0 +1,151 @@
+"""Data sets of the hub, and local folders in that layout, as sources."""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformer_mt.data.cache import cache_errors, cache_folder, make_temporary_folder
+from transformer_mt.data.sources.columns import column_choices
+from transformer_mt.data.sources.files import file_digest, source_path
+from transformer_mt.data.sources.hub_folder import HubFolder, hub_errors, local_folder, quiet, split_spans
+from transformer_mt.data.sources.source import RawPair, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Dataset
+
+
+class Hub(Source):
+    """`{hub: NAME, config: CONFIG, split: SPLIT}`. NAME is a data set of the hub, or a folder."""
+
+    @property
+    def description(self) -> str:
+        return f"{self.config.hub} ({', '.join(filter(None, [self.config.config, self.config.split]))})"
+
+    def files(self) -> list[Path]:
+        return folder.files() if (folder := self._folder()) else []
+
+    def settings(self) -> list[str]:
+        return folder.settings if (folder := self._folder()) else []
+
+    def key(self) -> list[object]:
+        folder = self._folder()
+        if folder is None or not (files := folder.files()):
+            return ["pairs", _pairs_digest(self.pairs())]
+        root = source_path(str(self.config.hub), self.data)
+        names = [os.path.relpath(path, root) for path in files]  # a file's name says which split it belongs to
+        digests = [file_digest(path) for path in files]
+        choices = column_choices(self.config, self.data)
+        return ["hub", choices, self.config.config, self.config.split, names, folder.settings, digests]
+
+    def pairs(self) -> Iterator[RawPair]:
+        return self._pairs(self._tables)
+
+    def streamed(self) -> Iterator[RawPair]:
+        """The same pairs, fetched while they are read. Nothing is kept."""
+        return self._pairs(self._streamed_tables)
+
+    def _folder(self) -> HubFolder | None:
+        return local_folder(self.config, self.data)
+
+    def _pairs(self, read: Callable[[HubFolder | None], Generator["pa.Table", None, None]]) -> Iterator[RawPair]:
+        """The pairs of a folder that we read ourselves, or those of the tables that `read` gives."""
+        folder = self._folder()
+        if folder and (own := folder.pairs()) is not None:
+            yield from own
+            return
+        from transformer_mt.data.sources.tables import batch_pairs, choose_of_schema
+
+        place = f"data set {self.config.hub}, split {self.config.split}"
+        with closing(read(folder)) as tables:
+            if (first := next(tables, None)) is not None:
+                chosen = choose_of_schema(first.schema, column_choices(self.config, self.data), place)
+                yield from batch_pairs(chain([first], tables), chosen, place)
+
+    def _tables(self, folder: HubFolder | None) -> Generator["pa.Table", None, None]:
+        """The split with all its columns, in tables of some rows."""
+        from transformer_mt.data.sources.tables import BATCH_ROWS
+
+        with quiet(), self._loaded(folder) as dataset:
+            batches: Any = dataset.with_format("arrow").iter(batch_size=BATCH_ROWS)
+            yield from batches
+
+    def _streamed_tables(self, folder: HubFolder | None) -> Generator["pa.Table", None, None]:
+        """The same, fetched while they are read."""
+        from transformer_mt.data.sources.tables import BATCH_ROWS
+
+        with quiet(), hub_errors(self.config, local=folder is not None):
+            parts = self._streamed_parts(folder)
+            tables = chain.from_iterable(part.with_format("arrow").iter(batch_size=BATCH_ROWS) for part in parts)
+        while True:
+            with quiet(), hub_errors(self.config, local=folder is not None):  # never around a yield
+                table = next(tables, None)
+            if table is None:
+                return
+            yield table
+
+    def _streamed_parts(self, folder: HubFolder | None) -> list[Any]:
+        """The parts that the split names, in order. `datasets` by itself streams only whole splits."""
+        split = str(self.config.split)
+        if re.fullmatch(r"[\w.-]+", split) and split != "all":
+            return [self._load(folder, split, streaming=True)]
+        splits = self._load(folder, None, streaming=True)
+
+        def size_of(name: str) -> int | None:
+            told = splits[name].info.splits or {}
+            return told[name].num_examples if name in told else None
+
+        parts = []
+        for name, first, end in split_spans(split, list(splits), size_of):
+            rest = splits[name].skip(first)
+            parts.append(rest if end is None else rest.take(end - first))
+        return parts
+
+    def _load(self, folder: HubFolder | None, split: str | None, **options: Any) -> Any:
+        """The split as `datasets` loads it; None: all splits by name.
+
+        In CSV files the words NA, null and nan stay words, 007 and True stay text, and a row with one cell too many
+        does not shift its columns.
+        """
+        import datasets
+
+        name = str(folder.path.absolute() if folder else self.config.hub)
+        if hasattr(datasets.load_dataset_builder(name, self.config.config).config, "keep_default_na"):
+            columns = {str(column) for choice in column_choices(self.config, self.data) for column in choice}
+            options |= {"keep_default_na": False, "converters": dict.fromkeys(columns, str), "index_col": False}
+        return datasets.load_dataset(name, self.config.config, split=split, **options)
+
+    @contextmanager
+    def _loaded(self, folder: HubFolder | None) -> Iterator["Dataset"]:
+        """The split, mapped into memory.
+
+        The copy that `datasets` makes of a local folder is deleted afterwards. `corpus.py` keeps one of its own, whose
+        key depends on the bytes; that of `datasets` depends on the time of the last change.
+        """
+        temporary = None
+        if folder is not None:
+            beside = cache_folder(self.data) / "corpora" / "folder"
+            with cache_errors(beside):
+                temporary = make_temporary_folder(beside)
+        try:
+            with hub_errors(self.config, local=folder is not None):
+                cache_dir = None if temporary is None else str(temporary)
+                dataset = self._load(folder, str(self.config.split), cache_dir=cache_dir)
+            yield dataset
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _pairs_digest(pairs: Iterator[RawPair]) -> str:
+    digest = hashlib.blake2b(digest_size=20)
+    for pair in pairs:
+        for side in (pair.src.encode(), pair.tgt.encode()):
+            digest.update(len(side).to_bytes(8, "little") + side)
+    return digest.hexdigest()

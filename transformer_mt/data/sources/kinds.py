@@ -1,0 +1,30 @@
+"""The table of all kinds of sources, and the way from an entry of the configuration to its source."""
+
+from collections.abc import Iterable
+
+from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.data.sources.builtin import Builtin
+from transformer_mt.data.sources.hub import Hub
+from transformer_mt.data.sources.one_file import Csv, Jsonl, Parquet, Tsv
+from transformer_mt.data.sources.source import Source
+from transformer_mt.data.sources.text_pair import TextPair
+
+KINDS: dict[str, type[Source]] = {
+    "text": TextPair,
+    "tsv": Tsv,
+    "csv": Csv,
+    "jsonl": Jsonl,
+    "parquet": Parquet,
+    "hub": Hub,
+    "builtin": Builtin,
+}
+
+
+def source_of(config: SourceConfig, data: DataConfig) -> Source:
+    """The source that an entry of `data.train`, or of another split, names. Nothing is read."""
+    return KINDS[config.kind](config, data)
+
+
+def sources_of(configs: Iterable[SourceConfig], data: DataConfig) -> list[Source]:
+    """`source_of` each."""
+    return [source_of(config, data) for config in configs]

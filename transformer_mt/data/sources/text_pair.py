@@ -1,0 +1,62 @@
+"""Two aligned text files: line n of one translates line n of the other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformer_mt.data.sources.files import read_line_blocks, read_raw_lines, source_path
+from transformer_mt.data.sources.source import PairBlock, RawPair, Source
+from transformer_mt.errors import UserError
+
+
+class TextPair(Source):
+    """`{src: FILE, tgt: FILE}`.
+
+    Both files are read side by side. Only after the last pair of the shorter file does it show that their line counts
+    differ, which raises UserError. So use no pair before the iterator has ended.
+    """
+
+    unit = "line"
+
+    @property
+    def description(self) -> str:
+        return f"{self.config.src} / {self.config.tgt}"
+
+    def files(self) -> list[Path]:
+        return [source_path(str(self.config.src), self.data), source_path(str(self.config.tgt), self.data)]
+
+    def key(self) -> list[object]:
+        return ["text", self.digests()]
+
+    def pairs(self) -> Iterator[RawPair]:
+        for block in self.blocks():
+            yield from map(RawPair, *block)
+
+    def blocks(self) -> Iterator[PairBlock]:
+        paths = self.files()
+        src_blocks, tgt_blocks = (_or_error(read_line_blocks(path)) for path in paths)
+        src, tgt = next(src_blocks), next(tgt_blocks)
+        number = 0
+        while not isinstance(src, UserError) and not isinstance(tgt, UserError) and (size := min(len(src), len(tgt))):
+            yield PairBlock(src[:size], tgt[:size], range(number + 1, number + 1 + size))
+            number += size
+            src = src[size:] or next(src_blocks)
+            tgt = tgt[size:] or next(tgt_blocks)
+        for side, other in ((src, tgt), (tgt, src)):
+            if isinstance(side, UserError) and other:  # the line that cannot be read has a partner
+                raise side
+        if src or tgt:
+            num_src, num_tgt = (sum(1 for _ in read_raw_lines(path)) for path in paths)
+            raise UserError(
+                f"{paths[0]} has {num_src:,} line{'' if num_src == 1 else 's'} and {paths[1]} has {num_tgt:,}. "
+                "Line n of one must translate line n of the other: find where they part, and make them equal."
+            )
+
+
+def _or_error(blocks: Iterator[list[str]]) -> Iterator[list[str] | UserError]:
+    """The blocks; an error comes in the place of its block. After the last, empty blocks follow without end."""
+    try:
+        yield from blocks
+    except UserError as error:
+        yield error
+    while True:
+        yield []

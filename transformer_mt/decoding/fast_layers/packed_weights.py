@@ -1,0 +1,67 @@
+"""A model's weights laid out once for decoding: in the order that a CPU's kernels read, in fewer bits where asked.
+
+A product of a decoder's step is small, and reads its whole weight. Everything but the products with weights (norms,
+attention's scores, residual sums) stays in fp32.
+"""
+
+import copy
+from functools import partial
+from typing import cast
+
+import torch
+from torch import nn
+
+from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear, Packing
+from transformer_mt.machine.device import DTYPES
+from transformer_mt.machine.numba_modules import needs_numba
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.feed_forward import ReluFeedForward
+
+PACKINGS = {
+    "fp32": Packing(PackedLinear),
+    **{name: Packing(partial(HalfLinear, dtype=dtype)) for name, dtype in DTYPES.items()},
+    "int8": Packing(Int8Linear),
+}
+
+
+def find_packing(precision: str) -> Packing:
+    """The packing of `PACKINGS`; of int8 a faster one where numba works."""
+    return (compiled_int8() if precision == "int8" else None) or PACKINGS[precision]
+
+
+@needs_numba
+def compiled_int8() -> Packing:
+    """The packing of int8 whose passes numba compiled."""
+    from transformer_mt.decoding.fast_layers.int8_layers import PACKING
+
+    return PACKING
+
+
+@torch.no_grad()
+def packed(model: TranslationModel, precision: str) -> TranslationModel:
+    """A model that decodes as this one does, with packed weights of its own. The two share everything else.
+
+    precision: one of `PACKINGS`; int8 only on a CPU. It is for searches, which need no gradient. With numba a search in
+    int8 keeps keys and values of 8 bits, without it of 32.
+    """
+    return cast(TranslationModel, _pack(model, find_packing(precision)).eval())
+
+
+def _pack(module: nn.Module, packing: Packing) -> nn.Module:
+    """A copy of the module with packed children. Only their tensors are copied."""
+    twin = copy.copy(module)
+    twin._compiled_call_impl = None  # made for training, and bound to the weights of the module itself
+    twin._modules = {name: child and _packed_child(name, child, packing) for name, child in module._modules.items()}
+    return twin
+
+
+def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
+    if isinstance(child, MultiHeadAttention):
+        return (packing.self_attn if name == "self_attn" else packing.cross_attn)(child, packing)
+    if isinstance(child, ReluFeedForward) and packing.relu_feed_forward:
+        return packing.relu_feed_forward(child.in_proj, child.out_proj)
+    if isinstance(child, nn.Linear):
+        # A router of fewer bits would send tokens to other experts.
+        return (PackedLinear if name == "router" else packing.linear)(child.weight, child.bias)
+    return _pack(child, packing)

@@ -1,0 +1,168 @@
+"""Log-probabilities of translations that are given, by one pass over each pair: teacher forcing.
+
+They are those that the search finds for the same tokens, because the same packed model computes them.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.data.batches.batching import make_batch
+from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+from transformer_mt.data.tokenizers import Tokenizer, normalize
+from transformer_mt.decoding.search.options import LengthNorm, SearchOptions
+from transformer_mt.decoding.search.top_tokens import refuse_nan
+from transformer_mt.machine.workers import Workers
+from transformer_mt.model.interface import TranslationModel
+
+# Rows of logits in memory at once. A GPU wants larger products.
+ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 128, 4096
+KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
+IdPair = tuple[list[int], list[int]]  # source and target, both without special tokens
+
+
+@dataclass(frozen=True)
+class WordScore:
+    """A stretch without white space, as the tokenizer reads it, and the sum of the log-probabilities of its tokens."""
+
+    word: str
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A pair of texts and what the model says of the second.
+
+    `log_probs` are those of `tokens`, and the last of them that of EOS; `log_prob` is their sum, and `score` that
+    divided by the length norm. `words` have the log-probabilities of the tokens without EOS. Where `problem` says why
+    there is no score, the numbers are nan and the lists empty. `unknown_words` are those of both texts that the model
+    reads as UNK.
+    """
+
+    source: str
+    translation: str
+    score: float = math.nan
+    log_prob: float = math.nan
+    tokens: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    words: tuple[WordScore, ...] = ()
+    unknown_words: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether both texts are blank, which needs no remark."""
+        return not self.source.strip() and not self.translation.strip()
+
+
+@torch.inference_mode()
+def token_log_probs(model: TranslationModel, pairs: list[IdPair]) -> list[list[float]]:
+    """The log-probability of each token of the targets, EOS last; natural logarithms. The pairs are one batch.
+
+    Raises UserError where the model's output is not a number.
+    """
+    assert not model.training, "dropout would change the log-probabilities"
+    device = next(model.parameters()).device
+    src, tgt = ([np.array(side, np.int64) for side in sides] for sides in zip(*pairs, strict=True))
+    batch = make_batch(src, tgt).to(device)
+    hidden = model.real_hidden_states(batch.src, batch.tgt_in, batch.real)
+    targets = batch.tgt_out.flatten().index_select(0, batch.real)
+    rows = ROWS_AT_ONCE if device.type == "cpu" else ROWS_AT_ONCE_ON_A_GPU
+    parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+    found = torch.cat([_log_probs_of(model.output(some), of) for some, of in parts])
+    refuse_nan(found)
+    return [part.tolist() for part in found.cpu().split([len(ids) + 1 for ids in tgt])]
+
+
+def _log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
+    """logits (rows, vocab_size), targets (rows,) -> their log-probabilities (rows,)."""
+    logits = logits.float()
+    return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(dim=1)
+
+
+class Scorer:
+    """Scores given translations by a model that is packed for decoding, and its two tokenizers."""
+
+    def __init__(self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer) -> None:
+        self.model = model
+        self.src_tokenizer = src
+        self.tgt_tokenizer = tgt
+        self._workers = Workers("the scoring", KILLED)
+
+    def keep_processes(self) -> AbstractContextManager[None]:
+        """Inside, the processes of a CPU stay for the next call, as in `Translator.keep_processes`."""
+        return self._workers.keep()
+
+    def score(self, pairs: Iterable[tuple[str, str]], options: SearchOptions) -> list[Scored]:
+        """What the model says of each pair of source and translation, in order. Pairs of similar length are scored
+        together, `options.batch_size` at a time.
+        """
+        pairs = list(pairs)
+        ids = [self._ids_of([pair[side] for pair in pairs], side) for side in (0, 1)]
+        problems = [self._problem(pair, *rows) for pair, *rows in zip(pairs, *ids, strict=True)]
+        to_do = {i: (ids[0][i], ids[1][i]) for i, problem in enumerate(problems) if not problem}
+        found = dict(self.score_ids(to_do, options.batch_size))
+        return [
+            Scored(*pair, problem=problems[i]) if problems[i] else self._scored(pair, to_do[i], found[i], options.norm)
+            for i, pair in enumerate(pairs)
+        ]
+
+    def score_ids(self, pairs: dict[int, IdPair], batch_size: int) -> Iterator[tuple[int, list[float]]]:
+        """The `token_log_probs` of each numbered pair of ids, in the order in which they are done: long ones first."""
+        order = sorted(pairs, key=lambda number: max(map(len, pairs[number])), reverse=True)
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        rows = [[pairs[number] for number in batch] for batch in batches]
+        device = next(self.model.parameters()).device
+        with closing(self._workers.map(self._log_probs_of_batch, rows, device)) as results:
+            for batch, result in zip(batches, results, strict=True):
+                yield from zip(batch, result, strict=True)
+
+    def _log_probs_of_batch(self, pairs: list[IdPair]) -> list[list[float]]:
+        return token_log_probs(self.model, pairs)
+
+    def _ids_of(self, texts: list[str], side: int) -> list[list[int]]:
+        return self._tokenizer(side).encode_batch(["" if is_beyond(text) else text for text in texts])
+
+    def _tokenizer(self, side: int) -> Tokenizer:
+        return (self.src_tokenizer, self.tgt_tokenizer)[side]
+
+    def _problem(self, pair: tuple[str, str], src: list[int], tgt: list[int]) -> str:
+        """Why a pair has no score, as the middle of a sentence; empty where it has one."""
+        positions = self.model.config.max_len
+        for name, text, ids in zip(("source", "translation"), pair, (src, tgt), strict=True):
+            if is_beyond(text):
+                return f"the {name} is longer than {LONGEST_LINE:,} bytes"
+            if not ids:
+                return f"the {name} is blank"
+            if len(ids) + 1 > positions:
+                return f"the {name} is longer than the model's {positions} positions"
+        return ""
+
+    def _scored(self, pair: tuple[str, str], ids: IdPair, log_probs: list[float], norm: LengthNorm) -> Scored:
+        log_prob = math.fsum(log_probs)
+        unknown = [
+            word for side in (0, 1) if UNK_ID in ids[side] for word in self._tokenizer(side).unknown_words(pair[side])
+        ]
+        return Scored(
+            *pair,
+            score=log_prob / norm(len(log_probs)),
+            log_prob=log_prob,
+            tokens=tuple(self.tgt_tokenizer.tokens(ids[1])),
+            log_probs=tuple(log_probs),
+            words=tuple(self._words_of(pair[1], log_probs)),
+            unknown_words=tuple(unknown),
+        )
+
+    def _words_of(self, text: str, log_probs: list[float]) -> Iterator[WordScore]:
+        """No token crosses white space, so the tokens of a text are those of its words, one after the other."""
+        words = normalize(text, self.tgt_tokenizer.lowercase).split()
+        start = 0
+        for word, ids in zip(words, self.tgt_tokenizer.encode_batch(words), strict=True):
+            yield WordScore(word, math.fsum(log_probs[start : start + len(ids)]))
+            start += len(ids)

@@ -1,0 +1,1 @@
+"""Search over any step function: greedy, beam, and their rules."""

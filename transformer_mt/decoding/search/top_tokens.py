@@ -1,0 +1,181 @@
+"""The few tokens of a step's logits that a search looks at, found without sorting or copying a vocabulary."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.errors import UserError
+
+NUM_SPECIAL = 4
+assert {PAD_ID, UNK_ID, BOS_ID, EOS_ID} == set(range(NUM_SPECIAL)), "the special tokens come first"
+# On a CPU one pass over memory finds the best logit of each block of about so many, and a second one the best in the
+# best blocks. The number of blocks is a multiple of `LANES`; with others the pass takes a third longer.
+BLOCK = 16
+LANES = 32
+NORMALIZED_AT_ONCE = 2**18  # logits, so that they and their exponentials stay in a core's cache
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Turns logits into the log-probability of a hypothesis and one more token. Without fields it leaves logits alone.
+
+    log_probs (sentences, rows, 1) and normalizer (sentences, rows, 1), both or none. Within a row a larger logit never
+    has a smaller total, rounding included.
+    """
+
+    log_probs: Tensor | None = None
+    normalizer: Tensor | None = None
+
+    @classmethod
+    def of(cls, logits: Tensor, log_probs: Tensor) -> "Totals":
+        """logits (sentences, rows, vocab_size), log_probs (sentences, rows)."""
+        return cls(log_probs[:, :, None], _log_normalizer(logits))
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """The totals of rows extended by tokens of these logits (sentences, rows, any) -> the same shape."""
+        if self.log_probs is None or self.normalizer is None:
+            return logits
+        return self.log_probs + (logits - self.normalizer)
+
+    def at(self, rows: Tensor) -> "Totals":
+        """The totals of some rows of each sentence (sentences, any)."""
+        if self.log_probs is None or self.normalizer is None:
+            return self
+        return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
+
+
+def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+    """The largest of each row of logits (rows, vocab_size) and its token, one of `special` or from `first` on.
+
+    The value is nan where a logit of the row is nan.
+    """
+    if logits.device.type != "cpu":
+        return largest_at_once(logits, special, first)
+    values, _, tokens = best_tokens(logits[:, None, first:], 1, Totals())
+    return _with_special(logits, special, values, tokens + first)
+
+
+def largest_at_once(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+    """`largest_token` by one maximum, for GPUs: `topk` would copy the logits first."""
+    values, tokens = logits[:, first:].max(dim=1, keepdim=True)
+    return _with_special(logits, special, values, tokens + first)
+
+
+def _with_special(logits: Tensor, special: list[int], values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The larger of a row's best word (values and tokens, (rows, 1)) and its special tokens."""
+    values, order = torch.cat((_columns(logits, special), values), dim=1).max(dim=1)  # nan, if there is one
+    tokens = torch.cat((*(torch.full_like(tokens, token) for token in special), tokens), dim=1)
+    return values, tokens.gather(1, order[:, None]).squeeze(1)
+
+
+def best_token(
+    logits: Tensor, allow_unk: bool, must_end: Tensor | None, forbid: Callable[[Tensor], None] | None = None
+) -> Tensor:
+    """The token (rows,) of each row's largest logit, where nobody asks for its probability.
+
+    logits (rows, vocab_size); must_end (rows,) and forbid as in `best_extensions`. Raises UserError where a logit is
+    not a number.
+    """
+    if forbid is not None:
+        forbid(logits)
+    values, tokens = largest_token(logits, [EOS_ID, UNK_ID] if allow_unk else [EOS_ID], NUM_SPECIAL)
+    refuse_nan(values)
+    return tokens if must_end is None else tokens.masked_fill(must_end, EOS_ID)
+
+
+def best_extensions(
+    logits: Tensor,
+    num_best: int,
+    allow_unk: bool,
+    must_end: Tensor | None,
+    log_probs: Tensor,
+    forbid: Callable[[Tensor], None] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best extensions of a sentence's hypotheses by one token, best first; of equal ones any.
+
+    logits (sentences * rows, vocab_size); log_probs (sentences, rows) are those of the hypotheses. must_end
+    (sentences,) marks sentences at their largest length, where only EOS may come; None where there is none. `forbid`
+    puts -inf into logits, in place. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
+    A forbidden token has -inf, and keeps its share of the probability. Raises UserError where a logit is not a number.
+    """
+    num_rows = log_probs.size(1)
+    logits = logits.unflatten(0, (-1, num_rows))
+    totals = Totals.of(logits, log_probs)
+    if forbid is not None:
+        forbid(logits.flatten(0, 1))
+    values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
+    others = [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
+    special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)
+    special = [(totals(_columns(logits, [token])).squeeze(2), torch.full_like(special_rows, token)) for token in others]
+    values = torch.cat((*(totals for totals, _ in special), values), dim=1)
+    rows = torch.cat((*(special_rows for _ in special), rows), dim=1)
+    tokens = torch.cat((*(tokens for _, tokens in special), tokens + NUM_SPECIAL), dim=1)
+    refuse_nan(values)
+    if must_end is not None:
+        values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
+    values, order = values.topk(min(num_best, values.size(1)))
+    return values, rows.gather(1, order), tokens.gather(1, order)
+
+
+def _columns(logits: Tensor, tokens: list[int]) -> Tensor:
+    """The logits of these tokens, taken by views: a list of indices would be copied to a GPU, which waits for it."""
+    return torch.cat([logits[..., token : token + 1] for token in tokens], dim=-1)
+
+
+def refuse_nan(values: Tensor) -> None:
+    """Raise UserError for nan. A search over such logits would find nothing, and not end."""
+    if values.isnan().any():
+        raise UserError(
+            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
+        )
+
+
+def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest of a sentence's totals, best first: words (sentences, rows, width) -> values, rows and places in
+    their row (sentences, `num_best` or as many as there are).
+    """
+    num_rows, width = words.shape[1:]
+    num_blocks = _num_blocks(width)
+    if words.device.type != "cpu" or num_rows * num_blocks <= 2 * num_best:
+        # First the best of each row, so that no tensor is as large as the logits.
+        values, places = words.topk(min(num_best, width))
+        values, order = totals(values).flatten(1).topk(min(num_best, num_rows * places.size(2)))
+        return values, order // places.size(2), places.flatten(1).gather(1, order)
+    # A block is every `num_blocks`-th column, so that the maxima of all blocks are taken at once, over whole vectors.
+    block_size = width // num_blocks
+    blocks = words[:, :, : num_blocks * block_size].unflatten(2, (block_size, num_blocks))
+    best_blocks = totals(blocks.amax(dim=2)).flatten(1).topk(num_best, sorted=False).indices
+    rows, columns = best_blocks // num_blocks, best_blocks % num_blocks
+    in_blocks = totals.at(rows)(blocks[torch.arange(len(words))[:, None], rows, :, columns]).flatten(1)
+    rest = totals(words[:, :, num_blocks * block_size :])
+    values, order = torch.cat((in_blocks, rest.flatten(1)), dim=1).topk(num_best)
+    is_rest = order >= in_blocks.size(1)
+    block, in_rest = (order // block_size).clamp_(max=num_best - 1), order - in_blocks.size(1)
+    places = order % block_size * num_blocks + columns.gather(1, block)
+    rest_width = max(1, rest.size(2))
+    return (
+        values,
+        torch.where(is_rest, in_rest // rest_width, rows.gather(1, block)),
+        torch.where(is_rest, num_blocks * block_size + in_rest % rest_width, places),
+    )
+
+
+@cache
+def _num_blocks(width: int) -> int:
+    """A multiple of `LANES` near width / BLOCK that leaves few columns over; 0 where there is none."""
+    nearest = width // BLOCK // LANES * LANES
+    choices = range(max(LANES, nearest * 3 // 4 // LANES * LANES), min(nearest * 3 // 2, width) + 1, LANES)
+    return min(choices, key=lambda num_blocks: width % num_blocks, default=0)
+
+
+def _log_normalizer(logits: Tensor) -> Tensor:
+    """`logits.logsumexp(dim=-1, keepdim=True)`, a few rows at a time on a CPU."""
+    if logits.device.type != "cpu":
+        return logits.logsumexp(dim=-1, keepdim=True)
+    rows = logits.flatten(0, 1)
+    parts = rows.split(max(1, NORMALIZED_AT_ONCE // rows.size(1)))
+    return torch.cat([part.logsumexp(dim=1, keepdim=True) for part in parts]).view(*logits.shape[:2], 1)

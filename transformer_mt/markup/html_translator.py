@@ -1,0 +1,91 @@
+"""HTML in, HTML out: the text between tags is translated, and the tags follow the words."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.decoding.demands import SourceLine, list_of_lines
+from transformer_mt.decoding.search.options import SearchOptions, search_options
+from transformer_mt.decoding.translator import Translated, Translation, Translator
+from transformer_mt.errors import UserError
+from transformer_mt.markup.marked import Marked, take_out
+from transformer_mt.markup.placing import WordLinks
+from transformer_mt.markup.writing import put_back
+
+
+class HtmlTranslator:
+    """A translator of texts that are HTML, each a piece of its own. An aligner of the two languages places tags."""
+
+    def __init__(self, translator: Translator, aligner: Aligner) -> None:
+        self.translator = translator
+        self.aligner = aligner
+
+    def keep_processes(self) -> AbstractContextManager[None]:
+        """See `Translator.keep_processes`."""
+        return self.translator.keep_processes()
+
+    def translate(self, texts: Iterable[str], **changes: Any) -> list[str]:
+        """As `Translator.translate`, tags and all."""
+        options = search_options(self.translator.config.decoding, scored=False, **changes)
+        return [translated.text for translated in self.translate_lines(texts, options)]
+
+    def translate_lines(
+        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
+    ) -> list[Translated]:
+        """All hypotheses of each text, in order. Those of its segments stand side by side: the best, then the second
+        best, and so on, scored as one hypothesis.
+
+        A text has none where one of its segments has none. Raises UserError for a line with a prefix.
+        """
+        options = options or search_options(self.translator.config.decoding)
+        lines = list_of_lines(texts)
+        if any(line.prefix for line in lines):
+            raise UserError(
+                "A line of HTML has a prefix, and tags are put in only afterwards. Leave out prefix or HTML."
+            )
+        # What is too long for any model is not looked at: the translator says so of it.
+        marked = [Marked([]) if is_beyond(line.text) else take_out(line.text) for line in lines]
+        flat = [segment.text for one in marked for segment in one.segments]
+        results = iter(self.translator.translate_lines(flat, options))
+        of_lines = [[next(results) for _ in one.segments] for one in marked]
+        pairs = [(result.source, h.text) for found in of_lines for result in found for h in result.hypotheses]
+        alignments = iter(self.aligner.align(pairs))
+        joined = []
+        for line, one, found in zip(lines, marked, of_lines, strict=True):
+            aligned = [[next(alignments) for _ in result.hypotheses] for result in found]
+            joined.append(_join(line.text, one, found, aligned, options))
+        return joined
+
+
+def _join(
+    text: str, marked: Marked, found: Sequence[Translated], aligned: list[list[Alignment]], options: SearchOptions
+) -> Translated:
+    """The translation of a text from those of its segments."""
+    hypotheses = list(_hypotheses(marked, found, aligned, options)) if text.strip() and not is_beyond(text) else []
+    return Translated(
+        text,
+        sorted(hypotheses, key=lambda hypothesis: -hypothesis.score),
+        too_long=is_beyond(text) or any(result.too_long for result in found),
+        unknown_words=tuple(word for result in found for word in result.unknown_words),
+        problem=next((result.problem for result in found if result.problem), ""),
+    )
+
+
+def _hypotheses(
+    marked: Marked, found: Sequence[Translated], aligned: list[list[Alignment]], options: SearchOptions
+) -> Iterator[Translation]:
+    if not found:
+        yield Translation(put_back(marked, [], []), 0.0, 0.0, [])
+    for *ranked, alignments in zip(*(result.hypotheses for result in found), zip(*aligned, strict=False), strict=False):
+        html = put_back(marked, [h.text for h in ranked], [_word_links(alignment) for alignment in alignments])
+        log_prob = sum(h.log_prob for h in ranked)
+        tokens = [token for h in ranked for token in h.tokens]
+        yield Translation(html, log_prob / options.norm(len(tokens) + len(ranked)), log_prob, tokens)  # an EOS each
+
+
+def _word_links(alignment: Alignment) -> WordLinks:
+    src, tgt = ([(word.start, word.end) for word in words] for words in (alignment.src_words, alignment.tgt_words))
+    return WordLinks(src, tgt, alignment.links)

@@ -1,0 +1,1 @@
+"""The parts of a layer: attention, feed-forward, norm, positions, dropout."""

@@ -1,0 +1,74 @@
+"""The files of a checkpoint, and which checkpoint of a run `best`, `last`, `average` or `step_N` means."""
+
+import json
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+from transformer_mt.storage.manifest import check_manifest
+from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
+
+WEIGHTS = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+SETTINGS = "settings.yaml"  # the config of the steps up to here; that of the run may change later
+AVERAGED_STEPS = "steps.json"
+
+
+def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
+    """The folder of `best`, `last`, `average` or `step_N`; None means best, or last where there is no best.
+
+    Raises UserError, naming what there is, where there is no such checkpoint.
+    """
+    steps = run.trained_steps()
+    named = {"last": run.step(steps[-1]), **{f"{STEP_PREFIX}{step}": run.step(step) for step in steps}}
+    if (run.average / WEIGHTS).is_file():
+        named["average"] = run.average
+    if choice in named:
+        return named[choice]
+    best = best_step(run)  # read only now, so that a damaged state stops nobody from naming a step
+    if choice is None:
+        return named["last"] if best is None else run.step(best)
+    if choice == "best" and best is not None:
+        return run.step(best)
+    hint = ""
+    if choice == "average":
+        hint = f" Make one with `tmt average {run.quoted} --last {min(5, len(steps))}`."
+    there = ", ".join(["best"] * (best is not None) + list(named))
+    raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
+
+
+def stale_average(run: RunFolder, checkpoint: Path) -> str:
+    """A note where this checkpoint is an average and there is a newer checkpoint; else nothing."""
+    if checkpoint != run.average:
+        return ""
+    steps = averaged_steps(run)
+    if steps[-1] == run.steps()[-1]:
+        return ""
+    return f"note: the average is of the steps {', '.join(map(str, steps))}; the newest is {run.steps()[-1]}"
+
+
+def averaged_steps(run: RunFolder) -> list[int]:
+    """The steps of the checkpoints that were averaged, the newest last. UserError where they cannot be read."""
+    way_out = f"Make it again with `tmt average {run.quoted}`."
+    check_manifest(run.average, [AVERAGED_STEPS], way_out)
+    try:
+        steps = [int(step) for step in json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{run.average} is damaged ({error}). {way_out}") from error
+    if not steps:
+        raise UserError(f"{run.average} is damaged (it is of no checkpoint). {way_out}")
+    return steps
+
+
+def best_step(run: RunFolder) -> int | None:
+    """The step with the best validation so far, as the newest checkpoint says; None where there is none."""
+    steps = run.steps()
+    if not steps:
+        return None
+    path = run.step(steps[-1]) / STATE
+    check_manifest(path.parent, [STATE], "Choose a checkpoint with --checkpoint step_N.")
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))["best_step"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}). Choose a checkpoint with --checkpoint step_N.") from error
+    return best if best in steps else None

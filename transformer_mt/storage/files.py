@@ -1,0 +1,94 @@
+"""Writing a file or a folder whole or not at all, and what to say where the system forbids reading or writing."""
+
+import errno
+import os
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+
+TEMPORARY = ".tmp-"  # how the name of what is being written begins
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write bytes, or text as UTF-8, as `make_file` does."""
+    make_file(path, lambda file: file.write_bytes(content.encode("utf-8") if isinstance(content, str) else content))
+
+
+def make_file(final: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` write a file beside the final name, sync it, and give it the final name.
+
+    Whoever reads meanwhile, or after a kill or a full disk, finds either the old file or the new one.
+    """
+    temporary = temporary_beside(final)
+    try:
+        write(temporary)
+        _sync(temporary)
+        os.replace(temporary, final)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable[[], None] = lambda: None) -> None:
+    """Let `write` fill a folder beside the final name, sync all that is in it, and rename it.
+
+    `make_way` is called right before the renaming and removes what has the final name. Without it, there may be only an
+    empty folder of that name, or nothing. Raises OSError and whatever the two functions raise, and then leaves nothing
+    behind.
+    """
+    temporary = temporary_beside(final)
+    try:
+        temporary.mkdir(parents=True)
+        write(temporary)
+        for path in [*temporary.rglob("*"), temporary]:
+            _sync(path)
+        make_way()
+        os.replace(temporary, final)
+        _sync(final.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def temporary_beside(final: Path) -> Path:
+    """A new name beside `final`, for what is not whole yet or about to be deleted."""
+    return final.with_name(f"{TEMPORARY}{final.name}-{secrets.token_hex(4)}")
+
+
+@contextmanager
+def permission_to_read(folder: Path) -> Iterator[None]:
+    """Raises UserError where the body reads something in `folder` that it may not read."""
+    try:
+        yield
+    except PermissionError as error:
+        raise UserError(
+            f"{error.filename or folder} may not be read: permission denied. Have its owner allow it: "
+            f"chmod -R a+rX {shlex.quote(str(folder))}"
+        ) from error
+
+
+def way_to_write(error: BaseException, folder: Path) -> str:
+    """What to do about an error in writing to a folder, as the middle of a sentence."""
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"have {folder} made writable for you"
+    if isinstance(error, FileNotFoundError) and not folder.exists():
+        return f"put {folder} back where it was"
+    return "free some space"
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if path.is_file():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    elif sys.platform != "win32":  # on Windows a folder cannot be opened
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems refuse; the files themselves are synced
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,180 @@
+"""Where things are in the folder of a run. Other modules read and write them."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+from transformer_mt.storage.files import permission_to_read
+
+STEP_PREFIX = "step_"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """`runs/NAME`. Translating needs nothing else. Raises UserError for a path that is not UTF-8."""
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:  # neither safetensors nor TensorBoard can use it
+            raise UserError(
+                f"The path of the run, {str(self.path)!a}, is not UTF-8. Rename the folder, or choose another."
+            ) from None
+
+    @property
+    def config(self) -> Path:
+        """The whole config, as `dump_config` writes it."""
+        return self.path / "config.yaml"
+
+    @property
+    def tokenizers(self) -> Path:
+        """The folder of both tokenizers."""
+        return self.path / "tokenizers"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints. Each is a folder of its own."""
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        """The metrics: a line of JSON for each line of the log and each validation."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a process locks while it trains here."""
+        return self.path / "train.lock"
+
+    @property
+    def memory_limit(self) -> Path:
+        """A note of what did not fit into the memory of one of several processes."""
+        return self.path / "memory_limit.json"
+
+    @property
+    def changes(self) -> Path:
+        """The changes that later starts made to the config: a line of JSON for each start."""
+        return self.path / "changes.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        """The folder of the results of `tmt evaluate`."""
+        return self.path / "evaluations"
+
+    @property
+    def aligner(self) -> Path:
+        """The folder of the word aligner, trained on the run's own pairs."""
+        return self.path / "aligner"
+
+    @property
+    def debug(self) -> Path:
+        """The folder of updates that were not finite."""
+        return self.path / "debug"
+
+    @property
+    def profile(self) -> Path:
+        """The folder of the traces of `tmt train --profile`."""
+        return self.path / "profile"
+
+    def step(self, step: int) -> Path:
+        """The checkpoint of one step."""
+        return self.checkpoints / f"{STEP_PREFIX}{step}"
+
+    @property
+    def average(self) -> Path:
+        """The checkpoint that `tmt average` makes."""
+        return self.checkpoints / "average"
+
+    def steps(self) -> list[int]:
+        """The steps with a whole checkpoint, ascending. UserError where the folder may not be read."""
+        found = []
+        with permission_to_read(self.path):
+            for path in _inside(self.checkpoints):
+                number = path.name.removeprefix(STEP_PREFIX)
+                if number == path.name or not number.isdecimal() or str(int(number)) != number:
+                    continue
+                if (path / MANIFEST).is_file():
+                    found.append(int(number))
+        return sorted(found)
+
+    def trained_steps(self) -> list[int]:
+        """`steps`, which here are at least one. UserError where there is none."""
+        steps = self.steps()
+        if not steps:
+            raise UserError(f"{self.path} has no checkpoint yet. Train it with `tmt train --resume {self.quoted}`.")
+        return steps
+
+    @property
+    def quoted(self) -> str:
+        """The path as one would type it in a shell."""
+        return shlex.quote(str(self.path))
+
+    def exists(self) -> bool:
+        """Whether a training has begun here."""
+        return self.config.exists() or self.checkpoints.exists()
+
+
+@contextmanager
+def run_folder_errors(run: RunFolder) -> Iterator[None]:
+    """Turns what the system says while the body writes into the folder into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
+        ) from error
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The content of a folder; nothing where there is no folder. Unlike `glob`, this raises if it may not be read."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def newest_run(runs: Path) -> RunFolder:
+    """The run in `runs` with the most recent checkpoint. Runs that may not be read are passed over. Raises UserError
+    where there is none.
+    """
+    times, refused = {}, None
+    with permission_to_read(runs):
+        folders = _inside(runs)
+    for folder in folders:
+        try:
+            run = RunFolder(folder)
+            with permission_to_read(run.path):
+                if run.config.exists() and (steps := run.steps()):
+                    times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
+        except UserError as error:
+            refused = error
+    if refused is not None and not times:
+        raise refused
+    if not times:
+        raise UserError(
+            f"There is no trained run in {runs.resolve()}. Train one with `tmt train --config quickstart.yaml`, "
+            "or name one with --run PATH."
+        )
+    return max(times, key=lambda run: times[run])
+
+
+def open_run(path: Path, to_train: bool = False) -> RunFolder:
+    """The run at a path that a user typed. Raises UserError where there is no run, or where it has no checkpoint yet
+    unless it is to be trained.
+    """
+    run = RunFolder(path)
+    with permission_to_read(path):
+        is_run = run.config.is_file()
+    if not is_run:
+        within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
+        hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
+        raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")
+    if not to_train:
+        run.trained_steps()
+    return run

@@ -1,0 +1,119 @@
+"""A run's folder when a training begins: the state to go on from, the refusals, the files of a new run."""
+
+import os
+from dataclasses import dataclass
+
+from transformer_mt.config.loading import dump_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.encoding import save_tokenizers
+from transformer_mt.data.preparation import TrainingData
+from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
+from transformer_mt.training.monitoring.metrics_file import cut_back, read_validations
+from transformer_mt.training.resuming.checkpoints import recover, set_damaged_aside, settings_so_far
+from transformer_mt.training.resuming.resume_rules import TRANSLATIONS, Changes, adapted_grad_accum, allowed_changes
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
+
+EARLIER_METRICS = "metrics_before.jsonl"
+
+
+@dataclass
+class Beginning:
+    """What the first process found in the folder, for all processes: the state to go on from, or a fresh one, and the
+    settings that the config changes. `config` has the grad_accum with which an update stays what it was. `remark` is
+    printed where the run goes on.
+    """
+
+    going_on: bool
+    state: TrainingState
+    changes: Changes
+    config: RunConfig
+    remark: str | None = None
+
+
+def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> Beginning:
+    """Look into the folder, set damaged checkpoints aside, and compare the config with that of the run so far. Raises
+    UserError where the run exists and `resume` is false, and where a setting differs that must not change.
+    """
+    if not resume and run.exists():
+        raise UserError(
+            f"{run.path} exists already. Go on with it by adding `--resume auto`, "
+            f"or train beside it with another name, for example name={config.name}_2."
+        )
+    recover(run)
+    if run.checkpoints.exists() and not run.config.exists():
+        raise UserError(
+            f"{run.config} is gone, though there are checkpoints beside it. Put it back (`tmt config show FILE` prints "
+            "what it held), or train under another name."
+        )
+    if resume:
+        print("".join(f"{line}\n" for line in set_damaged_aside(run)), end="")
+    if not (resume and run.steps()):
+        if resume:
+            _set_metrics_aside(run)
+        per_update = config.training.grad_accum * num_processes
+        return Beginning(False, TrainingState(micro_batches_per_update=per_update), {}, config)
+    before = settings_so_far(run)
+    changes = allowed_changes(before, config, change_lr)
+    state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
+    translations = [key for key in TRANSLATIONS if key in changes]
+    if translations:
+        state.incomparable_until = state.step
+    metric, remark = config.validation.metric, None
+    if "validation.metric" in changes:
+        remark = f"validation.metric is {metric} now; {_judge_anew(state, metric, run)}"
+    elif translations and metric in TRANSLATION_METRICS:
+        changed = " and ".join(translations)
+        remark = f"{changed} changed, so {metric} is of other translations now; {_judge_anew(state, metric, run)}"
+    grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
+    if grad_accum != config.training.grad_accum:
+        processes = f"{num_processes} process{'es' * (num_processes > 1)}"
+        print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
+        config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
+    return Beginning(True, state, changes, config, remark)
+
+
+def _set_metrics_aside(run: RunFolder) -> None:
+    """Keep the metrics of a run that begins anew without a checkpoint: they may be all that is left of it."""
+    if run.metrics.exists() and run.metrics.stat().st_size:
+        aside = run.metrics.with_name(EARLIER_METRICS)
+        os.replace(run.metrics, aside)
+        print(f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {aside}")
+
+
+def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
+    """Choose the best checkpoint by the new scores, and count bad validations from zero. Where no checkpoint that is
+    left has such a score, the best so far is kept until the next validation. Returns a sentence that names the best.
+    """
+    cut_back(run.metrics, state)
+    scores = read_validations(run.metrics)
+    state.best_metrics, state.num_bad_validations = None, 0
+    since = state.incomparable_until if metric in TRANSLATION_METRICS else 0
+    for step in run.steps():
+        if step > since and metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
+            state.best_step, state.best_metrics = step, scores[step]
+    best = "the next validation's" if state.best_metrics is None else f"step {state.best_step:,}"
+    return f"of the checkpoints that are left the best is {best}"
+
+
+def refuse_unless_writable(run: RunFolder) -> None:
+    """UserError where the run's folder cannot be written: now, rather than after the data was prepared."""
+    place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if path.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        what = "cannot be written to" if place.is_dir() else "is a file, not a folder"
+        raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
+
+
+def write_beginnings(config: RunConfig, run: RunFolder, data: TrainingData | None) -> None:
+    """Write the tokenizers, then the config, so that the folder of the run needs nothing else.
+
+    A resumed run passes no data: it writes only the config, some settings of which may have changed.
+    """
+    with run_folder_errors(run):
+        run.path.mkdir(parents=True, exist_ok=True)
+        if data is not None:
+            save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
+        replace_file(run.config, dump_config(config))

@@ -1,0 +1,1 @@
+"""What fits the memory, and what is done where it does not."""

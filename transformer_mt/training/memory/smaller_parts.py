@@ -1,0 +1,102 @@
+"""An update that begins again in smaller parts where the memory runs out."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from transformer_mt.data.batches.batching import Rows
+from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.errors import UserError
+from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
+from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
+from transformer_mt.training.sharing.alone import Unshared
+
+T = TypeVar("T")
+
+
+class NoRoomError(Exception):
+    """The memory ran out, and other processes wait, so the update cannot begin again. The limit is noted already."""
+
+
+class SmallerParts:
+    """Finds by trying how large a part of a micro-batch may be, and keeps the size in `limit`.
+
+    `sharing` says which micro-batches this process computes, and whether it may begin again alone.
+    """
+
+    def __init__(
+        self, limit: MemoryLimit, sharing: Unshared, optimizer: torch.optim.Optimizer, device: torch.device
+    ) -> None:
+        self.limit = limit
+        self.sharing = sharing
+        self.optimizer = optimizer
+        self.device = device
+
+    def accumulate(
+        self,
+        split: TrainingSplit,
+        micro_batches: list[Rows],
+        begin: Callable[[], T],
+        add: Callable[[T, Part, bool], None],
+    ) -> T:
+        """The sums that `begin` makes, after `add` has added each of this process's parts and its gradient. `add` is
+        told whether a part is the last.
+
+        The memory may run out in the middle of a backward pass, when half of a gradient is added. So everything then
+        begins again without a gradient, in smaller parts.
+        """
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            sums = begin()
+            parts = self._own_parts(split, micro_batches)
+            for i, part in enumerate(parts, start=1):
+                last = i == len(parts)
+                if not self.fits(split, part, last, add, sums, part, last):
+                    break
+            else:
+                return sums
+
+    def _own_parts(self, split: TrainingSplit, micro_batches: list[Rows]) -> list[Part]:
+        """This process's micro-batches, in parts that fit. Every process gets equally many: parts that count nothing
+        fill up the shorter lists.
+        """
+        rank, size = self.sharing.world.rank, self.sharing.world.size
+        wholes = [Part(index, rows) for index, rows in enumerate(micro_batches)]
+        shares = [
+            [part for whole in wholes[other::size] for part in self.limit.pieces(split, whole)] for other in range(size)
+        ]
+        missing = max(map(len, shares)) - len(shares[rank])
+        return shares[rank] + missing * [Part(0, micro_batches[0][:1], number=0)]
+
+    def fits(
+        self, split: TrainingSplit, part: Part, last: bool, work: Callable[..., object], *arguments: object
+    ) -> bool:
+        """Do the work on a part. Where the memory has no room for it, note its size, drop the gradients, return False.
+
+        Raises UserError where the part is one pair, and NoRoomError where other processes wait for it.
+        """
+        try:
+            work(*arguments)
+            return True
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Not within `except`: the error holds the frames, and those hold activations.
+        self.optimizer.zero_grad(set_to_none=True)
+        free_cached_memory(self.device)
+        if len(part.rows) == 1:
+            row = part.rows[0]
+            raise UserError(
+                f"The memory of {self.device} has no room for one pair beside the model ("
+                f"{split.where(int(row))}: {split.src_lengths[row]:,} source and "
+                f"{split.tgt_lengths[row]:,} target tokens). Lower model.max_len, train a smaller model, or use "
+                "another training.device."
+            )
+        self.limit.failed(split, part)
+        if not self.sharing.can_begin_again(last):
+            raise NoRoomError(
+                f"The memory of {self.device} has no room for a micro-batch of {len(part.rows):,} sentences beside the "
+                "model, and the other processes wait for it."
+            )
+        return False

@@ -1,0 +1,75 @@
+"""metrics.jsonl: a JSON object a line, each step once, whole lines only."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+from transformer_mt.storage.files import replace_file
+from transformer_mt.training.resuming.training_state import TrainingState
+
+OTHER = ("kind", "epoch", "elapsed_seconds")  # fields of a validation's line that are no scores
+
+
+class MetricsFile:
+    """metrics.jsonl, open for writing. Lines that earlier starts wrote after the given state are cut off."""
+
+    def __init__(self, path: Path, state: TrainingState) -> None:
+        cut_back(path, state)
+        self.file = path.open("ab", buffering=0)
+        self.size = self.file.seek(0, os.SEEK_END)
+        self.waiting = b""
+
+    def add(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+        """Write a line. Raises OSError where the disk is full; the line then waits for the next call."""
+        numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        self.waiting += (json.dumps({"kind": kind, "step": step, **numbers}) + "\n").encode()
+        self._write()
+
+    def sync(self) -> None:
+        """Put every line on the disk. Raises OSError where that fails."""
+        self._write()
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        """Close the file. Lines that still wait are lost; no checkpoint relies on them."""
+        self.file.close()
+
+    def _write(self) -> None:
+        written = 0
+        try:
+            while written < len(self.waiting):
+                written += self.file.write(self.waiting[written:])
+        except OSError:
+            os.truncate(self.file.fileno(), self.size)  # no half line
+            raise
+        self.size, self.waiting = self.size + written, b""
+
+
+def read_validations(path: Path) -> dict[int, dict[str, float]]:
+    """The scores of each validation by its step. A score that was not finite is nan. Empty where there is no file."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
+        if line and (entry := json.loads(line))["kind"] == "validation":
+            found[entry.pop("step")] = {
+                name: math.nan if value is None else value for name, value in entry.items() if name not in OTHER
+            }
+    return found
+
+
+def cut_back(path: Path, state: TrainingState) -> None:
+    """Drop the lines of metrics.jsonl that are later than the state, an unfinished last line, and every line that
+    is not one of ours.
+    """
+    newest = {"train": state.step, "validation": state.last_validation_step}
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            entry = json.loads(line)
+            if entry["step"] <= newest[entry["kind"]]:
+                kept.append(line + "\n")
+        except (ValueError, LookupError, TypeError):
+            continue
+    replace_file(path, "".join(kept))

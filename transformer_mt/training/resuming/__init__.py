@@ -1,0 +1,1 @@
+"""Saving and going on: checkpoints, the settings that may change, and the proof that resuming is exact."""

@@ -1,0 +1,248 @@
+"""Checkpoints, written and read back into model and optimizer: folders that are whole or not there.
+
+A folder is written beside its final name, synced, then renamed, so none is ever seen half-written.
+
+    checkpoints/step_N/model.safetensors, optimizer.safetensors, state.json, settings.yaml, and at last manifest.json
+    (sizes, hashes)
+
+The newest checkpoint is `last`. Its state names the `best` step, whose folder is kept too. There is no pickle.
+"""
+
+import os
+import secrets
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from transformer_mt.config.loading import dump_config, load_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
+from transformer_mt.storage.files import TEMPORARY, make_folder, way_to_write
+from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
+from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
+from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
+from transformer_mt.training.resuming.training_state import TrainingState
+
+_ASIDE = ".aside-"
+_WHOLE = "The checkpoints before it are whole"
+_GO_ON = "go on with --resume"
+_DAMAGED = "damaged_"
+
+
+class SaveError(UserError):
+    """A checkpoint could not be written; those before it are whole."""
+
+
+def check_folder(run: RunFolder, step: int) -> None:
+    """SaveError where the run's folder is gone. A new folder would hold the new step, but not the config of the run."""
+    if not run.path.is_dir():
+        raise SaveError(
+            f"The checkpoint {run.step(step)} could not be written: the folder {run.path} was moved or deleted while "
+            f"this training wrote to it. {_WHOLE}; put the folder back and {_GO_ON}."
+        )
+
+
+def save_checkpoint(
+    run: RunFolder, weights: dict[str, Tensor], moments: dict[str, Tensor], state: TrainingState, config: RunConfig
+) -> Path:
+    """Write `step_N`, then delete all checkpoints but the best and the newest, of which the config keeps some.
+    SaveError where the checkpoint cannot be written.
+
+    `weights` have the names of `unique_weights`, `moments` those of `optimizer_tensors`.
+    """
+
+    def write(folder: Path) -> None:
+        save_tensors(weights, folder / WEIGHTS)
+        save_tensors(moments, folder / OPTIMIZER)
+        state.write(folder / STATE)
+        (folder / SETTINGS).write_text(dump_config(config), encoding="utf-8")
+
+    final = run.step(state.step)
+    needed, free = checkpoint_bytes(weights.values()), free_bytes(run.checkpoints)
+    if free < needed:
+        raise SaveError(
+            f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
+            f"free. {_WHOLE}; free some space and {_GO_ON}."
+        )
+    write_folder(final, write)
+    remove_superfluous(run, state.best_step, config.training.keep_checkpoints)
+    return final
+
+
+def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None:
+    """Delete all checkpoints but the newest `keep` and the best."""
+    for step in run.steps()[:-keep]:
+        if step != best_step:
+            remove_folder(run.step(step))
+
+
+def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights and moments of the newest checkpoint, after `set_damaged_aside` has checked it. UserError where they are
+    not those of this model.
+    """
+    folder = run.step(run.steps()[-1])
+    return read_weights(model, folder / WEIGHTS), read_tensors(folder / OPTIMIZER)
+
+
+def settings_so_far(run: RunFolder) -> RunConfig:
+    """The settings with which the newest checkpoint was trained, even if the run's `config.yaml` was edited since.
+    `set_damaged_aside` must have checked the checkpoint.
+
+    Only `training.grad_accum` comes from `config.yaml`: the value that the user asked for, not the one that several
+    processes made of it.
+    """
+    written = load_config(str(run.config.resolve())).config
+    path = run.step(run.steps()[-1]) / SETTINGS
+    config = load_config(str(path.resolve())).config
+    training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})
+    return config.model_copy(update={"training": training})
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's state as `PARAMETER.KEY` (Adam: exp_avg, exp_avg_sq, step)."""
+    return {
+        f"{name}.{key}": value.detach()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The way back from `optimizer_tensors`. The optimizer must hold the parameters in the model's order."""
+    places = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    states: dict[int, dict[str, Tensor]] = {}
+    for full, value in tensors.items():
+        name, _, key = full.rpartition(".")
+        states.setdefault(places[name], {})[key] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+
+
+def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE, then: str = _GO_ON) -> None:
+    """Make the folder of a checkpoint with its manifest, whole or not at all, in place of one of the same name.
+
+    Where the folder cannot be written, SaveError says what is `left` and what to do `then`.
+    """
+    aside = final.with_name(_ASIDE + final.name)
+
+    def write_all(folder: Path) -> None:
+        write(folder)
+        write_manifest(folder, sorted(path.name for path in folder.iterdir()))
+
+    def set_aside() -> None:
+        if final.exists():  # the step is saved once more: a kill between the two renames must lose nothing
+            os.rename(final, aside)
+
+    try:
+        make_folder(final, write_all, set_aside)
+        shutil.rmtree(aside, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        way = way_to_write(error, final.parent)
+        raise SaveError(f"The checkpoint {final} could not be written: {reason}. {left}; {way} and {then}.") from error
+
+
+def sweep_half_written(final: Path) -> None:
+    """Delete what killed processes left of this folder an hour ago or more; younger files may be in the making. Put
+    back an earlier folder that was set aside.
+    """
+    for left in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
+        if time.time() - left.stat().st_mtime > 3600:
+            shutil.rmtree(left, ignore_errors=True)
+    aside = final.with_name(_ASIDE + final.name)
+    if aside.exists() and not final.exists():
+        os.rename(aside, final)
+
+
+def recover(run: RunFolder) -> None:
+    """Put back a checkpoint that was set aside when a kill came; delete half-written ones."""
+    for left in run.checkpoints.glob(f"{TEMPORARY}{STEP_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    for aside in run.checkpoints.glob(f"{_ASIDE}*"):
+        final = aside.with_name(aside.name.removeprefix(_ASIDE))
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            os.rename(aside, final)
+
+
+def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
+    """UserError where the disk cannot hold the newest `keep` checkpoints, the best, and one that is being written."""
+    size, free = checkpoint_bytes(model.parameters()), free_bytes(run.checkpoints)
+    missing = keep + 2 - len(run.steps())
+    if free < missing * size:
+        raise UserError(
+            f"The run will hold up to {keep + 2} checkpoints of {megabytes(size)}, and where {run.path} lies "
+            f"{megabytes(free)} are free. Free some space, lower training.keep_checkpoints, or choose another place "
+            "with --runs."
+        )
+
+
+def checkpoint_bytes(weights: Iterable[Tensor]) -> int:
+    """The size of a checkpoint on the disk: the weights, Adam's two means of each, and some text."""
+    return 3 * sum(weight.numel() * weight.element_size() for weight in weights) + 2**18
+
+
+def free_bytes(path: Path) -> int:
+    """The free space on the disk of `path`, which need not exist yet."""
+    place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    return shutil.disk_usage(place).free
+
+
+def megabytes(num_bytes: int) -> str:
+    """A size in words."""
+    return f"{num_bytes / 1e6:,.0f} MB"
+
+
+def set_damaged_aside(run: RunFolder) -> list[str]:
+    """Rename the damaged checkpoints that are newer than the newest whole one. Returns lines on what was wrong with
+    them, and how many steps that costs.
+
+    Raises UserError, and leaves everything as it was, where there are checkpoints and none is whole. Also where one
+    cannot be read, because it may be whole.
+    """
+    steps = sorted(
+        (int(number), path)
+        for path in run.checkpoints.glob(f"{STEP_PREFIX}*")
+        if (number := path.name.removeprefix(STEP_PREFIX)).isdecimal()
+    )
+    damaged: list[tuple[Path, str]] = []
+    while steps:
+        newest = steps[-1][1]
+        try:
+            check_manifest(
+                newest,
+                (WEIGHTS, OPTIMIZER, STATE, SETTINGS),
+                f"Try again, or move {shlex.quote(str(newest))} away and go on from the checkpoint before it.",
+            )
+            break
+        except DamagedError as error:
+            damaged.append((steps.pop()[1], error.what))
+    if not damaged:
+        return []
+    if not steps:
+        raise UserError(
+            f"None of the {len(damaged)} checkpoints of {run.path} is whole. {damaged[0][1]} "
+            "Train from the start under another name (name=NEW)."
+        )
+    said = []
+    for path, what in damaged:
+        aside = path.with_name(f"{_DAMAGED}{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(path, aside)
+        said.append(f"warning: {what} It is now {aside}.")
+    lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
+    return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a checkpoint. It is renamed first, so that a kill in the middle leaves nothing that looks whole."""
+    rubbish = folder.with_name(f"{TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
+    os.rename(folder, rubbish)
+    shutil.rmtree(rubbish, ignore_errors=True)

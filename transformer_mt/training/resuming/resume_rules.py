@@ -1,0 +1,105 @@
+"""The settings that may change when a run goes on, and those that must not."""
+
+import json
+
+from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.run_folder import RunFolder
+
+# The end, how often to validate, the checkpoints to keep, the search.
+FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
+                  "training.checkpoint_every_steps", "training.keep_checkpoints", "training.on_save_error",
+                  "training.device", "training.compile", "training.sharding", "training.timeout_minutes",
+                  "training.grad_accum", "validation.", "decoding.", "data.root", "data.cache_dir",
+                  "data.allow_left_out", "data.test", "name")  # fmt: skip
+# Those of them that change which sentences a validation translates, or their translations: earlier BLEU and chrF cannot
+# be compared with later ones.
+TRANSLATIONS = ("validation.num_translated", "decoding.allow_unk", "decoding.max_length_ratio",
+                "decoding.max_length_extra")  # fmt: skip
+
+Changes = dict[str, tuple[object, object]]  # the old and the new value by setting
+Splits = dict[str, dict[str, str | int]]  # fingerprint and number of pairs, by the split's name
+
+
+def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
+    """The settings that differ. UserError names every one that must not."""
+    old, new = _flat(before.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    changes = {
+        key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)
+    }
+    # The flag frees the settings that determine the learning rate. For some schedules the end of the training is one of
+    # them; for all others it is free to change.
+    schedules = {config.training.schedule for config in (before, now)}
+    rate = {"training.schedule"} | {f"training.{key}" for name in schedules for key in SCHEDULES[name].keys}
+    refused = [key for key in changes if key in rate or not key.startswith(FREE_TO_CHANGE)]
+    if change_lr:
+        refused = [key for key in refused if key not in rate]
+    if refused:
+        lines = "\n  ".join(f"{key}: was {changes[key][0]!r}, is {changes[key][1]!r}" for key in refused)
+        by_flag = " --change-lr lets the learning rate change." if set(refused) & rate else ""
+        raise UserError(
+            f"The run was begun with another config, and going on would not be the same training:\n  {lines}\n"
+            f"Restore these values, or train from the start under another name (name=NEW).{by_flag}"
+        )
+    return changes
+
+
+def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_processes: int) -> int:
+    """The grad_accum with which an update keeps its `per_update` micro-batches. UserError with the arithmetic where no
+    grad_accum does that, or where the config asks for another one.
+    """
+    asked, share = now.training.grad_accum, per_update / num_processes
+    unasked = asked == before.training.grad_accum
+    if asked * num_processes == per_update or (unasked and share.is_integer()):
+        return int(share)
+    fitting = ", ".join(str(n) for n in range(1, per_update + 1) if per_update % n == 0)
+    what, way = (
+        (f"{num_processes} x {asked} are {asked * num_processes}", f"set training.grad_accum: {int(share)}")
+        if share.is_integer()
+        else (f"{num_processes} processes cannot share them evenly", f"start as many processes as one of {fitting}")
+    )
+    counted = "1 micro-batch" if per_update == 1 else f"{per_update} micro-batches"
+    raise UserError(
+        f"An update of this run is {counted} (processes x training.grad_accum), and {what}: going on "
+        f"would not be the same training. Instead, {way}, or train from the start under another name (name=NEW)."
+    )
+
+
+def refuse_other_data(before: Splits, now: Splits) -> None:
+    """UserError that names the splits whose data changed since the run was begun."""
+    changed = [
+        f"{name}: was {_number(before[name])} (fingerprint {before[name]['fingerprint']}), is "
+        f"{_number(split).removesuffix(' pairs')} ({split['fingerprint']})"
+        for name, split in now.items()
+        if before[name] != split
+    ]
+    if changed:
+        lines = "\n  ".join(changed)
+        raise UserError(
+            f"The data changed since this run was begun, and going on would not be the same training:\n  {lines}\n"
+            "Restore the files (or the version of tmt that read them), or train from the start under another name "
+            "(name=NEW)."
+        )
+
+
+def _number(split: dict[str, str | int]) -> str:
+    return f"{split['num_pairs']:,} pairs" if "num_pairs" in split else "a stream"
+
+
+def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
+    """Print the changes, and note them with their first step in a line of the run's file."""
+    if not changes:
+        return
+    for key, (before, now) in changes.items():
+        print(f"changed: {key} was {before!r}, is {now!r}")
+    earlier = run.changes.read_bytes() if run.changes.exists() else b""
+    replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
+
+
+def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

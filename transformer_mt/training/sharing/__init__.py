@@ -1,0 +1,1 @@
+"""How a process holds the model: alone, or with others by DDP or FSDP."""

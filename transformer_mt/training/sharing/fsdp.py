@@ -1,0 +1,71 @@
+"""Several processes, each with a part of the model: FSDP2."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from transformer_mt.machine.world import World
+from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.stack import Stack
+from transformer_mt.training.sharing.alone import Unshared
+
+
+class Sharded(Unshared):
+    """Each process has a part of every parameter, gradient and moment. A layer is put together while it computes."""
+
+    def __init__(self, model: TranslationModel, world: World) -> None:
+        super().__init__(model, world)
+        self.weight = float(world.size)  # FSDP2 takes the mean over processes
+        # Tied weights stay tied in a copy, because both names map to one placeholder. Meta tensors take no memory.
+        places = {id(p): nn.Parameter(torch.empty_like(p, device="meta")) for p in model.parameters()}
+        self.outline = copy.deepcopy(model, dict(places))
+        mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
+        for stack in [module for module in model.modules() if isinstance(module, Stack)]:
+            for layer in stack.layers:
+                fully_shard(layer, mesh=mesh)
+        fully_shard(self.module, mesh=mesh)
+
+    def passing(self, last: bool) -> AbstractContextManager:
+        self.world.arrive()
+        return nullcontext()
+
+    def can_begin_again(self, last: bool) -> bool:
+        return False  # in every pass each process needs the parts of all others
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, DTensor):
+            return tensor
+        self.world.arrive()
+        return tensor.full_tensor()
+
+    def part(self, tensor: Tensor, like: Tensor) -> Tensor:
+        if not isinstance(like, DTensor) or tensor.dim() == 0:  # Adam's count of steps is not cut into parts
+            return tensor
+        self.world.arrive()
+        return distribute_tensor(tensor, like.device_mesh, like.placements)
+
+    def collected(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for name, tensor in tensors.items():
+            whole = self.whole(tensor)
+            if self.world.is_first:
+                found[name] = whole.cpu()  # where all tensors together have room
+        return found
+
+    @contextmanager
+    def whole_model(self) -> Iterator[TranslationModel]:
+        """A copy of the model with all of its weights, as long as the context lasts. It has neither moments nor
+        gradients, so it takes a quarter of the memory that a training in one process takes.
+        """
+        weights = dict(self.model.named_parameters())
+        places = {
+            id(place): nn.Parameter(self.whole(weights[name].detach()))
+            for name, place in self.outline.named_parameters()
+        }
+        yield copy.deepcopy(self.outline, dict(places)).train(self.model.training)
