@@ -8,7 +8,9 @@ from typer.main import get_command
 
 from transformer_mt.cli.main import app
 from transformer_mt.cli.search_flags import FLAGS
+from transformer_mt.cli.verbs.translate import Format
 from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.decoding.line_formats import FORMATS
 
 VERBS = ("translate", "evaluate")
 
@@ -31,3 +33,7 @@ def test_every_verb_that_searches_has_all_flags(verb: str) -> None:
     command = get_command(app).commands[verb]  # pyright: ignore[reportAttributeAccessIssue]
     names = {option for parameter in command.params for option in parameter.opts}
     assert {f"--{key.replace('_', '-')}" for key in FLAGS} <= names
+
+
+def test_the_formats_of_translate_are_those_that_can_be_written() -> None:
+    assert {choice.value for choice in Format} == FORMATS.keys()

@@ -13,7 +13,8 @@ import pytest
 from translators import SMALL, make_translator
 
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-from transformer_mt.decoding.line_stream import chunk_lines, moses_lines
+from transformer_mt.decoding.line_formats import moses_lines
+from transformer_mt.decoding.line_stream import chunk_lines
 from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translated, Translation

@@ -3,14 +3,13 @@
 import codecs
 import io
 import queue
-import re
 import select
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -33,7 +32,6 @@ PACKED = {
     "Zstandard": ((b"\x28\xb5\x2f\xfd",), "zstdcat"),
 }
 ByteStream = io.RawIOBase | io.BufferedIOBase
-BARS = re.compile(r"\|{3,}")
 CHUNK_BATCHES = 8  # for each core: the lines of so many batches are sorted by length together
 
 
@@ -206,60 +204,3 @@ def _raw_lines(stream: ByteStream) -> Iterator[bytes]:
             begun, num_begun = [line], len(line)
     if any(begun):
         yield b"".join(begun)
-
-
-def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
-    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one."""
-    if n_best == 1:
-        return [translated.text]
-    if not translated.hypotheses:
-        return [f"{number} |||  ||| "]
-    return [f"{number} ||| {h.text} ||| {h.score:.4f}" for h in translated.hypotheses]
-
-
-def moses_lines(number: int, translated: Translated) -> list[str]:
-    """The n-best list of one line as Moses writes it, with one feature: `NUMBER ||| text ||| F0= log_prob ||| score`.
-
-    Moses counts sentences from 0. A line without a translation has one hypothesis, which is empty, at no cost: who
-    reads such a list expects one at least for every sentence. Bars that would end a column are written `&#124;`, as by
-    the Moses tokenizer.
-    """
-    texts = [
-        (BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text), h.log_prob, h.score) for h in translated.hypotheses
-    ]
-    return [
-        f"{number - 1} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}"
-        for text, log_prob, score in texts or [("", 0.0, 0.0)]
-    ]
-
-
-def json_line(translated: Translated) -> dict:
-    """One line of `--format jsonl`."""
-    hypotheses = [
-        {"text": h.text, "score": h.score, "log_prob": h.log_prob, "tokens": h.tokens} for h in translated.hypotheses
-    ]
-    too_long = {"too_long": True} if translated.too_long else {}
-    problem = {"problem": translated.problem} if translated.problem else {}
-    return {"source": translated.source, "hypotheses": hypotheses, **too_long, **problem}
-
-
-def score_text(scored: Scored, word_scores: bool) -> str:
-    """One line of `tmt score`: the score, and where asked a tab and the log-probabilities of all words and EOS. Blank
-    where there is no score.
-    """
-    if scored.problem:
-        return ""
-    words = [*(word.log_prob for word in scored.words), scored.log_probs[-1]]
-    return f"{scored.score:.6f}" + ("\t" + " ".join(f"{log_prob:.6f}" for log_prob in words)) * word_scores
-
-
-def score_json(scored: Scored, word_scores: bool) -> dict:
-    """One line of `tmt score --format jsonl`."""
-    line: dict[str, Any] = {"source": scored.source, "translation": scored.translation}
-    if scored.problem:
-        return line | {"score": None, "log_prob": None, "tokens": [], "problem": scored.problem}
-    line |= {"score": scored.score, "log_prob": scored.log_prob, "tokens": list(scored.tokens)}
-    if word_scores:
-        words = [{"word": word.word, "log_prob": word.log_prob} for word in scored.words]
-        line |= {"token_log_probs": list(scored.log_probs), "words": words}
-    return line

@@ -110,14 +110,8 @@ def _score_stream(
 ) -> None:
     from tqdm import tqdm
 
-    from transformer_mt.decoding.line_stream import (
-        chunk_lines,
-        chunk_pairs,
-        chunk_size,
-        score_chunks,
-        score_json,
-        score_text,
-    )
+    from transformer_mt.decoding.line_formats import score_json, score_text
+    from transformer_mt.decoding.line_stream import chunk_lines, chunk_pairs, chunk_size, score_chunks
 
     size = chunk_size(options)
     names = name_of(inputs[0][0]), name_of(inputs[1][0])

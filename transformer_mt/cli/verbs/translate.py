@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, is_packed, open_lines, open_output, rest_of
+from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, open_output, report_damaged, rest_of
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.options import (
     RUNS,
@@ -23,7 +24,7 @@ from transformer_mt.cli.options import (
 )
 from transformer_mt.cli.search_flags import with_search_flags
 from transformer_mt.cli.terminal import read_output, remark, typed
-from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -95,6 +96,8 @@ def translate(
         raise UserError("--html and --prefix were both given. Tags are put into whole translations: leave one out.")
     if sentences == ["-"]:
         sentences = None
+    from transformer_mt.decoding.demands import demanding
+    from transformer_mt.decoding.line_formats import FORMATS
     from transformer_mt.decoding.search.options import search_options
 
     with _open_input(sentences, input) as lines:
@@ -107,102 +110,58 @@ def translate(
         translator = Translator.load(paths, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
         if translator.note:
             remark(translator.note)
-        scored = format is not Format.text or n_best > 1
         options = search_options(
-            translator.config.decoding, n_best=n_best, too_long=too_long, scored=scored, **decoding
+            translator.config.decoding,
+            n_best=n_best,
+            too_long=too_long,
+            scored=format is not Format.text or n_best > 1,
+            **decoding,
         )
-        works = _html_translator(translator, folders[0]) if html else translator
+        works = _with_treatments(translator, folders[0], html)
         # The file is opened last, so that an error before leaves an earlier file as it was.
-        unknown = UnknownWords()
-        with open_output(output, *[] if isinstance(lines, list) else [lines]) as stream:
+        with open_output(output, *[] if isinstance(lines, list) else [lines]) as file:
             source, packed = None if input == STANDARD else input, not isinstance(lines, list) and is_packed(lines)
             sink = LineSink(
-                stream,
-                None if stream is read_output() else output,
+                file,
+                None if file is read_output() else output,
                 lambda first: f"{rest_of(source, packed, first)} | tmt translate …",
-                numbered_from={Format.moses: 0, Format.text: 1 if n_best > 1 else None}.get(format),
+                numbered_from=FORMATS[format].numbered_from(n_best),
+            )
+            stream = TranslationStream(
+                sink,
+                FORMATS[format],
+                options,
+                name_of(source or STANDARD),
+                translator.config.model.max_len,
+                is_waited_for=isinstance(lines, list),
             )
             try:
-                _translate_stream(
-                    works, translator.config.model.max_len, options, lines, prefix, source, sink, format, unknown
-                )
+                stream.run(works, demanding(_chunks(lines, options, stream.name), prefix))
             except KeyboardInterrupt:
                 sink.cut()
                 is_told = sink.num_done > 0 and not isinstance(lines, list) and not sys.stdin.isatty()
                 raise KeyboardInterrupt(*[sink.way_on()] * is_told) from None
             finally:
-                unknown.report()
+                stream.unknown.report()
 
 
-def _html_translator(translator: "Translator", run: "RunFolder") -> "LineTranslator":
-    from transformer_mt.aligning.run_aligner import aligner_of_run
-    from transformer_mt.markup.html_translator import HtmlTranslator
+def _with_treatments(translator: "Translator", run: "RunFolder", html: bool) -> "LineTranslator":
+    """The translator, in all that is done to a line before and after it; the last stands outermost."""
+    works: LineTranslator = translator
+    if html:
+        from transformer_mt.aligning.run_aligner import aligner_of_run
+        from transformer_mt.markup.html_translator import HtmlTranslator
 
-    return HtmlTranslator(translator, aligner_of_run(run, remark))
-
-
-def _translate_stream(
-    translator: "LineTranslator",
-    positions: int,
-    options: "SearchOptions",
-    lines: "list[str] | ByteStream",
-    prefix: str | None,
-    source: Path | None,
-    sink: LineSink,
-    format: Format,
-    unknown: UnknownWords,
-) -> None:
-    import json
-
-    from tqdm import tqdm
-
-    from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-    from transformer_mt.decoding.demands import demanding
-    from transformer_mt.decoding.line_stream import (
-        chunk_lines,
-        chunk_size,
-        json_line,
-        moses_lines,
-        text_lines,
-        translate_chunks,
-    )
-
-    chunks = iter([lines]) if isinstance(lines, list) else chunk_lines(lines, chunk_size(options), _report_damaged)
-    chunks = demanding(chunks, prefix)
-    hidden = isinstance(lines, list) or not sys.stderr.isatty() or sink.stream.isatty()
-    with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
-        for chunk in translate_chunks(translator, chunks, options):
-            written: list[str] = []
-            for number, translated in enumerate(chunk, start=sink.num_done + 1):
-                unknown.add(translated.unknown_words)
-                if is_beyond(translated.source):
-                    name = "standard input" if source is None else source
-                    remark(f"{name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
-                elif translated.too_long:
-                    _report_too_long(number, positions, options.too_long)
-                if translated.problem:
-                    remark(f"line {number}: {translated.problem}; left blank")
-                if format is Format.jsonl:
-                    written.append(json.dumps(json_line(translated), ensure_ascii=False))
-                elif format is Format.moses:
-                    written += moses_lines(number, translated)
-                else:
-                    written += text_lines(number, translated, options.n_best)
-            sink.write("".join(line + "\n" for line in written), len(chunk))
-            bar.update(len(chunk))
+        works = HtmlTranslator(translator, aligner_of_run(run, remark))
+    return works
 
 
-def _report_too_long(number: int, positions: int, too_long: TooLong) -> None:
-    done = {
-        TooLong.BLANK: "left blank; --too-long split translates it in pieces, truncate what fits",
-        TooLong.TRUNCATE: "the beginning was translated",
-        TooLong.SPLIT: "translated in pieces",
-    }[too_long]
-    remark(f"line {number}: longer than the model's {positions} positions, {done}")
+def _chunks(lines: "list[str] | ByteStream", options: "SearchOptions", name: str) -> "Iterator[list[str]]":
+    if isinstance(lines, list):
+        return iter([lines])
+    from transformer_mt.decoding.line_stream import chunk_lines, chunk_size
 
-
-def _report_damaged(number: int) -> None:
-    remark(f"line {number}: not UTF-8; wrong bytes, here and in any later line, are read as U+FFFD")
+    return chunk_lines(lines, chunk_size(options), partial(report_damaged, name))
 
 
 @contextmanager

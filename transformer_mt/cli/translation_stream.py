@@ -1,0 +1,71 @@
+"""Lines from an input, through a translator, into a sink; and what a person is told of single lines."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from transformer_mt.cli.line_sink import LineSink
+from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.decoding.long_lines import TooLong
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.demands import SourceLine
+    from transformer_mt.decoding.line_formats import LineFormat
+    from transformer_mt.decoding.line_stream import LineTranslator
+    from transformer_mt.decoding.search.options import SearchOptions
+    from transformer_mt.decoding.translator import Translated
+
+
+@dataclass
+class TranslationStream:
+    """What happens to each line between the translator and the sink.
+
+    `name` is what messages call the input. `positions` are those of the model. `is_waited_for`: a person waits for each
+    line, so that no bar is drawn.
+    """
+
+    sink: LineSink
+    format: "LineFormat"
+    options: "SearchOptions"
+    name: str
+    positions: int
+    is_waited_for: bool
+    unknown: UnknownWords = field(default_factory=UnknownWords)
+
+    def run(self, translator: "LineTranslator", chunks: "Iterable[Sequence[str | SourceLine]]") -> None:
+        """Translate and write chunk by chunk, in order. UserError where the input or the output fails."""
+        from tqdm import tqdm
+
+        from transformer_mt.decoding.line_stream import translate_chunks
+
+        hidden = self.is_waited_for or not sys.stderr.isatty() or self.sink.stream.isatty()
+        with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
+            for chunk in translate_chunks(translator, chunks, self.options):
+                written: list[str] = []
+                for number, translated in enumerate(chunk, start=self.sink.num_done + 1):
+                    self._tell(number, translated)
+                    written += self.format.lines(number, translated, self.options.n_best)
+                self.sink.write("".join(line + "\n" for line in written), len(chunk))
+                bar.update(len(chunk))
+
+    def _tell(self, number: int, translated: "Translated") -> None:
+        """What a person should know of this line, on standard error."""
+        from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+
+        self.unknown.add(translated.unknown_words)
+        if is_beyond(translated.source):
+            remark(f"{self.name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
+        elif translated.too_long:
+            done = WHAT_BECOMES[self.options.too_long]
+            remark(f"line {number}: longer than the model's {self.positions} positions, {done}")
+        if translated.problem:
+            remark(f"line {number}: {translated.problem}; left blank")
+
+
+WHAT_BECOMES = {
+    TooLong.BLANK: "left blank; --too-long split translates it in pieces, truncate what fits",
+    TooLong.TRUNCATE: "the beginning was translated",
+    TooLong.SPLIT: "translated in pieces",
+}

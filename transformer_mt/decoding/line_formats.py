@@ -1,0 +1,86 @@
+"""How a translation, or the score of one, is written as lines of text."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from transformer_mt.decoding.scoring import Scored
+from transformer_mt.decoding.translator import Translated
+
+BARS = re.compile(r"\|{3,}")
+
+
+def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
+    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one."""
+    if n_best == 1:
+        return [translated.text]
+    if not translated.hypotheses:
+        return [f"{number} |||  ||| "]
+    return [f"{number} ||| {h.text} ||| {h.score:.4f}" for h in translated.hypotheses]
+
+
+def moses_lines(number: int, translated: Translated) -> list[str]:
+    """The n-best list of one line as Moses writes it, with one feature: `NUMBER ||| text ||| F0= log_prob ||| score`.
+
+    Moses counts sentences from 0. A line without a translation has one hypothesis, which is empty, at no cost: who
+    reads such a list expects one at least for every sentence. Bars that would end a column are written `&#124;`, as by
+    the Moses tokenizer.
+    """
+    texts = [
+        (BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text), h.log_prob, h.score) for h in translated.hypotheses
+    ]
+    return [
+        f"{number - 1} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}"
+        for text, log_prob, score in texts or [("", 0.0, 0.0)]
+    ]
+
+
+def json_line(translated: Translated) -> str:
+    """The JSON object of one line."""
+    hypotheses = [
+        {"text": h.text, "score": h.score, "log_prob": h.log_prob, "tokens": h.tokens} for h in translated.hypotheses
+    ]
+    too_long = {"too_long": True} if translated.too_long else {}
+    problem = {"problem": translated.problem} if translated.problem else {}
+    line = {"source": translated.source, "hypotheses": hypotheses, **too_long, **problem}
+    return json.dumps(line, ensure_ascii=False)
+
+
+class LineFormat(NamedTuple):
+    """A way to write translations. `lines` makes what is written of one line of the input, from its number, counted
+    from 1, its translation and `n_best`. `numbered_from` is the number that the first line of an input has in what is
+    written, by `n_best`; None where lines have no numbers.
+    """
+
+    lines: Callable[[int, Translated, int], list[str]]
+    numbered_from: Callable[[int], int | None]
+
+
+FORMATS = {
+    "text": LineFormat(text_lines, lambda n_best: 1 if n_best > 1 else None),
+    "jsonl": LineFormat(lambda number, translated, n_best: [json_line(translated)], lambda n_best: None),
+    "moses": LineFormat(lambda number, translated, n_best: moses_lines(number, translated), lambda n_best: 0),
+}
+
+
+def score_text(scored: Scored, word_scores: bool) -> str:
+    """One line of `tmt score`: the score, and where asked a tab and the log-probabilities of all words and EOS. Blank
+    where there is no score.
+    """
+    if scored.problem:
+        return ""
+    words = [*(word.log_prob for word in scored.words), scored.log_probs[-1]]
+    return f"{scored.score:.6f}" + ("\t" + " ".join(f"{log_prob:.6f}" for log_prob in words)) * word_scores
+
+
+def score_json(scored: Scored, word_scores: bool) -> dict:
+    """One line of `tmt score --format jsonl`."""
+    line: dict[str, Any] = {"source": scored.source, "translation": scored.translation}
+    if scored.problem:
+        return line | {"score": None, "log_prob": None, "tokens": [], "problem": scored.problem}
+    line |= {"score": scored.score, "log_prob": scored.log_prob, "tokens": list(scored.tokens)}
+    if word_scores:
+        words = [{"word": word.word, "log_prob": word.log_prob} for word in scored.words]
+        line |= {"token_log_probs": list(scored.log_probs), "words": words}
+    return line
