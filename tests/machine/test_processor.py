@@ -128,18 +128,36 @@ def test_the_clock_is_that_of_the_processor_alone() -> None:
     assert asleep < at_work
 
 
-def test_on_a_busy_machine_four_times_the_work_takes_four_times_as_long() -> None:
-    """So `auto` answers as on an idle one. Its answers are not compared: where two precisions are nearly equal, which
-    of them depends on the processor, they may differ on any machine.
-    """
-    x = torch.ones(256, 256)
-    busy = [
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Two processes a core that compute all the time."""
+    processes = [
         subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))
     ]
-    try:
-        seconds = [cpu_seconds([lambda: x @ x, lambda: [x @ x for _ in range(4)]]) for _ in range(10)]
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_on_a_busy_machine_four_times_the_work_takes_four_times_as_long(busy: None) -> None:
+    x = torch.ones(256, 256)
+    seconds = [cpu_seconds([lambda: x @ x, lambda: [x @ x for _ in range(4)]]) for _ in range(10)]
     assert all(2 < four / one < 8 for one, four in seconds)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["as it is", "timed"])
+def test_on_a_busy_machine_auto_of_training_answers_alike_twenty_times(
+    busy: None, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_told:
+        say(monkeypatch, None, None)
+    assert len({choose_precision("auto", CPU, 128).value for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize("d_model", [64, 512])
+def test_on_a_busy_machine_auto_of_a_search_answers_alike_twenty_times(busy: None, d_model: int) -> None:
+    """As the processor has it. Where it says nothing, two precisions may be nearly equal, and either right."""
+    if None in (has_instructions("bf16"), has_instructions("int8")):
+        pytest.skip("this processor does not name its instructions, so that the search is timed")
+    assert len({choose_search_precision("auto", CPU, d_model).value for _ in range(20)}) == 1
