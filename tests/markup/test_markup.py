@@ -138,6 +138,7 @@ def test_a_translation_that_is_the_source_gives_the_repaired_line(text: str) -> 
         '<pre> a  b </pre><p>Text <x id="1"/> goes on</p><script>if (a < b) {}</script>',
         "<td>12</td><td>&nbsp;</td><td>5 &gt; 3</td>",
         "<ul><li>One<li>Two</ul>",
+        "<img src=a><b><img src=b>One</b><!-- --><img src=c><br>two",
         "<a href=x><div>Block <em>inside</em></div></a>",
     ],
 )
@@ -157,6 +158,8 @@ def test_good_html_comes_back_as_it_was(line: str) -> None:
         ("Use <code>ls</p><p>next", "Use <code>ls</code></p><p>next"),
         ("</div><p>A page spans lines", "</div><p>A page spans lines"),
         ("Before <!-- open", "Before <!-- open-->"),
+        ("Before <!--> after <code>a<!--->b", "Before <!----> after <code>a<!---->b</code>"),
+        ("Some <code>a<!-- b</code>", "Some <code>a<!-- b</code>--></code>"),
         ('A <a href="x>link', 'A &lt;a href="x&gt;link'),
         ("<b>One<p>two", "<b>One</b><p>two"),
         ("Un<b>believ</b>able <i> news</i>", "<b>Unbelievable</b> <i>news</i>"),

@@ -112,6 +112,7 @@ class _Taking:
         self._open: list[Element] = []
         self._all: list[Element] = []
         self._recent: list[Element] = []  # those that were opened or closed after the last text
+        self._is_after_point = False  # a point was opened after the last text
         self._wants_space = False  # a point stands between two letters that do not belong together
 
     def add_text(self, text: str) -> None:
@@ -130,7 +131,7 @@ class _Taking:
             self._move_back(self._recent)
         elif self._wants_space and not is_attached and not self._ends_in_space() and text[:1] != " ":
             text = f" {text}"
-        self._wants_space, self._recent = False, []
+        self._wants_space, self._is_after_point, self._recent = False, False, []
         if text:
             self._texts.append(text)
             self._length += len(text)
@@ -138,13 +139,14 @@ class _Taking:
     def open(self, token: Token) -> None:
         """A start tag or a point."""
         at = self._length
-        element = Element(token.raw, "", at, at, self._ends_in_space())
+        element = Element(token.raw, "", at, at, self._ends_in_space() and not self._is_after_point)
         (self._open[-1].inner if self._open else self.top).append(element)
         self._all.append(element)
         self._recent.append(element)
         if token.kind is Kind.START:
             self._open.append(element)
         else:
+            self._is_after_point = True
             self._wants_space |= token.name not in _INVISIBLE
 
     def close(self, raw: str) -> None:

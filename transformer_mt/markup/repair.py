@@ -123,11 +123,10 @@ def _nesting(tokens: Sequence[Token]) -> _Nesting:
 
 def _with_points(tokens: Sequence[Token]) -> Iterator[Token]:
     """The tokens, with each element that is not translated as one point, and comments closed."""
+    tokens = [_closed(token) for token in tokens]
     place = 0
     while place < len(tokens):
         token = tokens[place]
-        if token.raw.startswith("<!--") and not _is_closed_comment(token.raw):
-            token = replace(token, raw=token.raw + "-->")
         if token.is_untranslated:
             raw, place = _untranslated(tokens, place)
             token = Token(Kind.POINT, raw, token.name)
@@ -139,8 +138,13 @@ def _with_points(tokens: Sequence[Token]) -> Iterator[Token]:
         yield token
 
 
-def _is_closed_comment(raw: str) -> bool:
-    return len(raw) >= len("<!---->") and raw.endswith("-->")
+def _closed(token: Token) -> Token:
+    """A comment that nothing closes ends with the text. `<!-->` is a comment to browsers, and not to all parsers."""
+    if token.kind is not Kind.POINT or not token.raw.startswith("<!--"):
+        return token
+    if len(token.raw) < len("<!---->") and token.raw.endswith(">"):
+        return replace(token, raw="<!---->")
+    return token if token.raw.endswith("-->") else replace(token, raw=token.raw + "-->")
 
 
 def _untranslated(tokens: Sequence[Token], first: int) -> tuple[str, int]:
