@@ -23,6 +23,7 @@ FLAGS = {
     "beam_size": Flag(int, "Beginnings that the search keeps; 1: greedy."),
     "length_penalty": Flag(float, "The larger, the longer the translations; 0: none."),
     "length_norm": Flag(str, "What a score is divided by: gnmt or average."),
+    "coverage_penalty": Flag(float, "The larger, the less may be left out of the source; 0: no such penalty."),
     "max_length_ratio": Flag(float, "The longest translation: so many tokens for each token of the source, ..."),
     "max_length_extra": Flag(int, "... and so many more."),
     "min_length": Flag(int, "Tokens of a translation, at least."),
@@ -36,7 +37,13 @@ FLAGS = {
 }
 
 
-SCORE_FLAGS = ("length_penalty", "length_norm", "batch_size", "precision")  # what scoring a given translation obeys
+SCORE_FLAGS = (
+    "length_penalty",
+    "length_norm",
+    "coverage_penalty",
+    "batch_size",
+    "precision",
+)  # what scoring a given translation obeys
 
 
 def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:

@@ -330,6 +330,9 @@ class DecodingConfig(Section):
     beam_size: PositiveInt = Field(default=4, description="1 runs greedy search.")
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
     length_norm: Literal["gnmt", "average"] = "gnmt"
+    coverage_penalty: Annotated[float, Field(ge=0, le=100)] = Field(
+        default=0.0, description="The larger, the less a translation may leave out of the source; 0: no such penalty."
+    )
     max_length_ratio: Annotated[float, Field(ge=0, le=100)] = 2.0
     max_length_extra: Annotated[int, Field(ge=1, le=LARGEST)] = 10
     min_length: Annotated[int, Field(ge=0, le=LARGEST, description="Tokens of a translation, at least.")] = 0

@@ -16,6 +16,7 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.batches.batching import make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
+from transformer_mt.decoding.coverage import coverages
 from transformer_mt.decoding.search.options import LengthNorm, SearchOptions
 from transformer_mt.decoding.search.top_tokens import refuse_nan
 from transformer_mt.machine.workers import Workers
@@ -108,8 +109,11 @@ class Scorer:
         problems = [self._problem(pair, *rows) for pair, *rows in zip(pairs, *ids, strict=True)]
         to_do = {i: (ids[0][i], ids[1][i]) for i, problem in enumerate(problems) if not problem}
         found = dict(self.score_ids(to_do, options.batch_size))
+        penalties = self._penalties(to_do, options) if options.coverage_penalty else {}
         return [
-            Scored(*pair, problem=problems[i]) if problems[i] else self._scored(pair, to_do[i], found[i], options.norm)
+            Scored(*pair, problem=problems[i])
+            if problems[i]
+            else self._scored(pair, to_do[i], found[i], options.norm, penalties.get(i, 0.0))
             for i, pair in enumerate(pairs)
         ]
 
@@ -122,6 +126,15 @@ class Scorer:
         with closing(self._workers.map(self._log_probs_of_batch, rows, device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 yield from zip(batch, result, strict=True)
+
+    def _penalties(self, pairs: dict[int, IdPair], options: SearchOptions) -> dict[int, float]:
+        """What the coverage penalty adds to the score of each pair."""
+        numbers = sorted(pairs, key=lambda number: max(map(len, pairs[number])))
+        found: dict[int, float] = {}
+        for start in range(0, len(numbers), options.batch_size):
+            some = numbers[start : start + options.batch_size]
+            found |= zip(some, coverages(self.model, [pairs[number] for number in some]), strict=True)
+        return {number: options.coverage_penalty * coverage for number, coverage in found.items()}
 
     def _log_probs_of_batch(self, pairs: list[IdPair]) -> list[list[float]]:
         return token_log_probs(self.model, pairs)
@@ -144,14 +157,16 @@ class Scorer:
                 return f"the {name} is longer than the model's {positions} positions"
         return ""
 
-    def _scored(self, pair: tuple[str, str], ids: IdPair, log_probs: list[float], norm: LengthNorm) -> Scored:
+    def _scored(
+        self, pair: tuple[str, str], ids: IdPair, log_probs: list[float], norm: LengthNorm, penalty: float
+    ) -> Scored:
         log_prob = math.fsum(log_probs)
         unknown = [
             word for side in (0, 1) if UNK_ID in ids[side] for word in self._tokenizer(side).unknown_words(pair[side])
         ]
         return Scored(
             *pair,
-            score=log_prob / norm(len(log_probs)),
+            score=log_prob / norm(len(log_probs)) + penalty,
             log_prob=log_prob,
             tokens=tuple(self.tgt_tokenizer.tokens(ids[1])),
             log_probs=tuple(log_probs),

@@ -19,6 +19,7 @@ from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.data.batches.batching import pad_rows
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.coverage import by_coverage, searched_with
 from transformer_mt.decoding.demands import (
     NO_DEMAND,
     AvoidedPhrases,
@@ -61,6 +62,13 @@ class Translation:
     score: float
     log_prob: float
     tokens: list[str]
+
+
+def joined_score(parts: Sequence[Translation], options: SearchOptions) -> float:
+    """The score of translations side by side, as of one: that of all their tokens, with an EOS each."""
+    log_prob, length = sum(part.log_prob for part in parts), sum(len(part.tokens) + 1 for part in parts)
+    coverage = sum(part.score - part.log_prob / options.norm(len(part.tokens) + 1) for part in parts)
+    return log_prob / options.norm(length) + (coverage if options.coverage_penalty else 0.0)
 
 
 @dataclass(frozen=True)
@@ -282,8 +290,8 @@ class Translator:
         for ranked in zip(*found, strict=False):
             log_prob = sum(hypothesis.log_prob for hypothesis in ranked)
             tokens = [token for hypothesis in ranked for token in hypothesis.tokens]
-            score = log_prob / options.norm(len(tokens) + len(ranked))  # an EOS each
-            joined.append(Translation(join_texts([h.text for h in ranked], pieces), score, log_prob, tokens))
+            text = join_texts([h.text for h in ranked], pieces)
+            joined.append(Translation(text, joined_score(ranked, options), log_prob, tokens))
         return Translated(line.text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
 
     def search(
@@ -314,8 +322,16 @@ class Translator:
                 found[i] = result
         return [[h for h in hypotheses if not avoided.is_in(h.tokens)] for hypotheses in found]
 
-    @torch.inference_mode()
     def _search(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[list[Hypothesis]]:
+        if not (options.coverage_penalty and options.scored):
+            return self._by_log_prob(rows, options, demands)
+        found = self._by_log_prob(rows, searched_with(options), demands)
+        return by_coverage(self.search_model, rows, found, options)
+
+    @torch.inference_mode()
+    def _by_log_prob(
+        self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]
+    ) -> list[list[Hypothesis]]:
         assert not self.model.training, "dropout would change the translations"
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.coverage import source_weights
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.attention import MultiHeadAttention
@@ -148,9 +149,7 @@ def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
     src (1, src_len), tgt_in (1, tgt_len) -> (tgt_len, src_len). In a decoder-only model a row also attends to the
     target so far, so its weights on the source sum to less than 1.
     """
-    with recorded_attention(model) as recorded:
-        model.hidden_states(src, tgt_in)
-    return looks_at_source(model, recorded, src, tgt_in)
+    return source_weights(model, src, tgt_in)[0]
 
 
 def looks_at_source(model: TranslationModel, recorded: dict[str, Tensor], src: Tensor, tgt_in: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
 from transformer_mt.decoding.search.options import SearchOptions, search_options
-from transformer_mt.decoding.translator import Translated, Translation, Translator
+from transformer_mt.decoding.translator import Translated, Translation, Translator, joined_score
 from transformer_mt.errors import UserError
 from transformer_mt.markup.marked import Marked, take_out
 from transformer_mt.markup.placing import WordLinks
@@ -81,9 +81,8 @@ def _hypotheses(
         yield Translation(put_back(marked, [], []), 0.0, 0.0, [])
     for *ranked, alignments in zip(*(result.hypotheses for result in found), zip(*aligned, strict=False), strict=False):
         html = put_back(marked, [h.text for h in ranked], [_word_links(alignment) for alignment in alignments])
-        log_prob = sum(h.log_prob for h in ranked)
         tokens = [token for h in ranked for token in h.tokens]
-        yield Translation(html, log_prob / options.norm(len(tokens) + len(ranked)), log_prob, tokens)  # an EOS each
+        yield Translation(html, joined_score(ranked, options), sum(h.log_prob for h in ranked), tokens)
 
 
 def _word_links(alignment: Alignment) -> WordLinks:

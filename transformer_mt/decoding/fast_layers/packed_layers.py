@@ -94,6 +94,12 @@ class PackedSelfAttention(MultiHeadAttention):
         q, k, v = (self._split_heads(part) for part in parts)
         return q, k, v
 
+    def project_query(self, x: Tensor) -> Tensor:
+        return self.project(x, x)[0]
+
+    def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.project(x, x)[1:]
+
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, is_causal: bool = False
     ) -> Tensor:
