@@ -1,0 +1,84 @@
+"""The page on using a model: each command of it, as it stands, by the quickstart's model, trained for half a minute."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import call_tmt
+from pages import blocks
+
+PAGE = "docs/translating.md"
+SOURCES = "The cat sat\nThe girl is reading a book.\nI have a red car, and you have a house.\n"
+REFERENCES = "El gato se sentó\nLa niña lee un libro.\nTengo un coche rojo, y tú tienes una casa.\n"
+# What the page's commands read.
+FILES = {
+    "in.txt": SOURCES, "out.txt": REFERENCES, "new.en": SOURCES, "new.es": REFERENCES,
+    "prefixes.txt": "\nLa niña\n\n", "words.txt": "coche\nse sentó\n",
+    "paragraphs.txt": 9 * SOURCES.replace("\n", ". ") + "\n",
+    "pages.html": "<p>The girl <b>is reading</b> a book.</p>\n",
+}  # fmt: skip
+SMALLER = (
+    "model.d_model=64", "model.d_ff=128", "model.num_encoder_layers=1", "model.num_decoder_layers=1",
+    "training.max_steps=300", "training.max_tokens=512", "training.warmup_steps=100", "training.precision=fp32",
+    "training.checkpoint_every_steps=150", "validation.every_steps=300", "validation.num_translated=20",
+    "decoding.beam_size=2",
+)  # fmt: skip
+
+
+def commands() -> Iterator[str]:
+    """Every command of the page's blocks."""
+    for block in blocks(PAGE, "bash"):
+        yield from (line for line in block.split("\n") if line.startswith("tmt "))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder as the page takes it for granted."""
+    folder = tmp_path_factory.mktemp("page")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for arguments in (
+        ("train", "--config", "quickstart.yaml", *SMALLER),
+        ("average", "runs/quickstart", "--last", "2"),
+        ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
+    ):
+        result = call_tmt(folder, *arguments)
+        assert result.returncode == 0, result.stderr
+    for name in ("a", "b"):
+        shutil.copytree(folder / "runs/quickstart", folder / "runs" / name)
+    checkpoints = folder / "runs/a/checkpoints"
+    for step, name in ((150, "step_9000"), (300, "step_10000")):
+        shutil.copytree(checkpoints / f"step_{step}", checkpoints / name)
+    return folder
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_page_runs(command: str, folder: Path) -> None:
+    parts = shlex.split(command)[1:]
+    stdin, stdout = b"", None
+    while {"<", ">"} & set(parts):
+        place = next(i for i, part in enumerate(parts) if part in "<>")
+        sign, name = parts[place : place + 2]
+        if sign == "<":
+            stdin = (folder / name).read_bytes()
+        else:
+            stdout = name
+        del parts[place : place + 2]
+    result = call_tmt(folder, *parts, stdin=stdin)
+    assert result.returncode == 0, result.stderr
+    written = re.search(r"--output (\S+)", command)
+    if written:
+        assert (folder / written[1]).read_text("utf-8").strip()
+    elif "--train" not in command and "export" not in command:
+        assert result.stdout.strip()
+    if stdout:
+        (folder / stdout).write_text(result.stdout, encoding="utf-8")
+
+
+def test_there_are_commands_and_every_file_is_in_one() -> None:
+    text = " ".join(commands())
+    assert "tmt translate" in text
+    assert [name for name in FILES if not re.search(rf"(?<![\w.]){re.escape(name)}\b", text)] == []
