@@ -163,7 +163,11 @@ def test_a_prefix_that_is_to_be_avoided_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "There is no file"), ("\n \n", "holds no word or phrase to avoid. Write one a line")]
+    ("content", "said"),
+    [
+        (None, r"There is no file .*avoid\.txt\. Check the name after --avoid\."),
+        ("\n \n", "holds no word or phrase to avoid. Write one a line"),
+    ],
 )
 def test_a_file_of_phrases_that_is_none_is_told(content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:

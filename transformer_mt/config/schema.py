@@ -348,6 +348,15 @@ class DecodingConfig(Section):
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
     precision: SearchPrecision = "fp32"
 
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length is {self.min_length} and max_length {self.max_length}: no translation is both; lower "
+                "min_length"
+            )
+        return self
+
 
 class RunConfig(Section):
     """A whole run."""

@@ -39,7 +39,7 @@ def demanding(chunks: Iterable[Sequence[str]], prefix: str | None) -> Iterator[l
 
 
 def _with_prefixes(chunks: Iterable[Sequence[str]], path: Path) -> Iterator[list[SourceLine]]:
-    prefixes = read_lines(path)
+    prefixes = lines_named_by("--prefix", path)
     number = 0
     for chunk in chunks:
         begun = [prefix for _, prefix in islice(prefixes, len(chunk))]
@@ -53,6 +53,13 @@ def _with_prefixes(chunks: Iterable[Sequence[str]], path: Path) -> Iterator[list
             )
     if next(prefixes, None) is not None:
         raise UserError(f"{path} goes on after line {number}, where the texts to translate end. Check both.")
+
+
+def lines_named_by(option: str, path: Path) -> Iterator[tuple[int, str]]:
+    """`read_lines` of the file after this option. Raises UserError, which names the option, where there is none."""
+    if not path.exists():
+        raise UserError(f"There is no file {path}. Check the name after {option}.")
+    return read_lines(path)
 
 
 def list_of_texts(texts: Iterable[str], verb: str = "translate") -> list[str]:
@@ -111,7 +118,7 @@ class AvoidedPhrases:
     @classmethod
     def read(cls, path: Path, tokenizer: Tokenizer) -> "AvoidedPhrases":
         """One phrase a line. Raises UserError where the file cannot be read or has no phrase."""
-        phrases = [line for _, line in read_lines(path) if line.strip()]
+        phrases = [line for _, line in lines_named_by("--avoid", path) if line.strip()]
         if not phrases:
             raise UserError(f"{path} holds no word or phrase to avoid. Write one a line, or leave out --avoid.")
         return cls(phrases, tokenizer)

@@ -39,6 +39,10 @@ def test_what_is_given_replaces_the_config() -> None:
         ({"n_best": -1, "beam_size": 1}, "n_best: -1 is not allowed; must be at least 1."),
         ({"length_penalty": "1"}, "length_penalty: '1' is text, a number is needed (write 1, without quotes)."),
         ({"length_penalty": 10.5}, "length_penalty: 10.5 is not allowed; must be at most 10."),
+        (
+            {"min_length": 10, "max_length": 5},
+            "min_length is 10 and max_length 5: no translation is both; lower min_length.",
+        ),
         ({"beam": 3}, "beam: unknown key, did you mean beam_size?"),
     ],
 )
