@@ -1,7 +1,7 @@
 """Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, transformers and Joey NMT.
 
     python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--device cuda] [--hf-python PATH]
-        [--joey-python PATH]
+        [--joey-python PATH] [--against CHECKOUT]
 
 RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
 1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
@@ -11,6 +11,8 @@ to warm up and then all, once for each batch size; the best batch size counts, a
 the threads. A beam goes by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is
 never written. The sides take turns, `--rounds` times, and the best round of each counts, since other work on the
 machine can only slow one down.
+
+With `--against` another checkout of this project decodes the same run, in turn with this one.
 
 On a GPU, ours is measured with and without graphs, and memory is what is in use of the whole device.
 
@@ -73,25 +75,25 @@ def best_of(
 
 
 def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
-    """As `tmt translate` does it; or `eager`, without graphs; or `plain`, with nothing remembered."""
-    from uncached import PlainDecoder
-
-    from transformer_mt.decoding.search.options import search_options
-    from transformer_mt.decoding.translator import Translator
+    """As `tmt translate` does it; or `eager`, without graphs; or `plain`, with nothing remembered. Another checkout is
+    asked in the same way, so that only what all have is used.
+    """
+    from transformer_mt import Translator
     from transformer_mt.machine.memory import keep_freed_memory
 
     keep_freed_memory()
     translator = Translator.load(run, device=job["device"], precision=job["kind"])
-    if job["side"] != "ours":
+    if job["side"] in ("eager", "plain"):
         translator.graphs = None
     if job["side"] == "plain":
+        from uncached import PlainDecoder
+
         translator.decoder = PlainDecoder
-    decoding = translator.config.decoding.model_copy(update={"length_norm": "average", "length_penalty": 1.0})
+    options = {"beam_size": job["beam_size"], "length_norm": "average", "length_penalty": 1.0}
 
     def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-        options = search_options(decoding, beam_size=job["beam_size"], batch_size=size, scored=False)
-        found = translator.translate_lines(texts, options)
-        return [one.text for one in found], sum(len(one.hypotheses[0].tokens) + 1 for one in found if one.hypotheses)
+        found = translator.translate(texts, batch_size=size, **options)
+        return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
 
     with translator.keep_processes():  # as `tmt translate` does
         return best_of(translate, lines, sizes, job["device"])
@@ -141,6 +143,8 @@ def measured_apart(jobs: list[dict]) -> list[Measured]:
     """In a process of its own, for which the first one speaks. A failure ends the benchmark."""
     job = jobs[0]
     environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"])}
+    if job["side"] == "against":
+        environment["PYTHONPATH"] = job["checkout"]
     arguments = [sys.executable, __file__, "--child"]
     if job["side"] in FOREIGN:
         arguments = [job["python"], str(Path(__file__).parent / "foreign_decoders.py")]
@@ -201,6 +205,7 @@ def parse() -> argparse.Namespace:
         "--hf-python", type=command.python("torch", "transformers"), help="of an environment with transformers"
     )
     parser.add_argument("--joey-python", type=command.python("torch", "joeynmt"), help="of an environment with joeynmt")
+    parser.add_argument("--against", type=command.folder, help="another checkout of this project, as one more side")
     parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
     parser.add_argument("--batch-sizes", nargs="+", type=command.count(), help="each side takes its best")
     parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
@@ -238,6 +243,7 @@ def sides_of(args: argparse.Namespace, have_ct2: bool) -> list[list[tuple[str, s
         own += [("ct2", kind) for kind in CT2_TYPES[args.device]]
     own += [("plain", "fp32")] * (not args.no_plain)
     foreign = [[(side, "fp32")] for side, option in FOREIGN.items() if getattr(args, option)]
+    foreign += [[("against", kind)] for kind in args.precisions] * (args.against is not None)
     return [own, *foreign] if args.smoke else [*([one] for one in own), *foreign]
 
 
@@ -271,14 +277,16 @@ def main() -> None:
         export = Path(place) / "ct2"
         sides = sides_of(args, export_for_ct2(args.run, export))
         shared = {"run": str(args.run), "export": str(export), "lines": [src for src, _ in pairs],
-                  "threads": args.threads, "device": args.device, "sizes": args.batch_sizes}  # fmt: skip
+                  "threads": args.threads, "device": args.device, "sizes": args.batch_sizes,
+                  "checkout": str(args.against)}  # fmt: skip
         for beam_size in (1, BEAM):
             best = compared(args, sides, shared, beam_size)
             print_table(best, beam_size, [tgt for _, tgt in pairs], args.threads, args.device)
     print_latency(args.run, args.precisions, args.device, 1 if args.smoke else 20)
 
 
-NAMES = {"ours": "ours", "eager": "ours without graphs", "ct2": "CTranslate2", "plain": "ours without a cache",
+NAMES = {"ours": "ours", "against": "another checkout", "eager": "ours without graphs", "ct2": "CTranslate2",
+         "plain": "ours without a cache",
          "hf": "transformers generate", "joey": "Joey NMT"}  # fmt: skip
 FOREIGN = {"hf": "hf_python", "joey": "joey_python"}  # by the option that names their Python
 
@@ -309,7 +317,9 @@ def print_table(best: dict[str, Measured], beam_size: int, references: list[str]
     fastest = min((name for name in best if name.startswith("ours, ")), key=lambda name: best[name].seconds)
     for opponent in best:
         if not opponent.startswith("ours, "):
-            for name in dict.fromkeys(["ours, fp32", fastest]):
+            same = f"ours, {opponent.rpartition(', ')[2]}"
+            names = [same] if opponent.startswith(NAMES["against"]) else ["ours, fp32", fastest]
+            for name in dict.fromkeys(names):
                 print(f"{best[opponent].seconds / best[name].seconds:.2f} x {opponent} ({name})")
     print("\n| side | sentences/s | tokens/s | batch | peak memory | BLEU | same text as ours in fp32 |")
     print("|---|---|---|---|---|---|---|")
