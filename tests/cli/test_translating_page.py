@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from commands import call_tmt
-from pages import blocks
+from pages import blocks, section, tables
+from typer.main import get_command
+
+from transformer_mt.cli.main import app
 
 PAGE = "docs/translating.md"
 SOURCES = "The cat sat\nThe girl is reading a book.\nI have a red car, and you have a house.\n"
@@ -82,3 +85,43 @@ def test_there_are_commands_and_every_file_is_in_one() -> None:
     text = " ".join(commands())
     assert "tmt translate" in text
     assert [name for name in FILES if not re.search(rf"(?<![\w.]){re.escape(name)}\b", text)] == []
+
+
+# Every option that changes what is searched, what is done to a line, or what is written, as it is given.
+OPTIONS = {
+    "--beam-size": ["1"], "--n-best": ["2"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
+    "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
+    "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
+    "--too-long": ["split"], "--html": [], "--ensemble-mode": ["log_linear"],
+}  # fmt: skip
+MORE = {"--ensemble-mode": ["--run", "runs/b"]}  # what an option needs beside it
+NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
+NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
+
+
+def refused() -> set[frozenset[str]]:
+    """The pairs of the page's table."""
+    (table,) = tables(section(PAGE, "What combines with what"))
+    names = [[re.findall(r"`(--[\w-]+)", cell) for cell in row[:2]] for row in table[1:]]
+    return {frozenset((one, other)) for ones, others in names for one in ones for other in others}
+
+
+def test_all_options_are_tried() -> None:
+    command = get_command(app).commands["translate"]  # pyright: ignore[reportAttributeAccessIssue]
+    names = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    assert names - NO_TREATMENT == OPTIONS.keys()
+
+
+@pytest.mark.parametrize("one", OPTIONS)
+def test_every_pair_of_options_works_or_is_refused_by_both_names(one: str, folder: Path) -> None:
+    others = list(OPTIONS)[list(OPTIONS).index(one) + 1 :]
+    for other in others:
+        arguments = [part for option in (one, other) for part in (option, *OPTIONS[option], *MORE.get(option, []))]
+        result = call_tmt(folder, "translate", "--run", "runs/a", *arguments, "--", "The cat sat\tEl gato")
+        if frozenset((one, other)) in refused():
+            assert result.returncode == 2, f"{arguments} is not refused, as the page says"
+            for option in (one, other):  # by its name here, or as a key of the config
+                assert {option, option[2:].replace("-", "_")} & set(re.findall(r"[\w-]+", result.stderr)), result.stderr
+        else:
+            assert result.returncode == 0, f"{arguments}: {result.stderr}"
+            assert re.search(r"[a-z]", result.stdout), f"{arguments}: {result.stderr}"
