@@ -92,9 +92,10 @@ OPTIONS = {
     "--beam-size": ["1"], "--n-best": ["2"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
-    "--too-long": ["split"], "--html": [], "--ensemble-mode": ["log_linear"],
+    "--mbr": ["chrf"], "--mbr-candidates": ["3"], "--too-long": ["split"], "--html": [],
+    "--ensemble-mode": ["log_linear"],
 }  # fmt: skip
-MORE = {"--ensemble-mode": ["--run", "runs/b"]}  # what an option needs beside it
+MORE = {"--ensemble-mode": ["--run", "runs/b"], "--mbr-candidates": ["--mbr", "bleu"]}  # needed beside it
 NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
 

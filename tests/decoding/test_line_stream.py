@@ -17,7 +17,7 @@ from transformer_mt.decoding.line_formats import moses_lines
 from transformer_mt.decoding.line_stream import chunk_lines
 from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
-from transformer_mt.decoding.translator import Translated, Translation
+from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
 
 

@@ -2,8 +2,9 @@ import unicodedata
 
 import pytest
 
+from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
+from transformer_mt.evaluation.metrics import score_texts
 
 
 @pytest.mark.parametrize(

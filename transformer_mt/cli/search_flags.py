@@ -30,6 +30,8 @@ FLAGS = {
     "max_length": Flag(int, "Tokens of a translation, at most."),
     "no_repeat_ngram_size": Flag(int, "So many tokens in a row come once in a translation; 0: no such rule."),
     "patience": Flag(float, "A beam waits for so many times --beam-size finished translations."),
+    "mbr": Flag(str, "Minimum Bayes risk: the candidate with the best mean score against all, by chrf or bleu."),
+    "mbr_candidates": Flag(int, "Candidates of --mbr; a beam grows to hold them."),
     "avoid": Flag(str, "A file of words and phrases, one a line, that no translation holds."),
     "allow_unk": Flag(bool, "Let the search generate the unknown token."),
     "batch_size": Flag(int, "Sentences decoded together."),

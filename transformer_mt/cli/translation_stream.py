@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.line_formats import LineFormat
     from transformer_mt.decoding.line_stream import LineTranslator
     from transformer_mt.decoding.search.options import SearchOptions
-    from transformer_mt.decoding.translator import Translated
+    from transformer_mt.decoding.translation import Translated
 
 
 @dataclass

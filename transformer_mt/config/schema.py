@@ -343,6 +343,12 @@ class DecodingConfig(Section):
     patience: Annotated[float, Field(gt=0, le=100)] = Field(
         default=1.0, description="A beam waits for so many times beam_size finished translations."
     )
+    mbr: Literal["chrf", "bleu"] | None = Field(
+        default=None, description="Minimum Bayes risk: take the candidate with the best mean score against all."
+    )
+    mbr_candidates: Annotated[int, Field(ge=2, le=LARGEST)] | None = Field(
+        default=None, description="How many candidates; a beam grows to hold them."
+    )
     avoid: str | None = Field(default=None, description="A file of words and phrases that no translation holds.")
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from transformer_mt.decoding.scoring import Scored
-from transformer_mt.decoding.translator import Translated
+from transformer_mt.decoding.translation import Translated, Translation
 
 BARS = re.compile(r"\|{3,}")
 
@@ -38,13 +38,16 @@ def moses_lines(number: int, translated: Translated) -> list[str]:
 
 def json_line(translated: Translated) -> str:
     """The JSON object of one line."""
-    hypotheses = [
-        {"text": h.text, "score": h.score, "log_prob": h.log_prob, "tokens": h.tokens} for h in translated.hypotheses
-    ]
+    hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translated.hypotheses]
     too_long = {"too_long": True} if translated.too_long else {}
     problem = {"problem": translated.problem} if translated.problem else {}
     line = {"source": translated.source, "hypotheses": hypotheses, **too_long, **problem}
     return json.dumps(line, ensure_ascii=False)
+
+
+def _json_hypothesis(h: Translation) -> dict[str, Any]:
+    utility = {} if h.utility is None else {"utility": h.utility}
+    return {"text": h.text, "score": h.score, "log_prob": h.log_prob, **utility, "tokens": h.tokens}
 
 
 class LineFormat(NamedTuple):

@@ -18,7 +18,7 @@ from transformer_mt.data.sources.files import GZIP_MAGIC
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.scoring import Scored, Scorer
 from transformer_mt.decoding.search.options import SearchOptions
-from transformer_mt.decoding.translator import Translated
+from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import READER
 

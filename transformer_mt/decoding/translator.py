@@ -6,7 +6,7 @@ Translator.load("runs/quickstart").translate(["The cat sat"])
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,13 @@ from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
+from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.scoring import Scored, Scorer
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
+from transformer_mt.decoding.translation import Translated, Translation, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
 from transformer_mt.machine.giving_way import give_way
@@ -52,43 +54,6 @@ from transformer_mt.storage.run_folder import RunFolder
 _BYTES_OF_LOGIT = 4
 SEARCHES_TO_AVOID = 20  # a phrase can be written in many ways by pieces of words; each search forbids those it met
 KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # the way out where one is killed
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that, divided by the length norm."""
-
-    text: str
-    score: float
-    log_prob: float
-    tokens: list[str]
-
-
-def joined_score(parts: Sequence[Translation], options: SearchOptions) -> float:
-    """The score of translations side by side, as of one: that of all their tokens, with an EOS each."""
-    log_prob, length = sum(part.log_prob for part in parts), sum(len(part.tokens) + 1 for part in parts)
-    coverage = sum(part.score - part.log_prob / options.norm(len(part.tokens) + 1) for part in parts)
-    return log_prob / options.norm(length) + (coverage if options.coverage_penalty else 0.0)
-
-
-@dataclass(frozen=True)
-class Translated:
-    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank.
-
-    `unknown_words` are those of the source that the model has no entry for and reads as UNK, in their order. `problem`
-    says why no translation meets what was demanded of it.
-    """
-
-    source: str
-    hypotheses: list[Translation]
-    too_long: bool = False
-    unknown_words: tuple[str, ...] = ()
-    problem: str = ""
-
-    @property
-    def text(self) -> str:
-        """The best hypothesis, or nothing."""
-        return self.hypotheses[0].text if self.hypotheses else ""
 
 
 class Translator:
@@ -288,11 +253,8 @@ class Translator:
         found = [result.hypotheses for result in results]
         joined = []
         for ranked in zip(*found, strict=False):
-            log_prob = sum(hypothesis.log_prob for hypothesis in ranked)
-            tokens = [token for hypothesis in ranked for token in hypothesis.tokens]
-            text = join_texts([h.text for h in ranked], pieces)
-            joined.append(Translation(text, joined_score(ranked, options), log_prob, tokens))
-        return Translated(line.text, sorted(joined, key=lambda hypothesis: -hypothesis.score), too_long=True)
+            joined.append(side_by_side(join_texts([h.text for h in ranked], pieces), ranked, options))
+        return Translated(line.text, sorted(joined, key=lambda hypothesis: -hypothesis.rank), too_long=True)
 
     def search(
         self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
@@ -350,7 +312,14 @@ class Translator:
 
     def _search_texts(self, job: tuple[list[list[int]], SearchOptions, list[Demand]]) -> list[list[Translation]]:
         """`search`, and the text of the ids that it finds: both are work for the process that searches."""
-        return [[self._to_text(hypothesis) for hypothesis in found] for found in self.search(*job)]
+        rows, options, demands = job
+        candidates = self.search(rows, options.of_search, demands)
+        texts = [[self._to_text(hypothesis) for hypothesis in found] for found in candidates]
+        return (
+            texts
+            if options.mbr is None
+            else [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
+        )
 
     def _to_text(self, hypothesis: Hypothesis) -> Translation:
         return Translation(

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config.schema import DecodingConfig, RunConfig, SourceConfig
+from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import load_split
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.search.options import SearchOptions
-from transformer_mt.decoding.translator import Translated, Translator
+from transformer_mt.decoding.translation import Translated
+from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.metrics import bleu_tokenizer, check_bleu_tokenizer, score_texts
+from transformer_mt.evaluation.metrics import check_bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import split_nll
 from transformer_mt.storage.checkpoint_files import averaged_steps
 from transformer_mt.storage.files import replace_file

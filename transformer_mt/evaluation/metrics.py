@@ -6,11 +6,6 @@ from dataclasses import dataclass
 
 from transformer_mt.errors import UserError
 
-# 13a splits at spaces and Western punctuation, and these scripts hardly have any.
-TOKENIZER_OF_LANGUAGE = {
-    "zh": "zh", "yue": "zh", "ja": "ja-mecab",
-    "ko": "char", "th": "char", "lo": "char", "km": "char", "my": "char", "bo": "char", "dz": "char",
-}  # fmt: skip
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "char", "none")
 
 
@@ -22,11 +17,6 @@ class Scores:
     chrf: float
     bleu_signature: str
     chrf_signature: str
-
-
-def bleu_tokenizer(language: str) -> str:
-    """sacreBLEU's tokenizer for a target language such as `zh`, `zh-TW` or `pt_BR`; 13a where none fits better."""
-    return TOKENIZER_OF_LANGUAGE.get(language.lower().replace("_", "-").split("-")[0], "13a")
 
 
 def check_bleu_tokenizer(name: str) -> None:

@@ -9,7 +9,8 @@ from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
 from transformer_mt.decoding.search.options import SearchOptions, search_options
-from transformer_mt.decoding.translator import Translated, Translation, Translator, joined_score
+from transformer_mt.decoding.translation import Translated, Translation, side_by_side
+from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.markup.marked import Marked, take_out
 from transformer_mt.markup.placing import WordLinks
@@ -67,7 +68,7 @@ def _join(
     hypotheses = list(_hypotheses(marked, found, aligned, options)) if text.strip() and not is_beyond(text) else []
     return Translated(
         text,
-        sorted(hypotheses, key=lambda hypothesis: -hypothesis.score),
+        sorted(hypotheses, key=lambda hypothesis: -hypothesis.rank),
         too_long=is_beyond(text) or any(result.too_long for result in found),
         unknown_words=tuple(word for result in found for word in result.unknown_words),
         problem=next((result.problem for result in found if result.problem), ""),
@@ -81,8 +82,7 @@ def _hypotheses(
         yield Translation(put_back(marked, [], []), 0.0, 0.0, [])
     for *ranked, alignments in zip(*(result.hypotheses for result in found), zip(*aligned, strict=False), strict=False):
         html = put_back(marked, [h.text for h in ranked], [_word_links(alignment) for alignment in alignments])
-        tokens = [token for h in ranked for token in h.tokens]
-        yield Translation(html, joined_score(ranked, options), sum(h.log_prob for h in ranked), tokens)
+        yield side_by_side(html, ranked, options)
 
 
 def _word_links(alignment: Alignment) -> WordLinks:

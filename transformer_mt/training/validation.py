@@ -10,11 +10,12 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import plan_in_order
+from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.evaluation.metrics import bleu_tokenizer, score_texts
+from transformer_mt.evaluation.metrics import score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.world import ALONE, World, merge

@@ -44,6 +44,16 @@ class SearchOptions(DecodingConfig):
         """The divisor of log-probabilities."""
         return LengthNorm(self.length_norm, self.length_penalty)
 
+    @property
+    def num_candidates(self) -> int:
+        """How many hypotheses a search is to find: `n_best`, or for `mbr` all that it compares."""
+        return self.n_best if self.mbr is None else max(self.n_best, self.mbr_candidates or self.beam_size)
+
+    @property
+    def of_search(self) -> "SearchOptions":
+        """The options of the search itself, whose hypotheses are the candidates of `mbr`."""
+        return self if self.mbr is None else self.model_copy(update={"n_best": self.num_candidates, "mbr": None})
+
     def largest_length(self, src_len: int, positions: int) -> int:
         """The largest length of a translation of `src_len` tokens, EOS counted on both sides."""
         asked = positions if self.max_length is None else self.max_length + 1
@@ -54,20 +64,42 @@ def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
     """The config's options with the changes that are not None, by the names of `SearchOptions`.
 
     Raises UserError for a name that is none, and for values that make no sense. Where more hypotheses are asked for
-    than the config's beam holds, and no beam size is given, the beam grows.
+    than the config's beam holds, and no beam size is given, the beam grows. A beam size that is given is stronger than
+    what the config says of `mbr`: greedy search leaves nothing to choose from, and a small beam fewer candidates.
     """
     given = {key: value for key, value in changes.items() if value is not None}
+    if "mbr_candidates" in given and given.get("mbr", config.mbr) is None:
+        raise UserError(
+            f"mbr_candidates is {given['mbr_candidates']}, and mbr is not asked for. Give mbr (chrf or bleu) too, or "
+            "leave it out."
+        )
     plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
     try:
-        options = SearchOptions.model_validate(config.model_dump() | plain)
+        options = SearchOptions.model_validate(_without_mbr(config, given) | plain)
     except ValidationError as error:
         said = "; ".join(problems_of(error, SearchOptions))
         raise UserError(said if said.endswith("?") else f"{said}.") from None
     if "beam_size" not in given:
-        return options.model_copy(update={"beam_size": max(options.beam_size, options.n_best)})
-    if options.n_best > options.beam_size:
+        options = options.model_copy(update={"beam_size": max(options.beam_size, options.num_candidates)})
+    wanted = "n_best" if options.n_best == options.num_candidates else "mbr_candidates"
+    if options.num_candidates > options.beam_size:
         raise UserError(
-            f"n_best is {options.n_best}, and beam_size {options.beam_size} finds no more than {options.beam_size}. "
-            f"Use beam_size {options.n_best} or more."
+            f"{wanted} is {options.num_candidates}, and beam_size {options.beam_size} finds no more than "
+            f"{options.beam_size}. Use beam_size {options.num_candidates} or more."
+        )
+    if options.mbr is not None and options.num_candidates == 1:
+        raise UserError(
+            f"mbr is {options.mbr}, and beam_size 1 finds one candidate alone. Give a larger beam_size, or leave mbr "
+            "out."
         )
     return options
+
+
+def _without_mbr(config: DecodingConfig, given: dict[str, Any]) -> dict[str, Any]:
+    """The config's keys, without those of `mbr` that a caller's beam size has no room for."""
+    keys, beam_size = config.model_dump(), given.get("beam_size")
+    if beam_size == 1 and "mbr" not in given:
+        keys["mbr"] = None
+    if isinstance(beam_size, int) and beam_size < (config.mbr_candidates or 0):
+        keys["mbr_candidates"] = None
+    return keys

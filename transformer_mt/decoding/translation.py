@@ -1,0 +1,57 @@
+"""What a translator makes of a line: hypotheses as text, with what is known of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformer_mt.decoding.search.options import SearchOptions
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that, divided by the length norm.
+
+    `utility` is what `mbr` chose by (see `minimum_bayes_risk`), 0 to 100; None where it was not asked for.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: list[str]
+    utility: float | None = None
+
+    @property
+    def rank(self) -> float:
+        """What is larger for a better hypothesis of the same line."""
+        return self.score if self.utility is None else self.utility
+
+
+def side_by_side(text: str, parts: Sequence[Translation], options: SearchOptions) -> Translation:
+    """The translations as one, whose text is given. It has all their tokens and an EOS of each, and the mean of their
+    utilities.
+    """
+    tokens = [token for part in parts for token in part.tokens]
+    log_prob = sum(part.log_prob for part in parts)
+    coverage = sum(part.score - part.log_prob / options.norm(len(part.tokens) + 1) for part in parts)
+    score = log_prob / options.norm(len(tokens) + len(parts)) + (coverage if options.coverage_penalty else 0.0)
+    utilities = [part.utility for part in parts if part.utility is not None]
+    return Translation(text, score, log_prob, tokens, sum(utilities) / len(utilities) if utilities else None)
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank.
+
+    `unknown_words` are those of the source that the model has no entry for and reads as UNK, in their order. `problem`
+    says why no translation meets what was demanded of it.
+    """
+
+    source: str
+    hypotheses: list[Translation]
+    too_long: bool = False
+    unknown_words: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis, or nothing."""
+        return self.hypotheses[0].text if self.hypotheses else ""
