@@ -20,6 +20,7 @@ BELOW = {
     "aligning": {"config", "machine", "storage", "data"},
     "model": {"config", "machine"},
     "decoding": {"config", "machine", "storage", "data", "aligning", "model"},
+    "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "markup": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
@@ -27,7 +28,7 @@ BELOW = {
     "training": {"config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation"},
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "markup", "training",
+        "finishing", "markup", "training",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

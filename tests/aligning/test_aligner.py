@@ -10,7 +10,7 @@ from damage import Damage
 from toy import ENGLISH, SPANISH, toy_pairs
 
 from transformer_mt.aligning.aligner import Aligner
-from transformer_mt.aligning.alignment import Alignment, soft_pharaoh
+from transformer_mt.aligning.alignment import Alignment, pharaoh, soft_links
 from transformer_mt.aligning.bitext import MAX_WORDS
 from transformer_mt.aligning.symmetrisation import SYMMETRISATIONS
 from transformer_mt.aligning.words import Word, words_of
@@ -153,8 +153,8 @@ def test_links_of_white_space_words() -> None:
     posteriors[[0, 1, 4], [0, 2, 3]] = 0.9, 0.8, 0.004
     posteriors[2, 1] = 0.7  # the comma counts for nothing
     posteriors[1, 0] = 0.1
-    assert soft_pharaoh(alignment, posteriors) == "0-0:0.90 0-1:0.10 1-1:0.80"
-    assert soft_pharaoh(Alignment([], [], words_of("a")), np.zeros((1, 0))) == ""
+    assert pharaoh(soft_links(alignment, posteriors)) == "0-0:0.90 0-1:0.10 1-1:0.80"
+    assert soft_links(Alignment([], [], words_of("a")), np.zeros((1, 0))) == []
     assert words_of("a b.")[2] == Word(".", 3, 4, 1)
 
 

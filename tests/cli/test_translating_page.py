@@ -21,6 +21,7 @@ FILES = {
     "in.txt": SOURCES, "out.txt": REFERENCES, "new.en": SOURCES, "new.es": REFERENCES,
     "prefixes.txt": "\nLa niña\n\n", "words.txt": "coche\nse sentó\n",
     "paragraphs.txt": 9 * SOURCES.replace("\n", ". ") + "\n",
+    "names.tsv": "cat\tfelino\n",
     "pages.html": "<p>The girl <b>is reading</b> a book.</p>\n",
 }  # fmt: skip
 SMALLER = (
@@ -93,9 +94,12 @@ OPTIONS = {
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
     "--mbr": ["chrf"], "--mbr-candidates": ["3"], "--too-long": ["split"], "--html": [],
-    "--ensemble-mode": ["log_linear"],
+    "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
 }  # fmt: skip
-MORE = {"--ensemble-mode": ["--run", "runs/b"], "--mbr-candidates": ["--mbr", "bleu"]}  # needed beside it
+MORE = {  # what an option needs beside it
+    "--ensemble-mode": ["--run", "runs/b"],
+    "--mbr-candidates": ["--mbr", "bleu"], "--unk-dictionary": ["--replace-unk"],
+}  # fmt: skip
 NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
 

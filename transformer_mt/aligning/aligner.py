@@ -18,6 +18,7 @@ from transformer_mt.aligning.aligner_files import read_aligner, remove_aligner, 
 from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
 from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
+from transformer_mt.aligning.lexical_table import FLOOR
 from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
 from transformer_mt.aligning.words import Vocabulary, Word, normal_form, words_of
 from transformer_mt.errors import UserError
@@ -147,6 +148,14 @@ class Aligner:
         columns, values = self.forward.table.row(number)
         best = np.argsort(-values, kind="stable")[:n]
         return [(self.tgt_vocabulary.words[columns[k]], float(values[k])) for k in best.tolist()]
+
+    def probability_of(self, is_wanted: Callable[[str], bool]) -> NDArray[np.float64]:
+        """The probability that each source word, by its number, translates to a target word that is wanted."""
+        wanted = np.array([is_wanted(word) for word in self.tgt_vocabulary.words])
+        row_starts, columns, values = self.forward.table.arrays
+        rows = np.repeat(np.arange(len(row_starts) - 1), np.diff(row_starts))
+        of_wanted = np.bincount(rows, values * wanted[columns], len(row_starts) - 1)
+        return of_wanted / np.maximum(np.bincount(rows, values, len(row_starts) - 1), FLOOR)
 
     def _batches(self, split: Sequence[tuple[list[Word], list[Word]]]) -> Iterator[_Batch]:
         """The pairs that can be aligned, a bounded number of pairs of words at a time."""

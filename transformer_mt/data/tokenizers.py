@@ -102,6 +102,8 @@ class _Memo:
 class Tokenizer(ABC):
     """Text to ids and back. `backend` is what is saved; it holds the vocabulary. Threads may share a tokenizer."""
 
+    knows_every_text = False  # so that no word is UNK
+
     def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
         self.backend = backend
         self.lowercase = lowercase
@@ -243,6 +245,8 @@ class WordTokenizer(Tokenizer):
 
 class SubwordTokenizer(Tokenizer):
     """Pieces of words over bytes: every text has ids, and none is UNK."""
+
+    knows_every_text = True
 
     def _encode_chunks(self, chunks: list[str]) -> list[list[int]]:
         # The space belongs to the first piece of a chunk, at the start of a line as within it.

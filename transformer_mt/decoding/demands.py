@@ -125,7 +125,11 @@ class AvoidedPhrases:
 
     def is_in(self, tokens: list[int]) -> bool:
         """Whether the text of the tokens holds one of them."""
-        return self._pattern.search(self._tokenizer.decode(tokens)) is not None
+        return self.is_in_text(self._tokenizer.decode(tokens))
+
+    def is_in_text(self, text: str) -> bool:
+        """Whether a text holds one of them."""
+        return self._pattern.search(text) is not None
 
     def sequence_in(self, tokens: list[int]) -> tuple[int, ...]:
         """The tokens by which they first hold one of them, which they do."""

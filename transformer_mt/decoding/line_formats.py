@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from transformer_mt.aligning.alignment import pharaoh
 from transformer_mt.decoding.scoring import Scored
 from transformer_mt.decoding.translation import Translated, Translation
 
@@ -12,12 +13,24 @@ BARS = re.compile(r"\|{3,}")
 
 
 def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
-    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one."""
+    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one. Alignments that
+    were asked for are the last column of each.
+    """
+    aligned = _alignment_columns(translated)
     if n_best == 1:
-        return [translated.text]
+        return [translated.text + aligned[0]]
     if not translated.hypotheses:
-        return [f"{number} |||  ||| "]
-    return [f"{number} ||| {h.text} ||| {h.score:.4f}" for h in translated.hypotheses]
+        return [f"{number} |||  ||| {aligned[0]}"]
+    return [
+        f"{number} ||| {h.text} ||| {h.score:.4f}{column}"
+        for h, column in zip(translated.hypotheses, aligned, strict=True)
+    ]
+
+
+def _alignment_columns(translated: Translated) -> list[str]:
+    """The column of each hypothesis, at least one, with the bars before it; nothing where no alignment is wanted."""
+    links = [h.alignment or [] for h in translated.hypotheses] or [[]]
+    return [f" ||| {pharaoh(of_one)}" if translated.is_aligned else "" for of_one in links]
 
 
 def moses_lines(number: int, translated: Translated) -> list[str]:
@@ -25,14 +38,14 @@ def moses_lines(number: int, translated: Translated) -> list[str]:
 
     Moses counts sentences from 0. A line without a translation has one hypothesis, which is empty, at no cost: who
     reads such a list expects one at least for every sentence. Bars that would end a column are written `&#124;`, as by
-    the Moses tokenizer.
+    the Moses tokenizer. Alignments that were asked for are a fifth column, as in Moses.
     """
     texts = [
         (BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text), h.log_prob, h.score) for h in translated.hypotheses
-    ]
+    ] or [("", 0.0, 0.0)]
     return [
-        f"{number - 1} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}"
-        for text, log_prob, score in texts or [("", 0.0, 0.0)]
+        f"{number - 1} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}{column}"
+        for (text, log_prob, score), column in zip(texts, _alignment_columns(translated), strict=True)
     ]
 
 
@@ -47,7 +60,8 @@ def json_line(translated: Translated) -> str:
 
 def _json_hypothesis(h: Translation) -> dict[str, Any]:
     utility = {} if h.utility is None else {"utility": h.utility}
-    return {"text": h.text, "score": h.score, "log_prob": h.log_prob, **utility, "tokens": h.tokens}
+    alignment = {} if h.alignment is None else {"alignment": h.alignment}
+    return {"text": h.text, "score": h.score, "log_prob": h.log_prob, **utility, "tokens": h.tokens, **alignment}
 
 
 class LineFormat(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.data.sources.files import GZIP_MAGIC
 from transformer_mt.decoding.demands import SourceLine
@@ -37,6 +38,9 @@ CHUNK_BATCHES = 8  # for each core: the lines of so many batches are sorted by l
 
 class LineTranslator(Protocol):
     """What translates lines, as `Translator` does."""
+
+    @property
+    def config(self) -> RunConfig: ...
 
     def keep_processes(self) -> AbstractContextManager[None]: ...
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transformer_mt.aligning.alignment import HardLinks, SoftLinks
 from transformer_mt.decoding.search.options import SearchOptions
 
 
@@ -10,7 +11,9 @@ from transformer_mt.decoding.search.options import SearchOptions
 class Translation:
     """One hypothesis as text. `log_prob` sums over `tokens` and EOS; `score` is that, divided by the length norm.
 
-    `utility` is what `mbr` chose by (see `minimum_bayes_risk`), 0 to 100; None where it was not asked for.
+    `utility` is what `mbr` chose by (see `minimum_bayes_risk`), 0 to 100. `alignment` is (source word, target word) of
+    each link, or with its probability (source word, target word, p); words are stretches without white space, counted
+    from 0. Both are None where they were not asked for.
     """
 
     text: str
@@ -18,6 +21,7 @@ class Translation:
     log_prob: float
     tokens: list[str]
     utility: float | None = None
+    alignment: HardLinks | SoftLinks | None = None
 
     @property
     def rank(self) -> float:
@@ -42,7 +46,7 @@ class Translated:
     """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank.
 
     `unknown_words` are those of the source that the model has no entry for and reads as UNK, in their order. `problem`
-    says why no translation meets what was demanded of it.
+    says why no translation meets what was demanded of it. `is_aligned`: alignments were asked for.
     """
 
     source: str
@@ -50,6 +54,7 @@ class Translated:
     too_long: bool = False
     unknown_words: tuple[str, ...] = ()
     problem: str = ""
+    is_aligned: bool = False
 
     @property
     def text(self) -> str:

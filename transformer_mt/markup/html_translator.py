@@ -6,11 +6,12 @@ from typing import Any
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
+from transformer_mt.decoding.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation, side_by_side
-from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.markup.marked import Marked, take_out
 from transformer_mt.markup.placing import WordLinks
@@ -20,9 +21,14 @@ from transformer_mt.markup.writing import put_back
 class HtmlTranslator:
     """A translator of texts that are HTML, each a piece of its own. An aligner of the two languages places tags."""
 
-    def __init__(self, translator: Translator, aligner: Aligner) -> None:
+    def __init__(self, translator: LineTranslator, aligner: Aligner) -> None:
         self.translator = translator
         self.aligner = aligner
+
+    @property
+    def config(self) -> RunConfig:
+        """That of the run."""
+        return self.translator.config
 
     def keep_processes(self) -> AbstractContextManager[None]:
         """See `Translator.keep_processes`."""
@@ -30,7 +36,7 @@ class HtmlTranslator:
 
     def translate(self, texts: Iterable[str], **changes: Any) -> list[str]:
         """As `Translator.translate`, tags and all."""
-        options = search_options(self.translator.config.decoding, scored=False, **changes)
+        options = search_options(self.config.decoding, scored=False, **changes)
         return [translated.text for translated in self.translate_lines(texts, options)]
 
     def translate_lines(
@@ -41,7 +47,7 @@ class HtmlTranslator:
 
         A text has none where one of its segments has none. Raises UserError for a line with a prefix.
         """
-        options = options or search_options(self.translator.config.decoding)
+        options = options or search_options(self.config.decoding)
         lines = list_of_lines(texts)
         if any(line.prefix for line in lines):
             raise UserError(

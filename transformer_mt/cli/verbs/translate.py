@@ -25,14 +25,13 @@ from transformer_mt.cli.options import (
 from transformer_mt.cli.search_flags import with_search_flags
 from transformer_mt.cli.terminal import read_output, remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
+from transformer_mt.cli.treatments import AlignmentKind, Treatments
 from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.line_stream import ByteStream, LineTranslator
+    from transformer_mt.decoding.line_stream import ByteStream
     from transformer_mt.decoding.search.options import SearchOptions
-    from transformer_mt.decoding.translator import Translator
-    from transformer_mt.storage.run_folder import RunFolder
 
 
 class Format(StrEnum):
@@ -77,6 +76,21 @@ def translate(
             "--html", help="Lines are HTML: text is translated, tags follow the words that they stand around."
         ),
     ] = False,
+    alignment: Annotated[
+        AlignmentKind | None,
+        typer.Option(
+            help="Write which words translate which behind each translation: i-j, white-space words counted from 0; "
+            "soft: with probabilities."
+        ),
+    ] = None,
+    replace_unk: Annotated[
+        bool,
+        typer.Option("--replace-unk", help="Put the source's word in the place of each word that the model lacks."),
+    ] = False,
+    unk_dictionary: Annotated[
+        Path | None,
+        path_option("With --replace-unk, the words to take instead: on each line a source word, a tab, a translation."),
+    ] = None,
     too_long: Annotated[
         TooLong,
         typer.Option(
@@ -92,8 +106,8 @@ def translate(
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    if html and prefix is not None:
-        raise UserError("--html and --prefix were both given. Tags are put into whole translations: leave one out.")
+    treatments = Treatments(html, alignment, replace_unk, unk_dictionary)
+    treatments.refuse_clashes(prefix, decoding)
     if sentences == ["-"]:
         sentences = None
     from transformer_mt.decoding.demands import demanding
@@ -117,7 +131,7 @@ def translate(
             scored=format is not Format.text or n_best > 1,
             **decoding,
         )
-        works = _with_treatments(translator, folders[0], html)
+        works = treatments.around(translator, folders[0])
         # The file is opened last, so that an error before leaves an earlier file as it was.
         with open_output(output, *[] if isinstance(lines, list) else [lines]) as file:
             source, packed = None if input == STANDARD else input, not isinstance(lines, list) and is_packed(lines)
@@ -143,17 +157,6 @@ def translate(
                 raise KeyboardInterrupt(*[sink.way_on()] * is_told) from None
             finally:
                 stream.unknown.report()
-
-
-def _with_treatments(translator: "Translator", run: "RunFolder", html: bool) -> "LineTranslator":
-    """The translator, in all that is done to a line before and after it; the last stands outermost."""
-    works: LineTranslator = translator
-    if html:
-        from transformer_mt.aligning.run_aligner import aligner_of_run
-        from transformer_mt.markup.html_translator import HtmlTranslator
-
-        works = HtmlTranslator(translator, aligner_of_run(run, remark))
-    return works
 
 
 def _chunks(lines: "list[str] | ByteStream", options: "SearchOptions", name: str) -> "Iterator[list[str]]":

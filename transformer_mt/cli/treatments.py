@@ -1,0 +1,75 @@
+"""What a user asks to be done to each line before and after it is translated."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformer_mt.cli.terminal import remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.line_stream import LineTranslator
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.storage.run_folder import RunFolder
+
+
+class AlignmentKind(StrEnum):
+    """Links of words, or all that are likely with their probability."""
+
+    hard = "hard"
+    soft = "soft"
+
+
+@dataclass(frozen=True)
+class Treatments:
+    """The options of that kind."""
+
+    html: bool = False
+    alignment: AlignmentKind | None = None
+    replace_unk: bool = False
+    unk_dictionary: Path | None = None
+
+    def refuse_clashes(self, prefix: str | None, decoding: dict[str, Any]) -> None:
+        """Raise UserError, by both names, for options that cannot be had together."""
+        if self.html and prefix is not None:
+            raise UserError("--html and --prefix were both given. Tags are put into whole translations: leave one out.")
+        if self.html and self.alignment is not None:
+            raise UserError("--html and --alignment were both given. Words of HTML hold tags: leave one out.")
+        if self.unk_dictionary is not None and not self.replace_unk:
+            raise UserError("--unk-dictionary was given without --replace-unk. Give both.")
+        if self.replace_unk and decoding.get("allow_unk") is False:
+            raise UserError("--replace-unk and --no-allow-unk were both given. Only UNK is replaced: leave one out.")
+
+    def around(self, translator: "Translator", run: "RunFolder") -> "LineTranslator":
+        """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use.
+
+        Raises UserError where the dictionary cannot be read or is wrong.
+        """
+        works: LineTranslator = translator
+        dictionary = {}
+        if self.unk_dictionary is not None:
+            from transformer_mt.finishing.unknown_words import read_dictionary
+
+            dictionary = read_dictionary(self.unk_dictionary)
+        replaces = self.replace_unk and not translator.tgt_tokenizer.knows_every_text
+        if self.replace_unk and not replaces:
+            remark("--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it")
+        if not (replaces or self.html or self.alignment):
+            return works
+        from transformer_mt.aligning.run_aligner import aligner_of_run
+
+        aligner = aligner_of_run(run, remark)
+        if replaces:
+            from transformer_mt.finishing.unknown_words import UnknownWordReplacer
+
+            works = UnknownWordReplacer(works, aligner, translator.tgt_tokenizer, dictionary)
+        if self.html:
+            from transformer_mt.markup.html_translator import HtmlTranslator
+
+            works = HtmlTranslator(works, aligner)
+        if self.alignment is not None:
+            from transformer_mt.finishing.word_alignment import AlignedTranslator
+
+            works = AlignedTranslator(works, aligner, soft=self.alignment is AlignmentKind.soft)
+        return works

@@ -1,0 +1,1 @@
+"""What is done to translations after the search."""

@@ -1,0 +1,39 @@
+"""Translations with the words of the source that each of their words translates."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from transformer_mt.aligning.aligner import Aligner, Pair
+from transformer_mt.aligning.alignment import HardLinks, SoftLinks, soft_links
+from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.translation import Translated
+from transformer_mt.finishing.treatment import Treatment
+
+
+class AlignedTranslator(Treatment):
+    """A translator whose hypotheses have the field `alignment`, by an aligner of the two languages.
+
+    They are the alignments that `tmt align` writes of the same pairs: links, or with `soft` links and probabilities. A
+    pair with more words on a side than the aligner takes has none.
+    """
+
+    def __init__(self, translator: LineTranslator, aligner: Aligner, soft: bool = False) -> None:
+        super().__init__(translator)
+        self.aligner = aligner
+        self.soft = soft
+
+    def treated(self, lines: list[Translated], options: SearchOptions) -> list[Translated]:
+        """The same lines; each hypothesis has its alignment."""
+        links = iter(self._links([(line.source, h.text) for line in lines for h in line.hypotheses]))
+        return [
+            replace(line, hypotheses=[replace(h, alignment=next(links)) for h in line.hypotheses], is_aligned=True)
+            for line in lines
+        ]
+
+    def _links(self, pairs: list[Pair]) -> Sequence[HardLinks | SoftLinks]:
+        alignments = self.aligner.align(pairs)
+        if not self.soft:
+            return [alignment.white_space_links() for alignment in alignments]
+        posteriors = self.aligner.posteriors(pairs)
+        return [soft_links(*of_pair) for of_pair in zip(alignments, posteriors, strict=True)]
