@@ -28,7 +28,7 @@ SMALLER = (
     "model.d_model=64", "model.d_ff=128", "model.num_encoder_layers=1", "model.num_decoder_layers=1",
     "training.max_steps=300", "training.max_tokens=512", "training.warmup_steps=100", "training.precision=fp32",
     "training.checkpoint_every_steps=150", "validation.every_steps=300", "validation.num_translated=20",
-    "decoding.beam_size=2",
+    "decoding.beam_size=6",
 )  # fmt: skip
 
 
@@ -90,15 +90,18 @@ def test_there_are_commands_and_every_file_is_in_one() -> None:
 
 # Every option that changes what is searched, what is done to a line, or what is written, as it is given.
 OPTIONS = {
-    "--beam-size": ["1"], "--n-best": ["2"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
+    "--beam-size": ["4"], "--n-best": ["5"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
-    "--mbr": ["chrf"], "--mbr-candidates": ["3"], "--too-long": ["split"], "--html": [],
+    "--mbr": ["chrf"], "--mbr-candidates": ["5"], "--too-long": ["split"], "--html": [],
     "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
+    "--sampling-topk": ["5"], "--sampling-topp": ["0.9"], "--temperature": ["1.5"], "--seed": ["3"],
+    "--diverse-beam-groups": ["3"], "--diverse-beam-strength": ["1"],
 }  # fmt: skip
 MORE = {  # what an option needs beside it
     "--ensemble-mode": ["--run", "runs/b"],
     "--mbr-candidates": ["--mbr", "bleu"], "--unk-dictionary": ["--replace-unk"],
+    "--seed": ["--sampling-topk", "5"], "--diverse-beam-strength": ["--diverse-beam-groups", "3"],
 }  # fmt: skip
 NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
@@ -125,8 +128,10 @@ def test_every_pair_of_options_works_or_is_refused_by_both_names(one: str, folde
         result = call_tmt(folder, "translate", "--run", "runs/a", *arguments, "--", "The cat sat\tEl gato")
         if frozenset((one, other)) in refused():
             assert result.returncode == 2, f"{arguments} is not refused, as the page says"
-            for option in (one, other):  # by its name here, or as a key of the config
-                assert {option, option[2:].replace("-", "_")} & set(re.findall(r"[\w-]+", result.stderr)), result.stderr
+            for option in (one, other):  # by its name here, or as a key of the config; or what it needs
+                names = {option, *MORE.get(option, [])}
+                names |= {name[2:].replace("-", "_") for name in names}
+                assert names & set(re.findall(r"[\w-]+", result.stderr)), result.stderr
         else:
             assert result.returncode == 0, f"{arguments}: {result.stderr}"
             assert re.search(r"[a-z]", result.stdout), f"{arguments}: {result.stderr}"

@@ -48,7 +48,7 @@ def problem(path: str, value: object) -> str:
         ("model.tie", "tie_embeddings"),
         ("model.max_steps", "training.max_steps"),
         ("model.lr", "training.lr"),
-        ("model.seed", "seed (a key of the top level)"),
+        ("model.seed", "seed (a key of the top level) or decoding.seed"),
         ("d_model", "model.d_model or model"),
         ("training.learning_rate", "lr"),
         ("training.batch_size", "max_tokens"),

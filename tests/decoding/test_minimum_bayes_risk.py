@@ -102,8 +102,26 @@ def test_the_translation_is_the_brute_force_choice(metric: str) -> None:
     assert changes, "nothing was chosen that the search would not have written first"
 
 
+@pytest.mark.parametrize("metric", UTILITIES)
+def test_of_samples_the_one_most_like_all_of_them_is_chosen(metric: str) -> None:
+    """Of the same samples without `mbr`, each of which weighs the same."""
+    options = search_options(TRANSLATOR.config.decoding, sampling_topk=40, n_best=9)
+    asked = search_options(TRANSLATOR.config.decoding, sampling_topk=40, n_best=2, mbr=metric, mbr_candidates=9)
+    listed, chosen = (TRANSLATOR.translate_lines(SOURCES, some) for some in (options, asked))
+    changes = 0
+    for before, after in zip(listed, chosen, strict=True):
+        utilities = by_sacrebleu([h.text for h in before.hypotheses], metric).mean(axis=1)
+        best = sorted(range(9), key=lambda i: -round(utilities[i], 6))[:2]
+        assert [h.text for h in after.hypotheses] == [before.hypotheses[i].text for i in best]
+        assert [h.utility for h in after.hypotheses] == pytest.approx([utilities[i] for i in best], abs=1e-6)
+        changes += best[0] != 0
+    assert changes
+
+
 def test_how_many_candidates_there_are() -> None:
     config = DecodingConfig(beam_size=4)
+    assert search_options(config, mbr="chrf", temperature=1.0).of_search.num_rows == 30
+    assert search_options(config, mbr="chrf", temperature=1.0, mbr_candidates=9, beam_size=1).of_search.n_best == 9
     assert search_options(config, mbr="chrf").of_search.n_best == 4
     assert search_options(config, mbr="chrf", mbr_candidates=9).of_search.beam_size == 9
     assert search_options(config, mbr="chrf", mbr_candidates=3, n_best=4).of_search.n_best == 4

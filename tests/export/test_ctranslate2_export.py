@@ -16,7 +16,7 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import DecodingConfig, ModelConfig, RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.decoding.search.beam import _Sentence
+from transformer_mt.decoding.search.beam import Sentence
 from transformer_mt.decoding.search.options import LENGTH_NORMS, SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -221,7 +221,7 @@ def as_ctranslate2_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     def is_done(self: Any, best_live: float, length: int, options: SearchOptions) -> bool:
         return len(self.finished) >= options.beam_size or best_live == -torch.inf
 
-    monkeypatch.setattr(_Sentence, "is_done", is_done)
+    monkeypatch.setattr(Sentence, "is_done", is_done)
 
 
 @pytest.mark.usefixtures("as_ctranslate2_stops")

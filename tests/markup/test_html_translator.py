@@ -40,6 +40,16 @@ def test_an_n_best_list_has_the_tags_in_every_hypothesis_and_the_score_of_all_se
     assert [h.score for h in alone.hypotheses] == pytest.approx([h.score for h in first.hypotheses], abs=1e-5)
 
 
+def test_samples_of_a_page_are_those_of_its_segments_in_the_order_drawn() -> None:
+    options = search_options(TRANSLATOR.config.decoding, temperature=1.0, n_best=4)
+    _, page = PAGES.translate_lines(["", "<li>one two three<li>one two three"], options)
+    parts = [SourceLine("one two three", place=(1, part)) for part in (0, 1)]
+    first, second = TRANSLATOR.translate_lines(parts, options)
+    assert [h.text for h in first.hypotheses] != [h.text for h in second.hypotheses]
+    pairs = zip(first.hypotheses, second.hypotheses, strict=True)
+    assert [h.text for h in page.hypotheses] == [f"<li>{a.text}<li>{b.text}" for a, b in pairs]
+
+
 def test_a_segment_that_is_too_long_makes_the_line_so() -> None:
     line = f"<p>one</p><p>{'two ' * 30}</p>"
     (blank,) = PAGES.translate_lines([line])

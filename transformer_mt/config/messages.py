@@ -75,19 +75,19 @@ def near(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> list[str]
     """The candidates that `word` may stand for, at most two, the likeliest first.
 
     A candidate is near by its letters (`n_heads`: `num_heads`) or by holding every word of it (`layers`:
-    `num_encoder_layers`, `num_decoder_layers`).
+    `num_encoder_layers`, `num_decoder_layers`). Of several that hold them, those nearest by their letters.
     """
     word = word.lower().replace("-", "_")
     words = set(word.split("_")) - {""}
 
-    def score(candidate: str) -> float:
+    def score(candidate: str) -> tuple[float, float]:
         candidate = candidate.lower().replace("-", "_")
         letters = SequenceMatcher(None, word[:100], candidate).ratio()
-        return max(letters, 0.7 if words and words <= set(candidate.split("_")) else 0.0)
+        return max(letters, 0.7 if words and words <= set(candidate.split("_")) else 0.0), letters
 
     scores = {candidate: score(candidate) for candidate in candidates}
-    best = max(scores.values(), default=0.0)
-    return [candidate for candidate in scores if scores[candidate] == best and best >= cutoff][:2]
+    best = max(scores.values(), default=(0.0, 0.0))
+    return [candidate for candidate in scores if scores[candidate] == best and best[0] >= cutoff][:2]
 
 
 def _did_you_mean(suggestions: list[str]) -> str:
@@ -204,7 +204,7 @@ def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
         if (section := _member(field.annotation, BaseModel)) and section is not owner and plain in section.model_fields
     ]
     if plain in RunConfig.model_fields and "." in path:
-        elsewhere.append(f"{plain} (a key of the top level)")
+        elsewhere.insert(0, f"{plain} (a key of the top level)")
     suggestions = elsewhere + near(key, here, cutoff=0.75 if elsewhere else 0.6)
     return _did_you_mean(suggestions) or f"; the keys here are {', '.join(here)}"
 

@@ -6,15 +6,16 @@ One frozen class a section. A key is declared here and nowhere else; rules that 
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
+from transformer_mt.config.section import LARGEST, PositiveInt, Section
+from transformer_mt.config.sources import ColumnsConfig, SourceConfig
 
-LARGEST = 2**31 - 1  # of any number that counts something: what every library takes
-PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Metric = Literal["nll", "ppl", "bleu", "chrf"]
+SAMPLING = ("sampling_topk", "sampling_topp", "temperature")  # each of these keys of `decoding` asks for samples
 Preset = Literal[
     "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
     "modern",
@@ -24,13 +25,6 @@ SearchPrecision = Literal["fp32", "bf16", "fp16", "int8", "auto"]
 
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
-SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
-
-
-class Section(BaseModel):
-    """A frozen section that refuses keys it does not know, nan and infinity, and never converts text to a number."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _refuse_unless_default(section: Section, keys: tuple[str, ...], when: str) -> None:
@@ -39,62 +33,6 @@ def _refuse_unless_default(section: Section, keys: tuple[str, ...], when: str) -
         value, default = getattr(section, key), type(section).model_fields[key].default
         if value != default:
             raise ValueError(f"{key} is {value} and has no meaning {when}; leave it out, or at {default}")
-
-
-class ColumnsConfig(Section):
-    """Which columns hold the two sides: names, or 1-based numbers for TSV, which has no header."""
-
-    src: str | PositiveInt
-    tgt: str | PositiveInt
-
-
-class SourceConfig(Section):
-    """One place that sentence pairs come from. Exactly one kind of place is named.
-
-    `{src: FILE, tgt: FILE}` are two aligned text files; the others hold both sides.
-    """
-
-    src: str | None = None
-    tgt: str | None = None
-    tsv: str | None = None
-    csv: str | None = None
-    jsonl: str | None = None
-    parquet: str | None = None
-    hub: str | None = None
-    builtin: Literal["en-es"] | None = None
-    config: str | None = None
-    split: str | None = None
-    columns: ColumnsConfig | None = None
-
-    @property
-    def kind(self) -> str:
-        """`text`, or the one of `SOURCE_KINDS` that is set."""
-        return next((kind for kind in SOURCE_KINDS if getattr(self, kind) is not None), "text")
-
-    @model_validator(mode="after")
-    def _check_one_kind(self) -> Self:
-        kinds = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
-        text = self.src is not None or self.tgt is not None
-        if len(kinds) + text != 1:
-            raise ValueError(
-                "name exactly one source: {src: FILE, tgt: FILE}, {tsv: FILE}, {csv: FILE}, {jsonl: FILE}, "
-                "{parquet: FILE}, {hub: NAME, split: SPLIT} or {builtin: en-es, split: SPLIT}"
-            )
-        if text and (self.src is None or self.tgt is None):
-            raise ValueError("two aligned text files need both src and tgt")
-        if text and self.columns is not None:
-            raise ValueError("columns has no meaning for two aligned text files")
-        if self.builtin is not None and self.columns is not None:
-            raise ValueError("columns has no meaning for the built-in corpus")
-        if self.config is not None and self.kind != "hub":
-            raise ValueError("config belongs to a hub source")
-        if self.kind in ("hub", "builtin") and self.split is None:
-            raise ValueError(f"a {self.kind} source needs a split, for example split: train")
-        if self.split is not None and self.kind not in ("hub", "builtin"):
-            raise ValueError("split belongs to a hub or builtin source")
-        if self.builtin is not None and self.split not in ("train", "validation", "test"):
-            raise ValueError(f"split is {self.split!r}; the built-in corpus has train, validation and test")
-        return self
 
 
 class DataConfig(Section):
@@ -349,6 +287,22 @@ class DecodingConfig(Section):
     mbr_candidates: Annotated[int, Field(ge=2, le=LARGEST)] | None = Field(
         default=None, description="How many candidates; a beam grows to hold them."
     )
+    diverse_beam_groups: PositiveInt = Field(
+        default=1, description="Parts of a beam that keep clear of each other's words; 1: a plain beam."
+    )
+    diverse_beam_strength: Annotated[float, Field(ge=0, le=100)] = Field(
+        default=0.5, description="How much a word costs for each time that an earlier part of the beam takes it."
+    )
+    sampling_topk: Annotated[int, Field(ge=0, le=LARGEST)] | None = Field(
+        default=None, description="Draw each token from so many likeliest ones; 0: from all."
+    )
+    sampling_topp: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Draw each token from the fewest likeliest ones that have this probability together."
+    )
+    temperature: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        default=None, description="Draw tokens by probabilities to the power of 1 / temperature."
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="Another one draws other samples.")
     avoid: str | None = Field(default=None, description="A file of words and phrases that no translation holds.")
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
@@ -362,6 +316,40 @@ class DecodingConfig(Section):
                 "min_length"
             )
         return self
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether tokens are drawn by chance, instead of searched."""
+        return any(getattr(self, key) is not None for key in SAMPLING)
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _check_temperature(cls, value: object) -> object:
+        if value == 0 and not isinstance(value, bool):
+            raise ValueError(
+                "0 would be the likeliest token at every step; leave sampling out (with beam_size 1 that is greedy "
+                "search), or give a number above 0"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        groups = self.diverse_beam_groups
+        if groups > 1 and self.is_sampling:
+            raise ValueError(f"diverse_beam_groups is {groups}, and {self.asks_for_samples}; leave one of them out")
+        if self.beam_size % groups:
+            wider = -(-self.beam_size // groups) * groups
+            raise ValueError(
+                f"diverse_beam_groups is {groups}, which does not divide beam_size {self.beam_size}; use beam_size "
+                f"{wider}, for example"
+            )
+        return self
+
+    @property
+    def asks_for_samples(self) -> str:
+        """The key that does, for a message."""
+        key = next(key for key in SAMPLING if getattr(self, key) is not None)
+        return f"{key} {getattr(self, key)} asks for samples, which have no beam"
 
 
 class RunConfig(Section):

@@ -60,15 +60,15 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
 
 
 def searched_with(options: SearchOptions) -> SearchOptions:
-    """The options of the search whose hypotheses `by_coverage` ranks: all that the beam has finished."""
-    return options.model_copy(update={"n_best": options.beam_size})
+    """The options of the search whose hypotheses `by_coverage` ranks: what the beam has finished, or the samples."""
+    return options.model_copy(update={"n_best": options.num_rows})
 
 
 def by_coverage(
     model: TranslationModel, rows: Sequence[Sequence[int]], found: list[list[Hypothesis]], options: SearchOptions
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, given as ids without EOS, with the penalty in their scores; the `n_best` of these,
-    best first.
+    best first. Samples stay in their order.
     """
     pairs = [(row, hypothesis.tokens) for row, of_row in zip(rows, found, strict=True) for hypothesis in of_row]
     each = iter(
@@ -77,4 +77,6 @@ def by_coverage(
         for coverage in coverages(model, pairs[start : start + options.batch_size])
     )
     scored = [[replace(h, score=h.score + options.coverage_penalty * next(each)) for h in of_row] for of_row in found]
+    if options.keeps_order:
+        return scored
     return [sorted(of_row, key=lambda h: h.score, reverse=True)[: options.n_best] for of_row in scored]

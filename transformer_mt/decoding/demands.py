@@ -1,7 +1,7 @@
 """What a caller demands of translations, from text to tokens: prefixes, and phrases that none may hold."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -17,10 +17,21 @@ from transformer_mt.errors import UserError
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A text to translate. The translation begins with the words of `prefix`, if there are any."""
+    """A text to translate. The translation begins with the words of `prefix`, if there are any.
+
+    `place` says which line it is, counted from 0, and of a part of a line which part. Samples of equal texts at
+    different places are different. Without a place it is the number of the text in the call.
+    """
 
     text: str
     prefix: str = ""
+    place: tuple[int, ...] = ()
+
+
+def with_places(lines: Sequence[str | SourceLine], first: int = 0) -> list[SourceLine]:
+    """The lines with their places, of which the first has the number `first`."""
+    begun = [SourceLine(line) if isinstance(line, str) else line for line in lines]
+    return [line if line.place else replace(line, place=(number,)) for number, line in enumerate(begun, start=first)]
 
 
 def demanding(chunks: Iterable[Sequence[str]], prefix: str | None) -> Iterator[list[SourceLine]]:

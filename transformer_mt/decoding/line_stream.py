@@ -16,7 +16,7 @@ import torch
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.data.sources.files import GZIP_MAGIC
-from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.scoring import Scored, Scorer
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
@@ -52,10 +52,12 @@ class LineTranslator(Protocol):
 def translate_chunks(
     translator: LineTranslator, chunks: Iterable[Sequence[str | SourceLine]], options: SearchOptions
 ) -> Iterator[list[Translated]]:
-    """The translations of each chunk of lines, in order."""
+    """The translations of each chunk of lines, in order. Lines are counted from chunk to chunk, for their samples."""
+    number = 0
     with translator.keep_processes():
         for chunk in chunks:
-            yield translator.translate_lines(chunk, options)
+            yield translator.translate_lines(with_places(chunk, number) if options.is_sampling else chunk, options)
+            number += len(chunk)
 
 
 def score_chunks(

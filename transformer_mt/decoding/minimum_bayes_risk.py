@@ -38,13 +38,14 @@ def expected_utilities(
 
 
 def most_useful(candidates: Sequence[Translation], options: SearchOptions, language: str) -> list[Translation]:
-    """The `n_best` candidates of the highest expected utility by `options.mbr`, best first; of equal ones the likelier
-    first. Each has its utility.
+    """The `n_best` candidates of the highest expected utility by `options.mbr`, best first; of equal ones the likelier,
+    or of samples the earlier one, first. Each has its utility. Samples count alike: likely ones come more often.
     """
     assert options.mbr is not None
     if not candidates:
         return []
-    weights = shares_of_probability([candidate.log_prob for candidate in candidates])
+    log_probs = [candidate.log_prob for candidate in candidates]
+    weights = [1.0] * len(candidates) if options.is_sampling else shares_of_probability(log_probs)
     utilities = expected_utilities([candidate.text for candidate in candidates], weights, options.mbr, language)
     chosen = [replace(h, utility=float(utility)) for h, utility in zip(candidates, utilities, strict=True)]
     return sorted(chosen, key=lambda hypothesis: -hypothesis.rank)[: options.n_best]

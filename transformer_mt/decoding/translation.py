@@ -41,9 +41,17 @@ def side_by_side(text: str, parts: Sequence[Translation], options: SearchOptions
     return Translation(text, score, log_prob, tokens, sum(utilities) / len(utilities) if utilities else None)
 
 
+def in_order(hypotheses: list[Translation], options: SearchOptions) -> list[Translation]:
+    """Those of a line that are made of several parts' in the order of an n-best list: the best first, but samples as
+    they were drawn.
+    """
+    return hypotheses if options.keeps_order else sorted(hypotheses, key=lambda h: -h.rank)
+
+
 @dataclass(frozen=True)
 class Translated:
-    """A source line and its hypotheses, best first: none for a blank line, and for a `too_long` one left blank.
+    """A source line and its hypotheses: none for a blank line, and for a `too_long` one left blank. The best comes
+    first; samples come in the order drawn, unless `mbr` has chosen.
 
     `unknown_words` are those of the source that the model has no entry for and reads as UNK, in their order. `problem`
     says why no translation meets what was demanded of it. `is_aligned`: alignments were asked for.
@@ -58,5 +66,5 @@ class Translated:
 
     @property
     def text(self) -> str:
-        """The best hypothesis, or nothing."""
+        """The first hypothesis, or nothing."""
         return self.hypotheses[0].text if self.hypotheses else ""

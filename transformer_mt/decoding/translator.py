@@ -21,13 +21,13 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.coverage import by_coverage, searched_with
 from transformer_mt.decoding.demands import (
-    NO_DEMAND,
     AvoidedPhrases,
     CannotMeetError,
     SourceLine,
     demand_of,
     list_of_lines,
     list_of_texts,
+    with_places,
 )
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedDecoders
@@ -37,11 +37,11 @@ from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.scoring import Scored, Scorer
-from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.choose_search import choose_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
-from transformer_mt.decoding.translation import Translated, Translation, side_by_side
+from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
 from transformer_mt.machine.giving_way import give_way
@@ -167,6 +167,8 @@ class Translator:
         """Pairs of place and result in the order in which they are done, batch by batch, long sentences first."""
         options = options or search_options(self.config.decoding)
         lines = list_of_lines(texts)
+        if options.is_sampling:
+            lines = with_places(lines)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
         ids = self.src_tokenizer.encode_batch(["" if i in beyond else line.text for i, line in enumerate(lines)])
         to_do: dict[int, Translated] = {}
@@ -188,7 +190,7 @@ class Translator:
             else:
                 yield index, blank
         batches = self._batches(sorted(to_do, key=lambda index: len(ids[index]), reverse=True), options.batch_size)
-        self._refuse_what_never_fits(max(map(len, batches), default=0), options.beam_size)
+        self._refuse_what_never_fits(max(map(len, batches), default=0), options)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
@@ -199,6 +201,8 @@ class Translator:
     def _demand_of(self, line: SourceLine, row: list[int], options: SearchOptions) -> Demand:
         """The demand of a line with these ids. Raises CannotMeetError."""
         demand = demand_of(line, self.tgt_tokenizer, self._largest_length(row, options))
+        if options.is_sampling:
+            demand = replace(demand, place=line.place)
         if options.avoid is not None and self._avoided(options.avoid).is_in(list(demand.prefix)):
             raise CannotMeetError(f"the prefix holds a phrase of {options.avoid}")
         return demand
@@ -222,21 +226,22 @@ class Translator:
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
 
-    def _refuse_what_never_fits(self, num_texts: int, beam_size: int) -> None:
+    def _refuse_what_never_fits(self, num_texts: int, options: SearchOptions) -> None:
         """Raise UserError where one step's logits alone take more than all of the machine's memory. The system may hand
         out memory that it does not have, and then kill the process without a word. A GPU reports the error itself.
         """
         there = memory_of_machine()
-        needed = num_texts * beam_size * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
+        needed = num_texts * options.num_rows * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
         if self.device.type == "cpu" and there is not None and needed > there:
+            what, key = ("An n_best of", "n_best") if options.is_sampling else ("A beam of", "beam_size")
             raise UserError(
-                f"A beam of {beam_size:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
-                f"this machine has {gibibytes(there)}. Lower beam_size or batch_size."
+                f"{what} {options.num_rows:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
+                f"this machine has {gibibytes(there)}. Lower {key} or batch_size."
             )
 
     def _translate_in_pieces(self, line: SourceLine, options: SearchOptions) -> Translated:
-        """The pieces' best hypotheses side by side, then their second best, and so on; scored as one hypothesis. What
-        the first piece becomes begins with the line's prefix.
+        """The pieces' first hypotheses side by side, then their second, and so on; scored as one hypothesis. What the
+        first piece becomes begins with the line's prefix.
         """
 
         def num_tokens(texts: list[str]) -> list[int]:
@@ -245,7 +250,9 @@ class Translator:
         pieces = split_text(line.text, num_tokens, self.config.model.max_len - 1)
         # Only a single character of more tokens than there are positions can still be too long.
         whole = options.model_copy(update={"too_long": TooLong.TRUNCATE})
-        begun = [SourceLine(piece.text, line.prefix if i == 0 else "") for i, piece in enumerate(pieces)]
+        begun = [
+            SourceLine(piece.text, line.prefix if i == 0 else "", (*line.place, i)) for i, piece in enumerate(pieces)
+        ]
         results = self.translate_lines(begun, whole)
         problem = next((result.problem for result in results if result.problem), "")
         if problem:
@@ -254,7 +261,7 @@ class Translator:
         joined = []
         for ranked in zip(*found, strict=False):
             joined.append(side_by_side(join_texts([h.text for h in ranked], pieces), ranked, options))
-        return Translated(line.text, sorted(joined, key=lambda hypothesis: -hypothesis.rank), too_long=True)
+        return Translated(line.text, in_order(joined, options), too_long=True)
 
     def search(
         self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
@@ -264,7 +271,7 @@ class Translator:
 
         Those that hold such a phrase are searched again without the tokens by which they came to it.
         """
-        demands = list(demands or [NO_DEMAND] * len(rows))
+        demands = list(demands or [Demand(place=(i,)) for i in range(len(rows))])
         found = self._search(rows, options, demands)
         if options.avoid is None:
             return found
@@ -299,11 +306,11 @@ class Translator:
         limits = [self._largest_length(row, options) for row in rows]
         within_words = self._within_words if any(demand.prefix for demand in demands) else ()
         rules = make_rules(options, limits, demands, within_words, self.device)
-        search = greedy_search if options.beam_size == 1 else beam_search
+        search = choose_search(options, demands)
         if self.graphs is None:
             return search(self.decoder(self.search_model, src), limits, options, self.device, rules)
         with self.graphs.lock:
-            graphed = self.graphs.begin(self.search_model, src, max(limits), options.beam_size)
+            graphed = self.graphs.begin(self.search_model, src, max(limits), options.num_rows)
             return search(graphed or self.decoder(self.search_model, src), limits, options, self.device, rules)
 
     @cached_property

@@ -38,10 +38,12 @@ from transformer_mt.export.ctranslate2_spec import make_spec
 
 DESCRIPTION = "transformer_mt.json"
 TOKENIZERS = "tokenizers"
-# The keys of `decoding` that ExportedTranslator obeys, in precision and batches by its own arguments.
+# The keys of `decoding` that ExportedTranslator obeys, in precision and batches by its own arguments. `seed` and
+# `diverse_beam_strength` do nothing by themselves, and what they belong to is refused.
 OBEYED = {
     "beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra", "min_length", "max_length",
     "no_repeat_ngram_size", "patience", "allow_unk", "batch_size", "precision",
+    "seed", "diverse_beam_strength",
 }  # fmt: skip
 _AGAIN = "Export the run again with `tmt export --to ctranslate2`."
 _PAD, _, _BOS, _EOS = SPECIAL_TOKENS

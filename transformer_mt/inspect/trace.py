@@ -242,7 +242,9 @@ def _sublayer(
 
 def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Tensor]]:
     """The tokens that the search finds, without EOS, and the logits (vocab_size,) of each step, with that of EOS."""
-    ((hypothesis,),) = translator.search([row], search_options(translator.config.decoding))
+    decoding = translator.config.decoding
+    # A config that asks for samples is traced through its beam.
+    ((hypothesis,),) = translator.search([row], search_options(decoding, beam_size=decoding.beam_size))
     decoder = ModelDecoder(translator.model, torch.tensor([[*row, EOS_ID]], device=translator.device))
     fed = torch.tensor([[BOS_ID, *hypothesis.tokens]], device=translator.device)
     return hypothesis.tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]

@@ -8,10 +8,10 @@ from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import is_beyond
-from transformer_mt.decoding.demands import SourceLine, list_of_lines
+from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
 from transformer_mt.decoding.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
-from transformer_mt.decoding.translation import Translated, Translation, side_by_side
+from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.markup.marked import Marked, take_out
 from transformer_mt.markup.placing import WordLinks
@@ -42,8 +42,8 @@ class HtmlTranslator:
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
     ) -> list[Translated]:
-        """All hypotheses of each text, in order. Those of its segments stand side by side: the best, then the second
-        best, and so on, scored as one hypothesis.
+        """All hypotheses of each text, in order. Those of its segments stand side by side: the first, then the second,
+        and so on, scored as one hypothesis.
 
         A text has none where one of its segments has none. Raises UserError for a line with a prefix.
         """
@@ -55,7 +55,11 @@ class HtmlTranslator:
             )
         # What is too long for any model is not looked at: the translator says so of it.
         marked = [Marked([]) if is_beyond(line.text) else take_out(line.text) for line in lines]
-        flat = [segment.text for one in marked for segment in one.segments]
+        flat = [
+            SourceLine(segment.text, place=(*line.place, part))
+            for line, one in zip(with_places(lines), marked, strict=True)
+            for part, segment in enumerate(one.segments)
+        ]
         results = iter(self.translator.translate_lines(flat, options))
         of_lines = [[next(results) for _ in one.segments] for one in marked]
         pairs = [(result.source, h.text) for found in of_lines for result in found for h in result.hypotheses]
@@ -74,7 +78,7 @@ def _join(
     hypotheses = list(_hypotheses(marked, found, aligned, options)) if text.strip() and not is_beyond(text) else []
     return Translated(
         text,
-        sorted(hypotheses, key=lambda hypothesis: -hypothesis.rank),
+        in_order(hypotheses, options),
         too_long=is_beyond(text) or any(result.too_long for result in found),
         unknown_words=tuple(word for result in found for word in result.unknown_words),
         problem=next((result.problem for result in found if result.problem), ""),

@@ -363,11 +363,16 @@ def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
     assert power_of_two(max(1, size), 1) == (rounded if size > 8 else 1)
 
 
-def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy() -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"beam_size": 3}, {"beam_size": 4, "diverse_beam_groups": 2, "n_best": 2}, {"temperature": 2.0, "n_best": 5}],
+    ids=str,
+)
+def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy(changes: dict[str, Any]) -> None:
     plain, graphed = (make_translator(MODELS_BY_NAME["rotary, pre-norm"]) for _ in range(2))
     graphed.graphs = GraphedDecoders(Recordings)
     texts = [src for src, _ in toy_pairs(12)]
-    options = search_options(plain.config.decoding, beam_size=3, batch_size=12)  # in this process, not in workers
+    options = search_options(plain.config.decoding, batch_size=12, **changes)  # in this process, not in workers
     expected = plain.translate_lines(texts, options)
     assert graphed.translate_lines(texts, options) == expected
     assert graphed.graphs.num_captured

@@ -20,8 +20,11 @@ def test_what_fits_to_the_byte_is_searched_and_what_does_not_is_refused(monkeypa
     with pytest.raises(UserError, match=r"^A beam of 3 takes 0\.0 GiB at least with 2 texts at once, and this machine"):
         translator.translate_lines(texts, options)
     assert len(translator.translate_lines(texts[:1], options)) == 1
+    samples = search_options(translator.config.decoding, sampling_topk=2, n_best=3, batch_size=2)
+    with pytest.raises(UserError, match=r"^An n_best of 3 takes .* Lower n_best or batch_size\.$"):
+        translator.translate_lines(texts, samples)
     translator.device = torch.device("meta")  # not this machine's memory
-    translator._refuse_what_never_fits(10**9, 10**9)
+    translator._refuse_what_never_fits(10**9, search_options(translator.config.decoding, beam_size=10**9))
     translator.device = torch.device("cpu")
     monkeypatch.setattr(module, "memory_of_machine", lambda: None)
     assert len(translator.translate_lines(texts, options)) == 3

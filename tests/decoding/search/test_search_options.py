@@ -44,12 +44,75 @@ def test_what_is_given_replaces_the_config() -> None:
             "min_length is 10 and max_length 5: no translation is both; lower min_length.",
         ),
         ({"beam": 3}, "beam: unknown key, did you mean beam_size?"),
+        (
+            {"temperature": 0},
+            "temperature: 0 would be the likeliest token at every step; leave sampling out (with beam_size 1 that is "
+            "greedy search), or give a number above 0.",
+        ),
+        ({"temperature": -0.5}, "temperature: -0.5 is not allowed; must be more than 0."),
+        ({"sampling_topk": -1}, "sampling_topk: -1 is not allowed; must be at least 0."),
+        ({"sampling_topp": 0.0}, "sampling_topp: 0.0 is not allowed; must be more than 0."),
+        ({"sampling_topp": 1.5}, "sampling_topp: 1.5 is not allowed; must be at most 1."),
+        (
+            {"beam_size": 4, "sampling_topk": 10},
+            "beam_size is 4, and sampling_topk 10 asks for samples, which have no beam. Leave one of them out; n_best "
+            "is the number of samples.",
+        ),
+        (
+            {"diverse_beam_groups": 2, "temperature": 0.7},
+            "diverse_beam_groups is 2, and temperature 0.7 asks for samples, which have no beam; leave one of them "
+            "out.",
+        ),
+        (
+            {"beam_size": 5, "diverse_beam_groups": 2},
+            "diverse_beam_groups is 2, which does not divide beam_size 5; use beam_size 6, for example.",
+        ),
+        (
+            {"beam_size": 1, "diverse_beam_groups": 2},
+            "diverse_beam_groups is 2, which does not divide beam_size 1; use beam_size 2, for example.",
+        ),
+        (
+            {"diverse_beam_strength": 0.3},
+            "diverse_beam_strength is 0.3, and a beam of one group has nothing to keep clear of. Give "
+            "diverse_beam_groups too, or leave it out.",
+        ),
+        (
+            {"seed": 3},
+            "seed is 3, and nothing is drawn by chance. Ask for samples with sampling_topk, sampling_topp or "
+            "temperature, or leave seed out.",
+        ),
     ],
 )
 def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None:
     with pytest.raises(UserError) as caught:
         search_options(DecodingConfig(), **options)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("given", [{"sampling_topk": 0}, {"sampling_topp": 0.9}, {"temperature": 1.0}])
+def test_what_asks_for_samples_needs_no_word_on_the_beam(given: dict) -> None:
+    for config in (DecodingConfig(), DecodingConfig(beam_size=6, diverse_beam_groups=3)):
+        assert not search_options(config).is_sampling
+        options = search_options(config, n_best=9, seed=4, **given)
+        assert options.is_sampling
+        assert (options.beam_size, options.diverse_beam_groups, options.num_rows, options.n_best) == (1, 1, 9, 9)
+        assert search_options(config, beam_size=1, **given).is_sampling, "as CTranslate2 is asked for it"
+        sampling = DecodingConfig(beam_size=8, **given)
+        assert search_options(sampling, n_best=2).is_sampling
+        for beam in (1, 4):
+            searched = search_options(sampling, beam_size=beam)
+            assert not searched.is_sampling, "whoever asks for a beam gets none of the config's samples"
+            assert searched.beam_size == searched.num_rows == beam
+        assert search_options(sampling, diverse_beam_groups=4).of_group.beam_size == 2
+
+
+def test_groups_of_the_config_are_those_of_its_beam() -> None:
+    config = DecodingConfig(beam_size=6, diverse_beam_groups=3)
+    assert search_options(config).of_group.beam_size == 2
+    assert search_options(config, beam_size=9, n_best=5).of_group.n_best == 3
+    assert search_options(config, n_best=7).beam_size == 9, "a beam that grows stays divisible"
+    greedy = search_options(config, beam_size=1)
+    assert (greedy.beam_size, greedy.diverse_beam_groups) == (1, 1)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

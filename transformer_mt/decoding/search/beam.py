@@ -28,7 +28,7 @@ from transformer_mt.decoding.search.top_tokens import best_extensions
 
 
 @dataclass
-class _Sentence:
+class Sentence:
     """The finished hypotheses of one sentence."""
 
     index: int
@@ -55,17 +55,63 @@ class _Sentence:
 
 
 @dataclass
-class _Beams:
+class Beams:
     """Live hypotheses of the sentences still searched. Dead places hold -inf."""
 
-    sentences: list[_Sentence]
+    sentences: list[Sentence]
     tokens: Tensor  # (sentences, rows_per_sentence, length), BOS first
     log_probs: Tensor  # (sentences, rows_per_sentence)
+
+    @classmethod
+    def begin(cls, max_lengths: Sequence[int], device: torch.device) -> "Beams":
+        """One hypothesis a sentence, of BOS alone."""
+        return cls(
+            [Sentence(i, max_length) for i, max_length in enumerate(max_lengths)],
+            torch.full((len(max_lengths), 1, 1), BOS_ID, device=device),
+            torch.zeros(len(max_lengths), 1, device=device),
+        )
 
     def hypotheses(self) -> Hypotheses:
         """All places as rows, the dead ones too."""
         sentences = torch.tensor([sentence.index for sentence in self.sentences], device=self.tokens.device)
         return Hypotheses(self.tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(self.tokens.size(1)))
+
+    def must_end(self, length: int) -> Tensor | None:
+        """Which sentences (sentences,) may have no more than `length` tokens; None where all may."""
+        if all(sentence.max_length > length for sentence in self.sentences):
+            return None
+        return torch.tensor([s.max_length <= length for s in self.sentences], device=self.tokens.device)
+
+    def take(self, totals: Tensor, parents: Tensor, tokens: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor]:
+        """Finish what ends among the K best candidates, and go on with the K best that do not end.
+
+        totals, parents and tokens (sentences, up to 2K), best first. Returns the parent of each new live hypothesis
+        within its sentence (sentences, K), and which candidates were finished (sentences, K).
+        """
+        beam_size = options.beam_size
+        ends = (tokens == EOS_ID) & (totals > -torch.inf)
+        finished = ends[:, :beam_size]
+        self._finish(totals, parents, finished, options.norm(self.tokens.size(2)))
+        # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
+        live = ends.int().argsort(dim=1, stable=True)[:, :beam_size]
+        dead = ends.gather(1, live)
+        self.log_probs = totals.gather(1, live).masked_fill(dead, -torch.inf)
+        parents, tokens = parents.gather(1, live), tokens.gather(1, live)
+        history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.size(2)))
+        self.tokens = torch.cat((history, tokens[:, :, None]), dim=2)
+        return parents, finished
+
+    def _finish(self, totals: Tensor, parents: Tensor, ends: Tensor, norm: float) -> None:
+        """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, K)."""
+        places, ranks = ends.nonzero(as_tuple=True)
+        histories = self.tokens[places, parents[places, ranks], 1:].tolist()
+        for place, tokens, log_prob in zip(places.tolist(), histories, totals[places, ranks].tolist(), strict=True):
+            self.sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm))
+
+    def keep(self, places: Tensor) -> None:
+        """Drop all sentences but those at these places."""
+        self.sentences = [self.sentences[place] for place in places.tolist()]
+        self.tokens, self.log_probs = self.tokens[places], self.log_probs[places]
 
 
 def beam_search(
@@ -77,11 +123,7 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Up to `n_best` hypotheses a sentence, best score first. `max_lengths` count EOS."""
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
-    beams = _Beams(
-        [_Sentence(i, max_length) for i, max_length in enumerate(max_lengths)],
-        torch.full((len(max_lengths), 1, 1), BOS_ID, device=device),
-        torch.zeros(len(max_lengths), 1, device=device),
-    )
+    beams = Beams.begin(max_lengths, device)
     for length in count(1):
         logits = decoder.step(beams.tokens[:, :, -1].flatten())
         rows_per_sentence = beams.log_probs.size(1)
@@ -99,44 +141,24 @@ def beam_search(
     return results
 
 
-def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
+def _advance(beams: Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
     """Extend all hypotheses to `length` tokens: finish what ends among the K best, keep the K best that go on.
 
     logits (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
     sentence (sentences, beam_size).
     """
-    beam_size, must_end = options.beam_size, None
-    if any(sentence.max_length <= length for sentence in beams.sentences):
-        must_end = torch.tensor([s.max_length <= length for s in beams.sentences], device=logits.device)
+    beam_size, must_end = options.beam_size, beams.must_end(length)
     forbid = None if rules is None else partial(rules, hypotheses=beams.hypotheses())
     totals, parents, tokens = best_extensions(
         logits, 2 * beam_size, options.allow_unk, must_end, beams.log_probs, forbid
     )
-    ends = (tokens == EOS_ID) & (totals > -torch.inf)
-    _finish(beams, totals, parents, ends[:, :beam_size], options.norm(length))
-    # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
-    live = ends.int().argsort(dim=1, stable=True)[:, :beam_size]
-    dead = ends.gather(1, live)
-    beams.log_probs = totals.gather(1, live).masked_fill(dead, -torch.inf)
-    parents, tokens = parents.gather(1, live), tokens.gather(1, live)
-    history = beams.tokens.gather(1, parents[:, :, None].expand(-1, -1, beams.tokens.size(2)))
-    beams.tokens = torch.cat((history, tokens[:, :, None]), dim=2)
-    return parents
+    return beams.take(totals, parents, tokens, options)[0]
 
 
-def _finish(beams: _Beams, totals: Tensor, parents: Tensor, ends: Tensor, norm: float) -> None:
-    """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, beam_size)."""
-    places, ranks = ends.nonzero(as_tuple=True)
-    histories = beams.tokens[places, parents[places, ranks], 1:].tolist()
-    for place, tokens, log_prob in zip(places.tolist(), histories, totals[places, ranks].tolist(), strict=True):
-        beams.sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm))
-
-
-def _follow(decoder: StepFunction, beams: _Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
+def _follow(decoder: StepFunction, beams: Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
     """Drop sentences that are not `kept` and tell the decoder which old row each new row continues."""
     places = torch.arange(len(parents), device=parents.device)
     if kept is not None:
         places, parents = kept, parents[kept]
-        beams.sentences = [beams.sentences[place] for place in kept.tolist()]
-        beams.tokens, beams.log_probs = beams.tokens[kept], beams.log_probs[kept]
+        beams.keep(kept)
     decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)

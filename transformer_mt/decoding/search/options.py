@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from transformer_mt.config.messages import problems_of
-from transformer_mt.config.schema import DecodingConfig, PositiveInt
+from transformer_mt.config.schema import SAMPLING, DecodingConfig, PositiveInt
 from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -29,10 +29,15 @@ LENGTH_NORMS = {
 }
 
 
+BEAM = {"beam_size", "diverse_beam_groups", "diverse_beam_strength"}  # a caller who gives one asks for no samples
+SAMPLES_OF_MBR = 30  # as many as Eikema and Aziz (2020) draw
+
+
 class SearchOptions(DecodingConfig):
     """The keys of the section `decoding`, with a caller's changes for one translation, and what only a caller decides.
 
-    Where `scored` is false, greedy search may leave scores and log-probabilities at nan, and is faster.
+    Where `scored` is false, greedy search and sampling may leave scores and log-probabilities at nan, and are faster.
+    Samples have no beam: `beam_size` is 1.
     """
 
     n_best: PositiveInt = 1
@@ -47,12 +52,30 @@ class SearchOptions(DecodingConfig):
     @property
     def num_candidates(self) -> int:
         """How many hypotheses a search is to find: `n_best`, or for `mbr` all that it compares."""
-        return self.n_best if self.mbr is None else max(self.n_best, self.mbr_candidates or self.beam_size)
+        among = SAMPLES_OF_MBR if self.is_sampling else self.beam_size
+        return self.n_best if self.mbr is None else max(self.n_best, self.mbr_candidates or among)
+
+    @property
+    def num_rows(self) -> int:
+        """The hypotheses of a sentence that are extended together: the samples, or the beam."""
+        return self.num_candidates if self.is_sampling else self.beam_size
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether hypotheses stand in the order in which they were drawn, and not the best first."""
+        return self.is_sampling and self.mbr is None
 
     @property
     def of_search(self) -> "SearchOptions":
         """The options of the search itself, whose hypotheses are the candidates of `mbr`."""
         return self if self.mbr is None else self.model_copy(update={"n_best": self.num_candidates, "mbr": None})
+
+    @property
+    def of_group(self) -> "SearchOptions":
+        """The options of one group of a diverse beam, which is a beam of its own."""
+        size = self.beam_size // self.diverse_beam_groups
+        changes = {"beam_size": size, "n_best": min(self.n_best, size), "diverse_beam_groups": 1}
+        return self.model_copy(update=changes)
 
     def largest_length(self, src_len: int, positions: int) -> int:
         """The largest length of a translation of `src_len` tokens, EOS counted on both sides."""
@@ -65,7 +88,8 @@ def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
 
     Raises UserError for a name that is none, and for values that make no sense. Where more hypotheses are asked for
     than the config's beam holds, and no beam size is given, the beam grows. A beam size that is given is stronger than
-    what the config says of `mbr`: greedy search leaves nothing to choose from, and a small beam fewer candidates.
+    what the config says of `mbr`: greedy search leaves nothing to choose from, and a small beam fewer candidates. A
+    change that asks for samples replaces the config's beam, and one that asks for a beam the config's sampling.
     """
     given = {key: value for key, value in changes.items() if value is not None}
     if "mbr_candidates" in given and given.get("mbr", config.mbr) is None:
@@ -75,14 +99,37 @@ def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
         )
     plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
     try:
-        options = SearchOptions.model_validate(_without_mbr(config, given) | plain)
+        options = SearchOptions.model_validate(config.model_dump() | _replaced(config, plain) | plain)
     except ValidationError as error:
         said = "; ".join(problems_of(error, SearchOptions))
         raise UserError(said if said.endswith("?") else f"{said}.") from None
-    if "beam_size" not in given:
-        options = options.model_copy(update={"beam_size": max(options.beam_size, options.num_candidates)})
+    if "beam_size" not in given and not options.is_sampling:
+        groups = options.diverse_beam_groups
+        wanted = -(-options.num_candidates // groups) * groups
+        options = options.model_copy(update={"beam_size": max(options.beam_size, wanted)})
+    _check_what_needs_more(options, given)
+    return options
+
+
+def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> None:
+    """Raise UserError where the options exclude each other, or one that is given lacks another."""
+    if options.is_sampling and options.beam_size > 1:
+        raise UserError(
+            f"beam_size is {options.beam_size}, and {options.asks_for_samples}. Leave one of them out; n_best is the "
+            "number of samples."
+        )
+    if "seed" in given and not options.is_sampling:
+        raise UserError(
+            f"seed is {options.seed}, and nothing is drawn by chance. Ask for samples with {', '.join(SAMPLING[:2])} "
+            f"or {SAMPLING[2]}, or leave seed out."
+        )
+    if "diverse_beam_strength" in given and options.diverse_beam_groups == 1:
+        raise UserError(
+            f"diverse_beam_strength is {options.diverse_beam_strength}, and a beam of one group has nothing to keep "
+            "clear of. Give diverse_beam_groups too, or leave it out."
+        )
     wanted = "n_best" if options.n_best == options.num_candidates else "mbr_candidates"
-    if options.num_candidates > options.beam_size:
+    if options.num_candidates > options.num_rows:
         raise UserError(
             f"{wanted} is {options.num_candidates}, and beam_size {options.beam_size} finds no more than "
             f"{options.beam_size}. Use beam_size {options.num_candidates} or more."
@@ -92,14 +139,16 @@ def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
             f"mbr is {options.mbr}, and beam_size 1 finds one candidate alone. Give a larger beam_size, or leave mbr "
             "out."
         )
-    return options
 
 
-def _without_mbr(config: DecodingConfig, given: dict[str, Any]) -> dict[str, Any]:
-    """The config's keys, without those of `mbr` that a caller's beam size has no room for."""
-    keys, beam_size = config.model_dump(), given.get("beam_size")
-    if beam_size == 1 and "mbr" not in given:
-        keys["mbr"] = None
+def _replaced(config: DecodingConfig, given: dict[str, Any]) -> dict[str, Any]:
+    """Keys of the config that what a caller gives has no room for, without their effect."""
+    if any(key in given for key in SAMPLING) or (config.is_sampling and not BEAM & given.keys()):
+        return {"beam_size": 1, "diverse_beam_groups": 1}
+    replaced: dict[str, Any] = dict.fromkeys(SAMPLING)
+    beam_size = given.get("beam_size")
+    if beam_size == 1:  # greedy search
+        replaced |= {"diverse_beam_groups": 1, "mbr": None}
     if isinstance(beam_size, int) and beam_size < (config.mbr_candidates or 0):
-        keys["mbr_candidates"] = None
-    return keys
+        replaced["mbr_candidates"] = None
+    return replaced

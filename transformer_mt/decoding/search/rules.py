@@ -18,12 +18,14 @@ from transformer_mt.decoding.search.top_tokens import NUM_SPECIAL
 @dataclass(frozen=True)
 class Demand:
     """What a caller demands of one translation: it begins with the tokens of `prefix`, and holds none of the sequences
-    `avoided`. Where `ends_in_word`, the token after the prefix begins another word.
+    `avoided`. Where `ends_in_word`, the token after the prefix begins another word. Translations at different `place`s
+    have different samples.
     """
 
     prefix: tuple[int, ...] = ()
     ends_in_word: bool = False
     avoided: tuple[tuple[int, ...], ...] = ()
+    place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,14 @@ def best_extensions(
     totals = Totals.of(logits, log_probs)
     if forbid is not None:
         forbid(logits.flatten(0, 1))
+    return best_extensions_of(logits, num_best, allow_unk, must_end, totals)
+
+
+def best_extensions_of(
+    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, totals: Totals
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`best_extensions` where totals are made and tokens forbidden already; logits (sentences, rows, vocab_size)."""
+    num_rows = logits.size(1)
     values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
     others = [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
     special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)

@@ -1,0 +1,65 @@
+"""The places that sentence pairs come from, as a configuration names them."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from transformer_mt.config.section import PositiveInt, Section
+
+SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
+
+
+class ColumnsConfig(Section):
+    """Which columns hold the two sides: names, or 1-based numbers for TSV, which has no header."""
+
+    src: str | PositiveInt
+    tgt: str | PositiveInt
+
+
+class SourceConfig(Section):
+    """One place that sentence pairs come from. Exactly one kind of place is named.
+
+    `{src: FILE, tgt: FILE}` are two aligned text files; the others hold both sides.
+    """
+
+    src: str | None = None
+    tgt: str | None = None
+    tsv: str | None = None
+    csv: str | None = None
+    jsonl: str | None = None
+    parquet: str | None = None
+    hub: str | None = None
+    builtin: Literal["en-es"] | None = None
+    config: str | None = None
+    split: str | None = None
+    columns: ColumnsConfig | None = None
+
+    @property
+    def kind(self) -> str:
+        """`text`, or the one of `SOURCE_KINDS` that is set."""
+        return next((kind for kind in SOURCE_KINDS if getattr(self, kind) is not None), "text")
+
+    @model_validator(mode="after")
+    def _check_one_kind(self) -> Self:
+        kinds = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
+        text = self.src is not None or self.tgt is not None
+        if len(kinds) + text != 1:
+            raise ValueError(
+                "name exactly one source: {src: FILE, tgt: FILE}, {tsv: FILE}, {csv: FILE}, {jsonl: FILE}, "
+                "{parquet: FILE}, {hub: NAME, split: SPLIT} or {builtin: en-es, split: SPLIT}"
+            )
+        if text and (self.src is None or self.tgt is None):
+            raise ValueError("two aligned text files need both src and tgt")
+        if text and self.columns is not None:
+            raise ValueError("columns has no meaning for two aligned text files")
+        if self.builtin is not None and self.columns is not None:
+            raise ValueError("columns has no meaning for the built-in corpus")
+        if self.config is not None and self.kind != "hub":
+            raise ValueError("config belongs to a hub source")
+        if self.kind in ("hub", "builtin") and self.split is None:
+            raise ValueError(f"a {self.kind} source needs a split, for example split: train")
+        if self.split is not None and self.kind not in ("hub", "builtin"):
+            raise ValueError("split belongs to a hub or builtin source")
+        if self.builtin is not None and self.split not in ("train", "validation", "test"):
+            raise ValueError(f"split is {self.split!r}; the built-in corpus has train, validation and test")
+        return self

@@ -1,0 +1,122 @@
+"""Diverse beam search (Vijayakumar et al. 2016, algorithm 1), batched over sentences.
+
+The beam is parted into groups, each a beam of its own. At every step the groups choose one after the other. A group
+counts how often each token was taken by the groups before it at this step, and ranks a candidate by its log-probability
+less `diverse_beam_strength` times the count of its token (the Hamming diversity of section 4). Taken are the tokens of
+the hypotheses that go on, and EOS for each that ends among the best. The count decides that step's ranking alone: what
+a hypothesis carries on, and its score, are the model's own.
+
+A group is done as a plain beam of its size is, and what it finds later does not count. It goes on all the same until
+all groups of its sentence are done, because groups after it keep clear of its tokens. So the first group finds what a
+plain beam of its size finds.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.decoding.search.beam import Beams
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.search.rules import Hypotheses, Rules
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of
+
+_Parents = list[Tensor]  # of each group: the parent of each hypothesis within the group (sentences, any)
+
+
+def diverse_beam_search(
+    decoder: StepFunction,
+    max_lengths: Sequence[int],
+    options: SearchOptions,
+    device: torch.device,
+    rules: Rules | None = None,
+) -> list[list[Hypothesis]]:
+    """Up to `n_best` hypotheses a sentence, best score first. `max_lengths` count EOS.
+
+    They are the best of what all groups found, up to `n_best` each; what several groups found counts once.
+    """
+    of_group = options.of_group
+    groups = [Beams.begin(max_lengths, device) for _ in range(options.diverse_beam_groups)]
+    found: list[dict[int, list[Hypothesis]]] = [{} for _ in max_lengths]  # of each sentence, by the number of the group
+    for length in count(1):
+        # All groups begin with the same hypothesis, which is fed once.
+        begun = groups[:1] if length == 1 else groups
+        logits = decoder.step(torch.cat([beams.tokens[:, :, -1] for beams in begun], dim=1).flatten()).float()
+        rows = groups[0].log_probs.size(1)
+        parents = _advance(groups, logits.unflatten(0, (-1, len(begun) * rows)), length, options, rules)
+        for number, beams in enumerate(groups):
+            best_live = beams.log_probs.amax(dim=1).tolist()
+            for sentence, best in zip(beams.sentences, best_live, strict=True):
+                if number not in found[sentence.index] and sentence.is_done(best, length, of_group):
+                    found[sentence.index][number] = sentence.best(of_group.n_best)
+        done = [len(found[sentence.index]) == len(groups) for sentence in groups[0].sentences]
+        if all(done):
+            break
+        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        _follow(decoder, groups, parents, len(begun), rows, kept)
+    return [_merged(of_sentence, options.n_best) for of_sentence in found]
+
+
+def _advance(groups: list[Beams], logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Parents:
+    """Extend the hypotheses of all groups to `length` tokens, one group after the other.
+
+    logits (sentences, rows of one group or of all, vocab_size).
+    """
+    of_group, must_end = options.of_group, groups[0].must_end(length)
+    begun = groups[: logits.size(1) // groups[0].log_probs.size(1)]
+    totals = Totals.of(logits, torch.cat([beams.log_probs for beams in begun], dim=1))
+    if rules is not None:
+        rules(logits.flatten(0, 1), hypotheses=_hypotheses(begun))
+    parents: _Parents = []
+    taken = torch.zeros(len(logits), logits.size(2), device=logits.device)
+    for number, beams in enumerate(groups):
+        rows = beams.log_probs.size(1)
+        first = number * rows % logits.size(1)
+        own_rows = torch.arange(first, first + rows, device=logits.device).expand(len(logits), -1)
+        own, own_totals = logits[:, first : first + rows], totals.at(own_rows)
+        ranked = own if number == 0 else own - options.diverse_beam_strength * taken[:, None]
+        values, origins, tokens = best_extensions_of(
+            ranked, 2 * of_group.beam_size, options.allow_unk, must_end, own_totals
+        )
+        log_probs = own_totals.at(origins)(own.flatten(1).gather(1, origins * own.size(2) + tokens)[:, :, None])
+        log_probs = log_probs.squeeze(2).masked_fill(values == -torch.inf, -torch.inf)
+        kept, finished = beams.take(log_probs, origins, tokens, of_group)
+        parents.append(kept)
+        taken.scatter_add_(1, beams.tokens[:, :, -1], (beams.log_probs > -torch.inf).float())
+        taken[:, EOS_ID] += finished.sum(dim=1)
+    return parents
+
+
+def _hypotheses(groups: list[Beams]) -> Hypotheses:
+    """Those of all groups as rows, the rows of a sentence together."""
+    tokens = torch.cat([beams.tokens for beams in groups], dim=1)
+    sentences = torch.tensor([sentence.index for sentence in groups[0].sentences], device=tokens.device)
+    return Hypotheses(tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(tokens.size(1)))
+
+
+def _follow(
+    decoder: StepFunction, groups: list[Beams], parents: _Parents, num_fed: int, rows: int, kept: Tensor | None
+) -> None:
+    """Drop sentences that are not `kept`, and tell the decoder which old row each new row continues. `num_fed` groups
+    were fed, with so many rows each.
+    """
+    # What every group has fed first stands in the rows of the first.
+    origins = torch.cat([own + number % num_fed * rows for number, own in enumerate(parents)], dim=1)
+    places = torch.arange(len(origins), device=origins.device)
+    if kept is not None:
+        places, origins = kept, origins[kept]
+        for beams in groups:
+            beams.keep(kept)
+    decoder.reorder((places[:, None] * num_fed * rows + origins).flatten(), kept)
+
+
+def _merged(found: dict[int, list[Hypothesis]], n_best: int) -> list[Hypothesis]:
+    """The best of all groups, each once; of equal scores that of the earlier group comes first."""
+    distinct: dict[tuple[int, ...], Hypothesis] = {}
+    for number in sorted(found):
+        for hypothesis in found[number]:
+            distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return sorted(distinct.values(), key=lambda h: h.score, reverse=True)[:n_best]
