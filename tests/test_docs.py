@@ -28,6 +28,7 @@ from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.yaml_text import parse_yaml
+from transformer_mt.finishing import run_calibration
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.training.resuming.resume_rules import FREE_TO_CHANGE
 
@@ -313,15 +314,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("average", "runs/quickstart", "--last", "2"),
         ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
         ("align", "--train", "--run", "runs/quickstart"),
+        ("calibrate", "--run", "runs/quickstart"),
     ):
-        result = call_tmt(folder, *arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_calibration, "FEWEST_SENTENCES", 10)  # the toy's validation split is small
+            result = call_tmt(folder, *arguments)
         assert result.returncode == 0, result.stderr
     return folder
 
 
 def test_every_file_of_a_run_is_documented(folder: Path) -> None:
     (table,) = tables(read("runs/README.md"))
-    wildcards = {"step_N": r"step_\d+", "NAME_CHECKPOINT": r"\w+", "beamK": r"beam\d+", r"\*": ".*"}
+    wildcards = {
+        "step_N": r"step_\d+",
+        "NAME_CHECKPOINT": r"\w+",
+        "CHECKPOINT": r"\w+",
+        "PRECISION_KEY": r"\w+",
+        "beamK": r"beam\d+",
+        r"\*": ".*",
+    }
     patterns = [re.escape(row[0].strip("`")) for row in table[1:]]
     for name, pattern in wildcards.items():
         patterns = [text.replace(name, pattern) for text in patterns]
@@ -358,6 +369,7 @@ def python_blocks() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "code"), python_blocks())
 def test_python_in_the_pages_runs(page: str, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(run_calibration, "FEWEST_SENTENCES", 10)  # the toy's validation split is small
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom):
             assert all(hasattr(importlib.import_module(str(node.module)), name.name) for name in node.names)

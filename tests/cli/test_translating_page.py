@@ -12,6 +12,7 @@ from pages import blocks, section, tables
 from typer.main import get_command
 
 from transformer_mt.cli.main import app
+from transformer_mt.finishing import run_calibration
 
 PAGE = "docs/translating.md"
 SOURCES = "The cat sat\nThe girl is reading a book.\nI have a red car, and you have a house.\n"
@@ -39,8 +40,14 @@ def commands() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working folder as the page takes it for granted."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder as the page takes it for granted. Confidences are learned from few pairs, to save time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_calibration, "MOST_SENTENCES", 150)
+        yield make_folder(tmp_path_factory)
+
+
+def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -97,6 +104,7 @@ OPTIONS = {
     "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
     "--sampling-topk": ["5"], "--sampling-topp": ["0.9"], "--temperature": ["1.5"], "--seed": ["3"],
     "--diverse-beam-groups": ["3"], "--diverse-beam-strength": ["1"],
+    "--confidence": [], "--reject-below": ["0"],
 }  # fmt: skip
 MORE = {  # what an option needs beside it
     "--ensemble-mode": ["--run", "runs/b"],

@@ -19,6 +19,7 @@ from transformer_mt.cli.verbs import (
     align,
     attention,
     average,
+    calibrate,
     config,
     data,
     debug,
@@ -63,6 +64,7 @@ app.command("translate")(translate.translate)
 app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("average")(average.average)
 app.command("export")(export.export)
 app.command("trace")(trace.trace)

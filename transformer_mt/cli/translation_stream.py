@@ -53,6 +53,7 @@ class TranslationStream:
     def _tell(self, number: int, translated: "Translated") -> None:
         """What a person should know of this line, on standard error."""
         from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+        from transformer_mt.finishing.confidence import confidence_of
 
         self.unknown.add(translated.unknown_words)
         if is_beyond(translated.source):
@@ -62,6 +63,8 @@ class TranslationStream:
             remark(f"line {number}: longer than the model's {self.positions} positions, {done}")
         if translated.problem:
             remark(f"line {number}: {translated.problem}; left blank")
+        if translated.rejected:
+            remark(f"line {number}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
 
 
 WHAT_BECOMES = {

@@ -10,6 +10,7 @@ from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.line_stream import LineTranslator
+    from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
 
@@ -29,6 +30,8 @@ class Treatments:
     alignment: AlignmentKind | None = None
     replace_unk: bool = False
     unk_dictionary: Path | None = None
+    confidence: bool = False
+    reject_below: float | None = None
 
     def refuse_clashes(self, prefix: str | None, decoding: dict[str, Any]) -> None:
         """Raise UserError, by both names, for options that cannot be had together."""
@@ -41,10 +44,16 @@ class Treatments:
         if self.replace_unk and decoding.get("allow_unk") is False:
             raise UserError("--replace-unk and --no-allow-unk were both given. Only UNK is replaced: leave one out.")
 
-    def around(self, translator: "Translator", run: "RunFolder") -> "LineTranslator":
-        """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use.
+        if self.reject_below is not None and not 0 <= self.reject_below <= 1:
+            raise UserError(
+                f"--reject-below is {self.reject_below:g}, and a confidence is 0 to 1. Give a number between them."
+            )
 
-        Raises UserError where the dictionary cannot be read or is wrong.
+    def around(self, translator: "Translator", run: "RunFolder", options: "SearchOptions") -> "LineTranslator":
+        """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use;
+        so is the calibration of confidences, for these options.
+
+        Raises UserError where the dictionary cannot be read or is wrong, and as `calibration_of_run` does.
         """
         works: LineTranslator = translator
         dictionary = {}
@@ -55,10 +64,25 @@ class Treatments:
         replaces = self.replace_unk and not translator.tgt_tokenizer.knows_every_text
         if self.replace_unk and not replaces:
             remark("--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it")
-        if not (replaces or self.html or self.alignment):
-            return works
+        if replaces or self.html or self.alignment:
+            works = self._aligned(translator, run, replaces, dictionary)
+        if self.confidence or self.reject_below is not None:
+            from transformer_mt.finishing.confidence import ConfidentTranslator
+            from transformer_mt.finishing.run_calibration import calibration_of_run
+
+            searched = options.model_copy(update={"allow_unk": True}) if replaces else options
+            calibration = calibration_of_run(translator, searched, remark).calibration
+            # The last, since it leaves out whole lines.
+            works = ConfidentTranslator(works, calibration, self.reject_below, is_written=self.confidence)
+        return works
+
+    def _aligned(
+        self, translator: "Translator", run: "RunFolder", replaces: bool, dictionary: dict[str, str]
+    ) -> "LineTranslator":
+        """The translator in those that need the aligner."""
         from transformer_mt.aligning.run_aligner import aligner_of_run
 
+        works: LineTranslator = translator
         aligner = aligner_of_run(run, remark)
         if replaces:
             from transformer_mt.finishing.unknown_words import UnknownWordReplacer

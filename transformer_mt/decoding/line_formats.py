@@ -13,24 +13,29 @@ BARS = re.compile(r"\|{3,}")
 
 
 def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
-    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one. Alignments that
-    were asked for are the last column of each.
+    """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one. Confidences and
+    alignments that were asked for are the last columns of each.
     """
-    aligned = _alignment_columns(translated)
+    columns = [confidence + links for confidence, links in zip(*_columns(translated), strict=True)]
     if n_best == 1:
-        return [translated.text + aligned[0]]
-    if not translated.hypotheses:
-        return [f"{number} |||  ||| {aligned[0]}"]
-    return [
-        f"{number} ||| {h.text} ||| {h.score:.4f}{column}"
-        for h, column in zip(translated.hypotheses, aligned, strict=True)
-    ]
+        return [translated.text + columns[0]]
+    written = translated.written
+    if not written:
+        return [f"{number} |||  ||| {columns[0]}"]
+    return [f"{number} ||| {h.text} ||| {h.score:.4f}{column}" for h, column in zip(written, columns, strict=True)]
 
 
-def _alignment_columns(translated: Translated) -> list[str]:
-    """The column of each hypothesis, at least one, with the bars before it; nothing where no alignment is wanted."""
-    links = [h.alignment or [] for h in translated.hypotheses] or [[]]
-    return [f" ||| {pharaoh(of_one)}" if translated.is_aligned else "" for of_one in links]
+def _columns(translated: Translated) -> tuple[list[str], list[str]]:
+    """The columns of confidences and alignments, of each hypothesis that is written, at least one, with the bars before
+    them; nothing where they are not wanted.
+    """
+    written = translated.written
+    sure = [f"{h.confidence.sentence:.4f}" if h.confidence else "" for h in written] or [""]
+    links = [pharaoh(h.alignment or []) for h in written] or [""]
+    return (
+        [f" ||| {column}" * translated.is_judged for column in sure],
+        [f" ||| {column}" * translated.is_aligned for column in links],
+    )
 
 
 def moses_lines(number: int, translated: Translated) -> list[str]:
@@ -38,15 +43,16 @@ def moses_lines(number: int, translated: Translated) -> list[str]:
 
     Moses counts sentences from 0. A line without a translation has one hypothesis, which is empty, at no cost: who
     reads such a list expects one at least for every sentence. Bars that would end a column are written `&#124;`, as by
-    the Moses tokenizer. Alignments that were asked for are a fifth column, as in Moses.
+    the Moses tokenizer. A confidence that was asked for is a second feature, and alignments are a fifth column, as in
+    Moses.
     """
-    texts = [
-        (BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text), h.log_prob, h.score) for h in translated.hypotheses
-    ] or [("", 0.0, 0.0)]
-    return [
-        f"{number - 1} ||| {text} ||| F0= {log_prob:.4f} ||| {score:.4f}{column}"
-        for (text, log_prob, score), column in zip(texts, _alignment_columns(translated), strict=True)
-    ]
+    hypotheses = translated.written or [Translation("", 0.0, 0.0, [])]
+    lines = []
+    for h, links in zip(hypotheses, _columns(translated)[1], strict=True):
+        text = BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text)
+        sure = f" F1= {h.confidence.sentence if h.confidence else 0:.4f}" * translated.is_judged
+        lines.append(f"{number - 1} ||| {text} ||| F0= {h.log_prob:.4f}{sure} ||| {h.score:.4f}{links}")
+    return lines
 
 
 def json_line(translated: Translated) -> str:
@@ -54,14 +60,20 @@ def json_line(translated: Translated) -> str:
     hypotheses = [_json_hypothesis(hypothesis) for hypothesis in translated.hypotheses]
     too_long = {"too_long": True} if translated.too_long else {}
     problem = {"problem": translated.problem} if translated.problem else {}
-    line = {"source": translated.source, "hypotheses": hypotheses, **too_long, **problem}
+    rejected = {"rejected": True} if translated.rejected else {}
+    line = {"source": translated.source, "hypotheses": hypotheses, **too_long, **problem, **rejected}
     return json.dumps(line, ensure_ascii=False)
 
 
 def _json_hypothesis(h: Translation) -> dict[str, Any]:
     utility = {} if h.utility is None else {"utility": h.utility}
-    alignment = {} if h.alignment is None else {"alignment": h.alignment}
-    return {"text": h.text, "score": h.score, "log_prob": h.log_prob, **utility, "tokens": h.tokens, **alignment}
+    line = {"text": h.text, "score": h.score, "log_prob": h.log_prob, **utility, "tokens": h.tokens}
+    if h.alignment is not None:
+        line["alignment"] = h.alignment
+    if h.confidence is not None:
+        words = [{"word": word.word, "confidence": round(word.confidence, 4)} for word in h.confidence.words]
+        line |= {"confidence": round(h.confidence.sentence, 4), "words": words}
+    return line
 
 
 class LineFormat(NamedTuple):

@@ -30,6 +30,7 @@ from transformer_mt.decoding.demands import (
     with_places,
 )
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
+from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedDecoders
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
@@ -322,11 +323,23 @@ class Translator:
         rows, options, demands = job
         candidates = self.search(rows, options.of_search, demands)
         texts = [[self._to_text(hypothesis) for hypothesis in found] for found in candidates]
-        return (
-            texts
-            if options.mbr is None
-            else [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
-        )
+        if options.evidence:
+            texts = self._with_evidence(rows, candidates, texts, options.batch_size)
+        if options.mbr is None:
+            return texts
+        return [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
+
+    def _with_evidence(
+        self, rows: list[list[int]], found: list[list[Hypothesis]], texts: list[list[Translation]], batch_size: int
+    ) -> list[list[Translation]]:
+        """The hypotheses of sources of these ids, as ids and as texts; `batch_size` of them are looked at at once."""
+        pairs = [(row, hypothesis.tokens) for row, of_row in zip(rows, found, strict=True) for hypothesis in of_row]
+        flat = [translation.text for of_row in texts for translation in of_row]
+        evidence: list[Evidence] = []
+        for part in (slice(start, start + batch_size) for start in range(0, len(pairs), batch_size)):
+            evidence += find_evidence(self.search_model, pairs[part], flat[part], self.tgt_tokenizer)
+        of_each = iter(evidence)
+        return [[replace(translation, evidence=(next(of_each),)) for translation in of_row] for of_row in texts]
 
     def _to_text(self, hypothesis: Hypothesis) -> Translation:
         return Translation(

@@ -73,6 +73,11 @@ class RunFolder:
         return self.path / "aligner"
 
     @property
+    def confidence(self) -> Path:
+        """The folder of the calibrations of confidence, one for each way to translate."""
+        return self.path / "confidence"
+
+    @property
     def debug(self) -> Path:
         """The folder of updates that were not finite."""
         return self.path / "debug"

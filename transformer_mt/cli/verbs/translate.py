@@ -91,6 +91,17 @@ def translate(
         Path | None,
         path_option("With --replace-unk, the words to take instead: on each line a source word, a tab, a translation."),
     ] = None,
+    confidence: Annotated[
+        bool,
+        typer.Option(
+            "--confidence",
+            help="How sure one may be, 0 to 1, learned from the run's validation split: of a sentence, behind its "
+            "translation; in jsonl of its words too. See tmt calibrate.",
+        ),
+    ] = False,
+    reject_below: Annotated[
+        float | None, typer.Option(help="Leave a line blank, for a person, where its confidence is below this number.")
+    ] = None,
     too_long: Annotated[
         TooLong,
         typer.Option(
@@ -106,7 +117,7 @@ def translate(
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    treatments = Treatments(html, alignment, replace_unk, unk_dictionary)
+    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below)
     treatments.refuse_clashes(prefix, decoding)
     if sentences == ["-"]:
         sentences = None
@@ -131,7 +142,7 @@ def translate(
             scored=format is not Format.text or n_best > 1,
             **decoding,
         )
-        works = treatments.around(translator, folders[0])
+        works = treatments.around(translator, folders[0], options)
         # The file is opened last, so that an error before leaves an earlier file as it was.
         with open_output(output, *[] if isinstance(lines, list) else [lines]) as file:
             source, packed = None if input == STANDARD else input, not isinstance(lines, list) and is_packed(lines)

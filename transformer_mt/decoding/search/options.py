@@ -37,12 +37,14 @@ class SearchOptions(DecodingConfig):
     """The keys of the section `decoding`, with a caller's changes for one translation, and what only a caller decides.
 
     Where `scored` is false, greedy search and sampling may leave scores and log-probabilities at nan, and are faster.
-    Samples have no beam: `beam_size` is 1.
+    Samples have no beam: `beam_size` is 1. With `evidence` each translation says what the model holds of its words, at
+    the cost of one more pass over them.
     """
 
     n_best: PositiveInt = 1
     too_long: TooLong = TooLong.BLANK
     scored: bool = True
+    evidence: bool = False
 
     @property
     def norm(self) -> LengthNorm:

@@ -1,0 +1,107 @@
+"""What the model says of each word of a translation that it made: the log-probabilities of the word's tokens."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.word_splitting import is_of_spaced_word, word_spans
+from transformer_mt.decoding.scoring import IdPair, token_log_probs
+from transformer_mt.model.interface import TranslationModel
+
+UNK = SPECIAL_TOKENS[UNK_ID]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The words of a text and the log-probabilities of the tokens that write each, at least one. A token that writes
+    parts of two words counts for both. `end` is the log-probability of EOS; `num_source` counts the source's tokens.
+    """
+
+    words: tuple[str, ...]
+    log_probs: tuple[tuple[float, ...], ...]
+    end: float
+    num_tokens: int
+    num_source: int
+
+
+def words_with_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where each word stands: letters and digits together, every other character alone. In a script that puts no
+    spaces between words, a character is a word. The sign of UNK is one.
+    """
+    start_of_unk = text.find(UNK)
+    if start_of_unk >= 0:
+        after = start_of_unk + len(UNK)
+        yield from words_with_spans(text[:start_of_unk])
+        yield start_of_unk, after
+        yield from ((after + start, after + end) for start, end in words_with_spans(text[after:]))
+        return
+    for start, end, _ in word_spans(text):
+        if end - start == 1 or all(map(is_of_spaced_word, text[start:end])):
+            yield start, end
+        else:
+            yield from _parts(text, start, end)
+
+
+def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    begin = start
+    for place in range(start, end):
+        if not is_of_spaced_word(text[place]):
+            if begin < place:
+                yield begin, place
+            yield place, place + 1
+            begin = place + 1
+    if begin < end:
+        yield begin, end
+
+
+def words_of_text(text: str) -> list[str]:
+    """The words of a text, see `words_with_spans`."""
+    return [text[start:end] for start, end in words_with_spans(text)]
+
+
+def find_evidence(
+    model: TranslationModel, pairs: Sequence[IdPair], texts: Sequence[str], tokenizer: Tokenizer
+) -> list[Evidence]:
+    """The evidence for each text, which the target ids of its pair write. The pairs are one batch: one more pass of the
+    model over tokens that it has found.
+    """
+    found = token_log_probs(model, list(pairs)) if pairs else []
+    return [
+        _evidence(text, tgt, log_probs, len(src), tokenizer)
+        for (src, tgt), text, log_probs in zip(pairs, texts, found, strict=True)
+    ]
+
+
+def _evidence(text: str, tgt: list[int], log_probs: list[float], num_source: int, tokenizer: Tokenizer) -> Evidence:
+    places = token_places(tgt, text, tokenizer)
+    words, of_words = [], []
+    for start, end in words_with_spans(text):
+        words.append(text[start:end])
+        own = [
+            log_prob for (first, last), log_prob in zip(places, log_probs, strict=False) if first < end and last > start
+        ]
+        of_words.append(tuple(own))
+    return Evidence(tuple(words), tuple(of_words), log_probs[-1], len(tgt), num_source)
+
+
+def token_places(ids: list[int], text: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """The stretch of the text, one character at least, that each token writes. Together they hold all but white space.
+
+    A token that writes a part of a character has that character; one that writes white space alone has the character
+    after it, or the last one.
+    """
+    places, end = [], 0
+    for number in range(1, len(ids) + 1):
+        start = end
+        end = len(text) if number == len(ids) else max(start, _num_alike(tokenizer.decode(ids[:number]), text))
+        while start < len(text) and text[start].isspace():
+            start += 1
+        start = max(0, min(start, len(text) - 1))
+        places.append((start, max(end, start + 1)))
+    return places
+
+
+def _num_alike(one: str, other: str) -> int:
+    """With how many characters both begin."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
