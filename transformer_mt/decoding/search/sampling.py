@@ -24,7 +24,7 @@ from transformer_mt.decoding.search.random_numbers import gumbel, key_of, keys_o
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
 from transformer_mt.decoding.search.top_tokens import NORMALIZED_AT_ONCE, Totals, refuse_nan
 
-FIRST_WIDTH = 64  # tokens that are sorted to find a nucleus; where they are too few, WIDER times as many
+FIRST_WIDTH = 16  # tokens that are sorted to find a nucleus; where they are too few, WIDER times as many
 WIDER = 8
 DRAWN_AT_ONCE = 2**24  # numbers at once on a GPU, of 8 bytes each
 
