@@ -21,6 +21,7 @@ REFERENCES = "El gato se sentó\nLa niña lee un libro.\nTengo un coche rojo, y 
 FILES = {
     "in.txt": SOURCES, "out.txt": REFERENCES, "new.en": SOURCES, "new.es": REFERENCES,
     "prefixes.txt": "\nLa niña\n\n", "words.txt": "coche\nse sentó\n",
+    "terms.tsv": "girl|girls\tniña|niñas\nbook\tlibro\n",
     "paragraphs.txt": 9 * SOURCES.replace("\n", ". ") + "\n",
     "names.tsv": "cat\tfelino\n",
     "pages.html": "<p>The girl <b>is reading</b> a book.</p>\n",
@@ -98,6 +99,7 @@ def test_there_are_commands_and_every_file_is_in_one() -> None:
 # Every option that changes what is searched, what is done to a line, or what is written, as it is given.
 OPTIONS = {
     "--beam-size": ["4"], "--n-best": ["5"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
+    "--constraints": ["ordered"], "--glossary": ["terms.tsv"], "--keep": ["numbers,urls"],
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
     "--mbr": ["chrf"], "--mbr-candidates": ["5"], "--too-long": ["split"], "--html": [],

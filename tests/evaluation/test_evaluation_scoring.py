@@ -20,6 +20,7 @@ OTHER_DECODING = {
     "min_length": 2, "max_length": 9, "no_repeat_ngram_size": 3, "patience": 2.0, "mbr": "chrf",
     "mbr_candidates": 7, "avoid": "a/words.txt", "diverse_beam_groups": 2, "diverse_beam_strength": 0.7,
     "sampling_topk": 9, "sampling_topp": 0.9, "temperature": 0.8, "seed": 7,
+    "constraints": "unordered", "glossary": "a/terms.tsv",
     "allow_unk": True, "batch_size": 3, "precision": "int8",
 }  # fmt: skip
 

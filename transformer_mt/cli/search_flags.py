@@ -39,6 +39,8 @@ FLAGS = {
     "temperature": Flag(float, "Draw by probabilities to the power of 1 / temperature; 1: by the model's own."),
     "seed": Flag(int, "Another one draws other samples."),
     "avoid": Flag(str, "A file of words and phrases, one a line, that no translation holds."),
+    "constraints": Flag(str, "Phrases behind a line and tabs must be in its translation: ordered or unordered."),
+    "glossary": Flag(str, "A file of a term, a tab and its translation a line: each term of a line is so translated."),
     "allow_unk": Flag(bool, "Let the search generate the unknown token."),
     "batch_size": Flag(int, "Sentences decoded together."),
     "precision": Flag(str, "fp32, bf16, fp16, int8 or auto."),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ class Treatments:
     unk_dictionary: Path | None = None
     confidence: bool = False
     reject_below: float | None = None
+    keep: str | None = None
 
     def refuse_clashes(self, prefix: str | None, decoding: dict[str, Any]) -> None:
         """Raise UserError, by both names, for options that cannot be had together."""
@@ -53,8 +55,14 @@ class Treatments:
         """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use;
         so is the calibration of confidences, for these options.
 
-        Raises UserError where the dictionary cannot be read or is wrong, and as `calibration_of_run` does.
+        Raises UserError where the dictionary cannot be read or is wrong, for options that cannot be had together, and as
+        `calibration_of_run` does.
         """
+        if self.html and options.constraints is not None:
+            raise UserError(
+                "--html and --constraints were both given. A constraint belongs to a whole line, of which HTML makes "
+                "segments: leave one out."
+            )
         works: LineTranslator = translator
         dictionary = {}
         if self.unk_dictionary is not None:
@@ -64,7 +72,11 @@ class Treatments:
         replaces = self.replace_unk and not translator.tgt_tokenizer.knows_every_text
         if self.replace_unk and not replaces:
             remark("--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it")
-        if replaces or self.html or self.alignment:
+        if self.keep is not None:
+            from transformer_mt.markup.keeping_translator import refuse_order
+
+            refuse_order(options)
+        if replaces or self.html or self.alignment or self.keep is not None:
             works = self._aligned(translator, run, replaces, dictionary)
         if self.confidence or self.reject_below is not None:
             from transformer_mt.finishing.confidence import ConfidentTranslator
@@ -83,17 +95,22 @@ class Treatments:
         from transformer_mt.aligning.run_aligner import aligner_of_run
 
         works: LineTranslator = translator
-        aligner = aligner_of_run(run, remark)
+        aligner_when_needed = cache(partial(aligner_of_run, run, remark))
         if replaces:
             from transformer_mt.finishing.unknown_words import UnknownWordReplacer
 
-            works = UnknownWordReplacer(works, aligner, translator.tgt_tokenizer, dictionary)
+            works = UnknownWordReplacer(works, aligner_when_needed(), translator.tgt_tokenizer, dictionary)
+        if self.keep is not None:
+            from transformer_mt.markup.keeping_translator import KeepingTranslator
+            from transformer_mt.markup.kept import kinds_of
+
+            works = KeepingTranslator(works, translator.tgt_tokenizer, kinds_of(self.keep), aligner_when_needed)
         if self.html:
             from transformer_mt.markup.html_translator import HtmlTranslator
 
-            works = HtmlTranslator(works, aligner)
+            works = HtmlTranslator(works, aligner_when_needed())
         if self.alignment is not None:
             from transformer_mt.finishing.word_alignment import AlignedTranslator
 
-            works = AlignedTranslator(works, aligner, soft=self.alignment is AlignmentKind.soft)
+            works = AlignedTranslator(works, aligner_when_needed(), soft=self.alignment is AlignmentKind.soft)
         return works

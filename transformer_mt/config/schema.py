@@ -304,6 +304,10 @@ class DecodingConfig(Section):
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=1, description="Another one draws other samples.")
     avoid: str | None = Field(default=None, description="A file of words and phrases that no translation holds.")
+    constraints: Literal["ordered", "unordered"] | None = Field(
+        default=None, description="Phrases that a translation must hold stand behind its source, each behind a tab."
+    )
+    glossary: str | None = Field(default=None, description="A file of terms and of what they become.")
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
     batch_size: PositiveInt = Field(default=64, description="Sentences decoded together.")
     precision: SearchPrecision = "fp32"
@@ -350,6 +354,20 @@ class DecodingConfig(Section):
         """The key that does, for a message."""
         key = next(key for key in SAMPLING if getattr(self, key) is not None)
         return f"{key} {getattr(self, key)} asks for samples, which have no beam"
+
+    @model_validator(mode="after")
+    def _check_constraints(self) -> Self:
+        key = "glossary" if self.constraints is None else "constraints"
+        if getattr(self, key) is not None and (self.is_sampling or self.diverse_beam_groups > 1):
+            groups = f"diverse_beam_groups {self.diverse_beam_groups} deals out the places of a beam otherwise"
+            other = self.asks_for_samples if self.is_sampling else groups
+            raise ValueError(f"{key} is {getattr(self, key)}, and {other}; leave one of them out")
+        if self.constraints == "ordered" and self.glossary is not None:
+            raise ValueError(
+                f"constraints is ordered and glossary {self.glossary}, whose terms have no order; take constraints "
+                "unordered, or leave one out"
+            )
+        return self
 
 
 class RunConfig(Section):

@@ -169,6 +169,10 @@ class Tokenizer(ABC):
         """The entries that go on with the word before them."""
         return []
 
+    def ids_ending_within_words(self) -> list[int]:
+        """The entries that end within a word, so that the next entry may go on with it."""
+        return []
+
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""
         replace_file(path, self.backend.to_str(pretty=True))
@@ -260,6 +264,11 @@ class SubwordTokenizer(Tokenizer):
         """Those that begin with a letter, mark or digit, or with a byte that may be a part of one."""
         pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
         return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[:1]))
+
+    def ids_ending_within_words(self) -> list[int]:
+        """Those that end with a letter, mark or digit, or with a byte that may be a part of one."""
+        pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
+        return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[-1:]))
 
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:

@@ -1,4 +1,4 @@
-"""What a caller demands of translations, from text to tokens: prefixes, and phrases that none may hold."""
+"""What a caller demands of translations, from text to tokens: prefixes, and phrases that one must or none may hold."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +10,18 @@ import regex
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.sources.files import read_lines
 from transformer_mt.data.tokenizers import Tokenizer, normalize
-from transformer_mt.data.word_splitting import is_of_spaced_word
-from transformer_mt.decoding.search.rules import Demand
+from transformer_mt.data.word_splitting import has_word, is_of_spaced_word
+from transformer_mt.decoding.search.constrained_beam import Found
+from transformer_mt.decoding.search.constraints import missing_after
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing
 from transformer_mt.errors import UserError
 
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A text to translate. The translation begins with the words of `prefix`, if there are any.
+    """A text to translate. The translation begins with the words of `prefix`, if there are any, and holds all
+    `constraints`: words and phrases. Several in a tuple are one constraint, which any of them meets.
 
     `place` says which line it is, counted from 0, and of a part of a line which part. Samples of equal texts at
     different places are different. Without a place it is the number of the text in the call.
@@ -25,6 +29,7 @@ class SourceLine:
 
     text: str
     prefix: str = ""
+    constraints: tuple[str | tuple[str, ...], ...] = ()
     place: tuple[int, ...] = ()
 
 
@@ -34,29 +39,42 @@ def with_places(lines: Sequence[str | SourceLine], first: int = 0) -> list[Sourc
     return [line if line.place else replace(line, place=(number,)) for number, line in enumerate(begun, start=first)]
 
 
-def demanding(chunks: Iterable[Sequence[str]], prefix: str | None) -> Iterator[list[SourceLine]]:
+def demanding(
+    chunks: Iterable[Sequence[str]], prefix: str | None, has_constraints: bool = False
+) -> Iterator[list[SourceLine]]:
     """The chunks of texts with the prefixes of their translations: the lines of a file, or with `tab` what stands
-    behind the first tab of the text itself.
+    behind the first tab of the text itself. Where a text has constraints, each stands behind a tab after that.
 
     Raises UserError where the file cannot be read, or has not a line for each text.
     """
-    if prefix is None:
-        yield from ([SourceLine(text) for text in chunk] for chunk in chunks)
-    elif prefix == "tab":
-        for chunk in chunks:
-            yield [SourceLine(text, begun) for text, _, begun in (text.partition("\t") for text in chunk)]
+    if prefix is None or prefix == "tab":
+        lines = ([_parted(text, prefix == "tab", has_constraints) for text in chunk] for chunk in chunks)
     else:
-        yield from _with_prefixes(chunks, Path(prefix))
+        lines = _with_prefixes(chunks, Path(prefix), has_constraints)
+    yield from lines
 
 
-def _with_prefixes(chunks: Iterable[Sequence[str]], path: Path) -> Iterator[list[SourceLine]]:
+def _parted(text: str, has_prefix: bool, has_constraints: bool) -> SourceLine:
+    """A text, and what stands behind its tabs."""
+    prefix, constraints = "", []
+    if has_constraints:
+        text, *constraints = text.split("\t")
+        if has_prefix and constraints:
+            prefix, *constraints = constraints
+    elif has_prefix:
+        text, _, prefix = text.partition("\t")
+    return SourceLine(text, prefix, tuple(constraints))
+
+
+def _with_prefixes(chunks: Iterable[Sequence[str]], path: Path, has_constraints: bool) -> Iterator[list[SourceLine]]:
     prefixes = lines_named_by("--prefix", path)
     number = 0
     for chunk in chunks:
         begun = [prefix for _, prefix in islice(prefixes, len(chunk))]
         number += len(begun)
         if begun:
-            yield [SourceLine(text, prefix) for text, prefix in zip(chunk, begun, strict=False)]
+            parted = (_parted(text, has_prefix=False, has_constraints=has_constraints) for text in chunk)
+            yield [replace(line, prefix=prefix) for line, prefix in zip(parted, begun, strict=False)]
         if len(begun) < len(chunk):
             raise UserError(
                 f"{path} ends after line {number}, and there are more texts to translate. Write a prefix for each, or "
@@ -81,7 +99,13 @@ def list_of_texts(texts: Iterable[str], verb: str = "translate") -> list[str]:
 def list_of_lines(texts: Iterable[str | SourceLine]) -> list[SourceLine]:
     """The texts as lines. Raises UserError for a single text, and for items that are neither text nor line."""
     lines = _checked(texts, (str, SourceLine), "translate")
-    return [SourceLine(text) if isinstance(text, str) else text for text in lines]
+    lines = [SourceLine(text) if isinstance(text, str) else text for text in lines]
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line.constraints, str):
+            raise UserError(
+                f"The constraints of text {number} are a string. Give a tuple of phrases: ({line.constraints!r},)."
+            )
+    return lines
 
 
 def _checked(texts: Iterable, kinds: type | tuple[type, ...], verb: str) -> list:
@@ -107,15 +131,43 @@ def demand_of(line: SourceLine, tokenizer: Tokenizer, limit: int) -> Demand:
     """The demand of a line as tokens; `limit` is the largest length of its translation, EOS counted. Raises
     CannotMeetError.
     """
+    constraints = tuple(_constraint(i, phrase, tokenizer) for i, phrase in enumerate(line.constraints, start=1))
     if not line.prefix.strip():
-        return NO_DEMAND
+        return Demand(constraints=constraints) if constraints else NO_DEMAND
     prefix = tokenizer.encode(line.prefix)
     if UNK_ID in prefix:
         unknown = ", ".join(tokenizer.unknown_words(line.prefix))
         raise CannotMeetError(f"the model cannot write these words of the prefix: {unknown}")
     if len(prefix) >= limit:
         raise CannotMeetError(f"the prefix has {len(prefix)} tokens, and the translation may have {limit - 1}")
-    return Demand(tuple(prefix), is_of_spaced_word(line.prefix.rstrip()[-1]))
+    return Demand(tuple(prefix), is_of_spaced_word(line.prefix.rstrip()[-1]), constraints=constraints)
+
+
+def _constraint(number: int, phrases: str | tuple[str, ...], tokenizer: Tokenizer) -> tuple[Writing, ...]:
+    """All ways to write a constraint, which has this number among those of its line. Raises CannotMeetError."""
+    phrases = (phrases,) if isinstance(phrases, str) else phrases
+    phrases = tuple(normalize(phrase, tokenizer.lowercase) for phrase in phrases if phrase.strip())
+    if not phrases:
+        raise CannotMeetError(f"constraint {number} holds no word")
+    found = [writing for phrase in phrases for writing in writings_of(phrase, tokenizer)]
+    if all(writing.after_break for writing in found):
+        unknown = ", ".join(word for phrase in phrases for word in tokenizer.unknown_words(phrase))
+        raise CannotMeetError(f"the model cannot write these words that are demanded: {unknown}")
+    return tuple(dict.fromkeys(found))
+
+
+def writings_of(phrase: str, tokenizer: Tokenizer) -> list[Writing]:
+    """The ways to write a phrase, which is normalized, within a sentence: behind a space, and directly behind a mark as
+    in "¿Qué". None where the vocabulary lacks a word of it.
+    """
+    ends_in_word = is_of_spaced_word(phrase[-1])
+    behind = "(" if has_word(phrase[0]) else "x"  # neither makes one token with what follows
+    joined = tokenizer.encode(behind + phrase)[len(tokenizer.encode(behind)) :]
+    spaced = tokenizer.encode(phrase)
+    ways = [Writing(tuple(spaced), False, ends_in_word)]
+    if joined != spaced:
+        ways.append(Writing(tuple(joined), is_of_spaced_word(phrase[0]), ends_in_word))
+    return [way for way in ways if UNK_ID not in way.tokens]
 
 
 class AvoidedPhrases:
@@ -134,9 +186,9 @@ class AvoidedPhrases:
             raise UserError(f"{path} holds no word or phrase to avoid. Write one a line, or leave out --avoid.")
         return cls(phrases, tokenizer)
 
-    def is_in(self, tokens: list[int]) -> bool:
+    def is_in(self, tokens: Sequence[int]) -> bool:
         """Whether the text of the tokens holds one of them."""
-        return self.is_in_text(self._tokenizer.decode(tokens))
+        return self.is_in_text(self._tokenizer.decode(list(tokens)))
 
     def is_in_text(self, text: str) -> bool:
         """Whether a text holds one of them."""
@@ -158,3 +210,42 @@ def _as_whole_words(phrase: str) -> str:
     before = r"(?<![\p{L}\p{M}\p{N}])" * is_of_spaced_word(phrase[0])
     after = r"(?![\p{L}\p{M}\p{N}])" * is_of_spaced_word(phrase[-1])
     return before + regex.escape(phrase, literal_spaces=True) + after
+
+
+def without_avoided(demand: Demand, avoided: AvoidedPhrases, path: str, tokenizer: Tokenizer) -> Demand:
+    """The demand without the ways to write a constraint that hold a phrase of `path`. Raises CannotMeetError where none
+    is left, and where the prefix holds one.
+    """
+    if avoided.is_in(demand.prefix):
+        raise CannotMeetError(f"the prefix holds a phrase of {path}")
+    allowed = tuple(tuple(way for way in phrase if not avoided.is_in(way.tokens)) for phrase in demand.constraints)
+    for phrase, ways in zip(demand.constraints, allowed, strict=True):
+        if all(way.after_break for way in ways):
+            raise CannotMeetError(f"the constraint {tokenizer.decode(list(phrase[0].tokens))} holds a phrase of {path}")
+    return replace(demand, constraints=allowed)
+
+
+def refuse_other_search(options: SearchOptions) -> None:
+    """Raise UserError where lines have constraints, and the options ask for a search that knows none."""
+    if options.is_sampling or options.diverse_beam_groups > 1:
+        groups = f"diverse_beam_groups {options.diverse_beam_groups} deals out the places of a beam otherwise"
+        other = options.asks_for_samples if options.is_sampling else groups
+        raise UserError(f"Lines have constraints, and {other}. Leave one of them out.")
+
+
+def refuse_without_room(demand: Demand, ordered: bool, edges: WordEdges, limit: int) -> None:
+    """Raise CannotMeetError where the prefix and those of the constraints that it does not hold are too long."""
+    missing = missing_after(demand, ordered, edges)
+    if len(demand.prefix) + missing >= limit:
+        what = "prefix and constraints have" if demand.prefix else "the constraints have"
+        raise CannotMeetError(f"{what} {len(demand.prefix) + missing} tokens, and the translation may have {limit - 1}")
+
+
+def problem_of(found: Found, demand: Demand, avoid: str | None, tokenizer: Tokenizer) -> str:
+    """Why nothing was found, as far as something was demanded; nothing where there is a hypothesis."""
+    if found.hypotheses:
+        return ""
+    if found.unmet:
+        unmet = ", ".join(tokenizer.decode(list(demand.constraints[i][0].tokens)) for i in found.unmet)
+        return f"the search finds no translation with all constraints; what comes closest lacks: {unmet}"
+    return f"the search finds no translation without a phrase of {avoid}"

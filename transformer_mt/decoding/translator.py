@@ -27,21 +27,27 @@ from transformer_mt.decoding.demands import (
     demand_of,
     list_of_lines,
     list_of_texts,
+    problem_of,
+    refuse_other_search,
+    refuse_without_room,
     with_places,
+    without_avoided,
 )
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedDecoders
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.scoring import Scored, Scorer
-from transformer_mt.decoding.search.choose_search import choose_search
+from transformer_mt.decoding.search.batch_search import batch_search
+from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, search_options
-from transformer_mt.decoding.search.rules import Demand, make_rules
+from transformer_mt.decoding.search.rules import Demand, WordEdges
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
@@ -75,6 +81,7 @@ class Translator:
         self.precision = precision
         self._workers = Workers("the search", KILLED)
         self._avoided_by_path: dict[str, AvoidedPhrases] = {}
+        self._glossary_by_path: dict[str, Glossary] = {}
         self.checkpoints: list[tuple[RunFolder, Path]] = []  # where `load` had the weights from
         self.note = ""  # for a person, about the checkpoint and the precision that were taken
 
@@ -190,22 +197,35 @@ class Translator:
                     to_do[index] = blank
             else:
                 yield index, blank
-        batches = self._batches(sorted(to_do, key=lambda index: len(ids[index]), reverse=True), options.batch_size)
-        self._refuse_what_never_fits(max(map(len, batches), default=0), options)
+        by_length = sorted(to_do, key=lambda index: len(ids[index]), reverse=True)
+        # Those that have constraints are apart from the others, which they would slow down.
+        constrained = [index for index in by_length if demands[index].constraints]
+        free = [index for index in by_length if not demands[index].constraints]
+        batches = [batch for part in (constrained, free) for batch in self._batches(part, options.batch_size)]
+        widest = max((demands[index].tokens_of_constraints + 1 for index in constrained), default=0)
+        self._refuse_what_never_fits(max(map(len, batches), default=0), options, widest)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
-                for index, found in zip(batch, result, strict=True):
-                    problem = "" if found else f"the search finds no translation without a phrase of {options.avoid}"
+                for index, (found, problem) in zip(batch, result, strict=True):
                     yield index, replace(to_do[index], hypotheses=found, problem=problem)
 
     def _demand_of(self, line: SourceLine, row: list[int], options: SearchOptions) -> Demand:
         """The demand of a line with these ids. Raises CannotMeetError."""
-        demand = demand_of(line, self.tgt_tokenizer, self._largest_length(row, options))
+        limit = self._largest_length(row, options)
+        if options.glossary is not None:
+            is_whole = len(row) < self.config.model.max_len - 1
+            text = line.text if is_whole else self.src_tokenizer.decode(row)  # of a beginning only its own terms
+            terms = self._glossary(options.glossary).constraints_of(text, line.constraints)
+            line = replace(line, constraints=(*line.constraints, *terms))
+        demand = demand_of(line, self.tgt_tokenizer, limit)
         if options.is_sampling:
             demand = replace(demand, place=line.place)
-        if options.avoid is not None and self._avoided(options.avoid).is_in(list(demand.prefix)):
-            raise CannotMeetError(f"the prefix holds a phrase of {options.avoid}")
+        if options.avoid is not None:
+            demand = without_avoided(demand, self._avoided(options.avoid), options.avoid, self.tgt_tokenizer)
+        if demand.constraints:
+            refuse_other_search(options)
+            refuse_without_room(demand, options.constraints == "ordered", self._edges, limit)
         return demand
 
     def _avoided(self, path: str) -> AvoidedPhrases:
@@ -213,6 +233,12 @@ class Translator:
         if path not in self._avoided_by_path:
             self._avoided_by_path[path] = AvoidedPhrases.read(Path(path), self.tgt_tokenizer)
         return self._avoided_by_path[path]
+
+    def _glossary(self, path: str) -> Glossary:
+        """The terms of a file, which is read once."""
+        if path not in self._glossary_by_path:
+            self._glossary_by_path[path] = Glossary.read(Path(path), self.src_tokenizer.lowercase)
+        return self._glossary_by_path[path]
 
     def _largest_length(self, row: list[int], options: SearchOptions) -> int:
         """Of a translation of a source of these ids, EOS counted."""
@@ -227,16 +253,17 @@ class Translator:
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
 
-    def _refuse_what_never_fits(self, num_texts: int, options: SearchOptions) -> None:
+    def _refuse_what_never_fits(self, num_texts: int, options: SearchOptions, num_rows: int = 0) -> None:
         """Raise UserError where one step's logits alone take more than all of the machine's memory. The system may hand
         out memory that it does not have, and then kill the process without a word. A GPU reports the error itself.
         """
         there = memory_of_machine()
-        needed = num_texts * options.num_rows * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
+        num_rows = max(num_rows, options.num_rows)
+        needed = num_texts * num_rows * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
         if self.device.type == "cpu" and there is not None and needed > there:
             what, key = ("An n_best of", "n_best") if options.is_sampling else ("A beam of", "beam_size")
             raise UserError(
-                f"{what} {options.num_rows:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
+                f"{what} {num_rows:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
                 f"this machine has {gibibytes(there)}. Lower {key} or batch_size."
             )
 
@@ -245,6 +272,10 @@ class Translator:
         first piece becomes begins with the line's prefix.
         """
 
+        if line.constraints:
+            problem = "it would be translated in pieces, and has constraints, which belong to the whole line"
+            return Translated(line.text, [], too_long=True, problem=problem)
+
         def num_tokens(texts: list[str]) -> list[int]:
             return [len(row) for row in self.src_tokenizer.encode_batch(texts)]
 
@@ -252,7 +283,8 @@ class Translator:
         # Only a single character of more tokens than there are positions can still be too long.
         whole = options.model_copy(update={"too_long": TooLong.TRUNCATE})
         begun = [
-            SourceLine(piece.text, line.prefix if i == 0 else "", (*line.place, i)) for i, piece in enumerate(pieces)
+            SourceLine(piece.text, line.prefix if i == 0 else "", place=(*line.place, i))
+            for i, piece in enumerate(pieces)
         ]
         results = self.translate_lines(begun, whole)
         problem = next((result.problem for result in results if result.problem), "")
@@ -267,11 +299,15 @@ class Translator:
     def search(
         self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
     ) -> list[list[Hypothesis]]:
-        """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none without a phrase of
-        `options.avoid` was found.
-
-        Those that hold such a phrase are searched again without the tokens by which they came to it.
+        """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none was found that meets
+        the demand, without a phrase of `options.avoid`.
         """
+        return [found.hypotheses for found in self._find(rows, options, demands)]
+
+    def _find(
+        self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
+    ) -> list[Found]:
+        """See `search`. What holds a phrase to avoid is searched again without the tokens by which it came to it."""
         demands = list(demands or [Demand(place=(i,)) for i in range(len(rows))])
         found = self._search(rows, options, demands)
         if options.avoid is None:
@@ -279,8 +315,8 @@ class Translator:
         avoided = self._avoided(options.avoid)
         for _ in range(SEARCHES_TO_AVOID):
             sequences = {
-                i: {avoided.sequence_in(h.tokens) for h in hypotheses if avoided.is_in(h.tokens)}
-                for i, hypotheses in enumerate(found)
+                i: {avoided.sequence_in(h.tokens) for h in one.hypotheses if avoided.is_in(h.tokens)}
+                for i, one in enumerate(found)
             }
             again = [i for i, met in sequences.items() if met]
             if not again:
@@ -290,44 +326,62 @@ class Translator:
             results = self._search([rows[i] for i in again], options, [demands[i] for i in again])
             for i, result in zip(again, results, strict=True):
                 found[i] = result
-        return [[h for h in hypotheses if not avoided.is_in(h.tokens)] for hypotheses in found]
+        return [Found([h for h in one.hypotheses if not avoided.is_in(h.tokens)], one.unmet) for one in found]
 
-    def _search(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[list[Hypothesis]]:
+    def _search(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
         if not (options.coverage_penalty and options.scored):
             return self._by_log_prob(rows, options, demands)
         found = self._by_log_prob(rows, searched_with(options), demands)
-        return by_coverage(self.search_model, rows, found, options)
+        ranked = by_coverage(self.search_model, rows, [one.hypotheses for one in found], options)
+        return [Found(hypotheses, one.unmet) for hypotheses, one in zip(ranked, found, strict=True)]
 
     @torch.inference_mode()
-    def _by_log_prob(
-        self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]
-    ) -> list[list[Hypothesis]]:
+    def _by_log_prob(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
         assert not self.model.training, "dropout would change the translations"
+        constrained = [i for i, demand in enumerate(demands) if demand.constraints]
+        if 0 < len(constrained) < len(rows):  # two searches, so that no line changes by its batch mates
+            return self._search_apart(rows, options, demands)
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]
-        within_words = self._within_words if any(demand.prefix for demand in demands) else ()
-        rules = make_rules(options, limits, demands, within_words, self.device)
-        search = choose_search(options, demands)
+        is_bound = constrained or any(demand.prefix for demand in demands)
+        search = batch_search(options, limits, demands, self._edges if is_bound else WordEdges(), self.device)
         if self.graphs is None:
-            return search(self.decoder(self.search_model, src), limits, options, self.device, rules)
+            return search.run(self.decoder(self.search_model, src))
         with self.graphs.lock:
-            graphed = self.graphs.begin(self.search_model, src, max(limits), options.num_rows)
-            return search(graphed or self.decoder(self.search_model, src), limits, options, self.device, rules)
+            graphed = self.graphs.begin(self.search_model, src, max(limits), search.num_rows)
+            return search.run(graphed or self.decoder(self.search_model, src))
+
+    def _search_apart(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
+        found: dict[int, Found] = {}
+        for is_constrained in (True, False):
+            part = [i for i, demand in enumerate(demands) if bool(demand.constraints) == is_constrained]
+            results = self._by_log_prob([rows[i] for i in part], options, [demands[i] for i in part])
+            found |= zip(part, results, strict=True)
+        return [found[i] for i in range(len(rows))]
 
     @cached_property
-    def _within_words(self) -> list[int]:
-        return self.tgt_tokenizer.ids_within_words()
+    def _edges(self) -> WordEdges:
+        return WordEdges(self.tgt_tokenizer.ids_within_words(), self.tgt_tokenizer.ids_ending_within_words())
 
-    def _search_texts(self, job: tuple[list[list[int]], SearchOptions, list[Demand]]) -> list[list[Translation]]:
-        """`search`, and the text of the ids that it finds: both are work for the process that searches."""
+    def _search_texts(
+        self, job: tuple[list[list[int]], SearchOptions, list[Demand]]
+    ) -> list[tuple[list[Translation], str]]:
+        """`search`, and the text of the ids that it finds: both are work for the process that searches. With it what
+        could not be met, where it finds none.
+        """
         rows, options, demands = job
-        candidates = self.search(rows, options.of_search, demands)
+        outcomes = self._find(rows, options.of_search, demands)
+        candidates = [found.hypotheses for found in outcomes]
         texts = [[self._to_text(hypothesis) for hypothesis in found] for found in candidates]
         if options.evidence:
             texts = self._with_evidence(rows, candidates, texts, options.batch_size)
-        if options.mbr is None:
-            return texts
-        return [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
+        if options.mbr is not None:
+            texts = [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
+        problems = [
+            problem_of(found, demand, options.avoid, self.tgt_tokenizer)
+            for found, demand in zip(outcomes, demands, strict=True)
+        ]
+        return list(zip(texts, problems, strict=True))
 
     def _with_evidence(
         self, rows: list[list[int]], found: list[list[Hypothesis]], texts: list[list[Translation]], batch_size: int

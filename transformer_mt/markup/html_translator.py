@@ -45,13 +45,18 @@ class HtmlTranslator:
         """All hypotheses of each text, in order. Those of its segments stand side by side: the first, then the second,
         and so on, scored as one hypothesis.
 
-        A text has none where one of its segments has none. Raises UserError for a line with a prefix.
+        A text has none where one of its segments has none. Raises UserError for a line with a prefix or constraints.
         """
         options = options or search_options(self.config.decoding)
         lines = list_of_lines(texts)
         if any(line.prefix for line in lines):
             raise UserError(
                 "A line of HTML has a prefix, and tags are put in only afterwards. Leave out prefix or HTML."
+            )
+        if any(line.constraints for line in lines):
+            raise UserError(
+                "A line of HTML has constraints, which belong to a whole line, and HTML is translated in segments. "
+                "Leave out constraints or HTML."
             )
         # What is too long for any model is not looked at: the translator says so of it.
         marked = [Marked([]) if is_beyond(line.text) else take_out(line.text) for line in lines]

@@ -48,6 +48,8 @@ def evaluate(
     """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the (first) run's folder."""
     if (src is None) != (ref is None):
         raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    if decoding.get("constraints") is not None:
+        raise UserError("--constraints belongs to tmt translate: what is evaluated has none. Leave it out.")
     for option, value in (("--split", split), ("--data-root", data_root)):
         if src is not None and value is not None:
             raise UserError(f"--src and {option} were both given. Give --src and --ref, or what names a split.")

@@ -102,6 +102,12 @@ def translate(
     reject_below: Annotated[
         float | None, typer.Option(help="Leave a line blank, for a person, where its confidence is below this number.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="What comes out as it is, of urls, emails, numbers and placeholders such as {name}, parted by commas."
+        ),
+    ] = None,
     too_long: Annotated[
         TooLong,
         typer.Option(
@@ -117,7 +123,7 @@ def translate(
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below)
+    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below, keep)
     treatments.refuse_clashes(prefix, decoding)
     if sentences == ["-"]:
         sentences = None
@@ -161,7 +167,9 @@ def translate(
                 is_waited_for=isinstance(lines, list),
             )
             try:
-                stream.run(works, demanding(_chunks(lines, options, stream.name), prefix))
+                stream.run(
+                    works, demanding(_chunks(lines, options, stream.name), prefix, options.constraints is not None)
+                )
             except KeyboardInterrupt:
                 sink.cut()
                 is_told = sink.num_done > 0 and not isinstance(lines, list) and not sys.stdin.isatty()

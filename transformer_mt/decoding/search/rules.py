@@ -16,16 +16,44 @@ from transformer_mt.decoding.search.top_tokens import NUM_SPECIAL
 
 
 @dataclass(frozen=True)
+class WordEdges:
+    """The ids of the entries of a vocabulary that go on with the word before them, and of those that end within a word,
+    so that the next entry may go on with it.
+    """
+
+    continuing: Sequence[int] = ()
+    ending_within: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One way to write a phrase. With `after_break` it is the phrase only where no word stands directly before it. With
+    `ends_in_word` it is the phrase only where the token after it begins another word.
+    """
+
+    tokens: tuple[int, ...]
+    after_break: bool = False
+    ends_in_word: bool = False
+
+
+@dataclass(frozen=True)
 class Demand:
     """What a caller demands of one translation: it begins with the tokens of `prefix`, and holds none of the sequences
-    `avoided`. Where `ends_in_word`, the token after the prefix begins another word. Translations at different `place`s
-    have different samples.
+    `avoided`. Where `ends_in_word`, the token after the prefix begins another word. Of each of the `constraints` it
+    holds one of the writings, and no two of them share a token. Translations at different `place`s have different
+    samples.
     """
 
     prefix: tuple[int, ...] = ()
     ends_in_word: bool = False
     avoided: tuple[tuple[int, ...], ...] = ()
+    constraints: tuple[tuple[Writing, ...], ...] = ()
     place: tuple[int, ...] = ()
+
+    @property
+    def tokens_of_constraints(self) -> int:
+        """How many tokens the constraints take at least."""
+        return sum(min(len(way.tokens) for way in phrase if not way.after_break) for phrase in self.constraints)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""How much slower a beam is for constraints: both sides in one run, in turns.
+
+    python scripts/bench_constraints.py --run RUN [--lines 200] [--beam-size 10] [--phrases 3] [--rounds 3]
+        [--foreign] [--device auto] [--precision fp32]
+
+RUN is a trained model. The sources are those of its validation split, with phrases of one or two words from each
+reference, in a random order and none within another. Each side translates all lines; the best round counts. The last
+line says by which factor constraints are slower, and which share of the phrases a plain beam writes anyway.
+"""
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import regex
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.data.corpus import load_corpus
+from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.storage.run_folder import open_run
+
+
+def phrases_of(reference: str, number: int, chance: random.Random) -> tuple[str, ...]:
+    """Up to `number` phrases of one or two words without marks, at places that do not touch each other."""
+    words = reference.split()
+    found, taken = [], set()
+    for start in chance.sample(range(len(words)), len(words)):
+        size = chance.choice((1, 2))
+        place = range(start, min(start + size, len(words)))
+        phrase = " ".join(words[i] for i in place)
+        if regex.fullmatch(r"[\p{L}\p{M}\p{N} ]+", phrase) and not taken & {start - 1, *place, place.stop}:
+            found.append(phrase)
+            taken |= set(place)
+        if len(found) == number:
+            break
+    return tuple(found)
+
+
+def is_in(phrase: str, text: str) -> bool:
+    return (
+        regex.search(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){regex.escape(phrase)}(?![\p{{L}}\p{{M}}\p{{N}}])", text)
+        is not None
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--lines", type=int, default=200)
+    parser.add_argument("--beam-size", type=int, default=10)
+    parser.add_argument("--phrases", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--foreign", action="store_true", help="phrases from the reference of another line")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--precision")
+    asked = parser.parse_args()
+    config = load_config(str(open_run(asked.run).config.resolve())).config
+    corpus = list(load_corpus(config.data.validation, config.data))
+    chance = random.Random(1)
+    pairs = [corpus[i] for i in sorted(chance.sample(range(len(corpus)), min(asked.lines, len(corpus))))]
+    targets = [tgt for _, tgt in pairs]
+    if asked.foreign:
+        chance.shuffle(targets)
+    constrained = [
+        SourceLine(src, constraints=phrases_of(tgt, asked.phrases, chance))
+        for (src, _), tgt in zip(pairs, targets, strict=True)
+    ]
+    constrained = [line for line in constrained if len(line.constraints) == asked.phrases]
+    plain = [line.text for line in constrained]
+    translator = Translator.load(asked.run, device=asked.device, precision=asked.precision)
+    options = search_options(translator.config.decoding, beam_size=asked.beam_size)
+    seconds = {"plain": float("inf"), "constrained": float("inf")}
+    found = {}
+    with translator.keep_processes():
+        for texts in (plain[:64], constrained[:64]):
+            translator.translate_lines(texts, options)
+        for _ in range(asked.rounds):
+            for name, texts in (("plain", plain), ("constrained", constrained)):
+                start = time.perf_counter()
+                found[name] = translator.translate_lines(texts, options)
+                seconds[name] = min(seconds[name], time.perf_counter() - start)
+    print(f"{len(plain)} lines, {asked.phrases} phrases each, beam {asked.beam_size}")
+    for name, results in found.items():
+        met = [
+            is_in(phrase, one.text)
+            for line, one in zip(constrained, results, strict=True)
+            for phrase in map(str, line.constraints)
+        ]
+        num_tokens = sum(len(one.hypotheses[0].tokens) for one in results if one.hypotheses)
+        print(
+            f"{name}: {seconds[name]:.2f} s, {num_tokens:,} tokens, {sum(met) / len(met):.1%} of the phrases are there"
+        )
+    print(f"{seconds['constrained'] / seconds['plain']:.2f} times slower")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""What is to be kept comes out as it is, as often as it stood there, by whatever model."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy import ENGLISH, SPANISH, toy_pairs
+from translators import ONE_STREAM, SMALL, make_translator
+
+from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.errors import UserError
+from transformer_mt.markup.html_translator import HtmlTranslator
+from transformer_mt.markup.keeping_translator import KeepingTranslator
+from transformer_mt.markup.kept import KINDS, finder, kinds_of
+
+STRETCHES = [
+    "{name}",
+    "{{ user.id }}",
+    "https://x.org/a?b=1&c=2",
+    "me@x.org",
+    "12:30",
+    "1,000.5",
+    "7",
+    "${0}",
+    "www.a.b",
+]
+
+
+def found(text: str, kinds: str = ",".join(KINDS)) -> list[str]:
+    return [text[start:end] for start, end in finder(kinds_of(kinds))(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Dear {name}, ${0} and {{ a b }}.", ["{name}", "${0}", "{{ a b }}"]),
+        ("See https://x.org/a?b=1, (www.a.b) or http://ü.de/.", ["https://x.org/a?b=1", "www.a.b", "http://ü.de/"]),
+        ("Write to me.too+2@x-y.org.", ["me.too+2@x-y.org"]),
+        (
+            "7 cats, 1,000.50 or 12:30, 2024-05-06 and -5 (3-5) 50%.",
+            ["7", "1,000.50", "12:30", "2024-05-06", "-5", "3-5", "50"],
+        ),
+        ("B2 3rd x7y ٣٤", ["٣٤"]),
+        ("%(name)s", ["%(name)s"]),
+        ("{ unclosed, 5", ["5"]),
+        ("", []),
+    ],
+)
+def test_what_is_kept(text: str, kept: list[str]) -> None:
+    assert found(text) == kept
+
+
+def test_kinds_are_chosen_by_name() -> None:
+    assert found("{a} 5 me@x.org", "numbers, emails") == ["5", "me@x.org"]
+    with pytest.raises(
+        UserError, match=r"--keep names 'dates', which is no kind of text to keep\. Take of placeholders, urls"
+    ):
+        kinds_of("numbers,dates")
+
+
+@cache
+def aligner() -> Aligner:
+    return Aligner.train(toy_pairs(200))
+
+
+@cache
+def keeping(kind: str, stream: bool = False) -> KeepingTranslator:
+    """A model that has learned nothing. That of words knows no stretch but "7"."""
+    size = {"word": 100, "bpe": 320}[kind]
+    model: dict[str, Any] = {"num_encoder_layers": 1, **SMALL, "max_len": 60, **(ONE_STREAM if stream else {})}
+    pairs = [*toy_pairs(50), ("7", "7")]
+    translator = make_translator(
+        model,
+        pairs,
+        tokenizer={"kind": kind, "vocab_size": size, "min_frequency": 1},
+        decoding={"max_length_extra": 20},
+    )
+    return KeepingTranslator(translator, translator.tgt_tokenizer, KINDS, aligner)
+
+
+def assert_kept(source: str, text: str) -> None:
+    assert sorted(s for s in found(text) if s in found(source)) == sorted(found(source)), text
+
+
+@pytest.mark.parametrize(("stream", "beam_size"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_nothing_is_lost_or_doubled(kind: str, stream: bool, beam_size: int) -> None:
+    texts = [
+        f"One two {STRETCHES[0]}, three four.", f"{STRETCHES[2]} five six", f"seven ({STRETCHES[3]}) two.",
+        STRETCHES[4], f"one {STRETCHES[5]} two {STRETCHES[5]} three", "one two three", "",
+        f"{STRETCHES[1]}{STRETCHES[7]} ten",
+    ]  # fmt: skip
+    translator = keeping(kind, stream)
+    options = search_options(translator.config.decoding, beam_size=beam_size, n_best=beam_size)
+    free = translator.translator.translate_lines(texts, options)
+    for text, translated, unbound in zip(texts, translator.translate_lines(texts, options), free, strict=True):
+        assert translated.source == text
+        assert translated.problem == ""
+        for hypothesis in translated.hypotheses:
+            assert_kept(text, hypothesis.text)
+        if not found(text):
+            assert [h.text for h in translated.hypotheses] == [h.text for h in unbound.hypotheses]
+        else:
+            assert translated.hypotheses
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.sampled_from([*STRETCHES, *ENGLISH[:4], " ", " ", ", ", ".", "<b>", "&amp;", "x5"]), max_size=10),
+    st.booleans(),
+)
+def test_whatever_the_line_holds_each_stretch_comes_out_or_it_is_told(parts: list[str], is_word: bool) -> None:
+    text = "".join(parts)
+    (translated,) = keeping("word" if is_word else "bpe").translate_lines([text])
+    assert translated.hypotheses or translated.problem or translated.too_long or not text.strip()
+    for hypothesis in translated.hypotheses:
+        assert_kept(text, hypothesis.text)
+
+
+def test_what_the_model_cannot_write_stands_by_the_alignment() -> None:
+    """The toy language turns the last two words of a sentence."""
+
+    class ByTheDictionary:
+        def __init__(self, inner: KeepingTranslator) -> None:
+            self.inner = inner.translator
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def translate_lines(self, texts: Any, options: Any = None) -> Any:
+            words = dict(zip(ENGLISH, SPANISH, strict=True))
+            results = self.inner.translate_lines(texts, options)
+            for result in results:
+                source = result.source.rstrip(".").split()
+                turned = [*source[:-2], *reversed(source[-2:])]
+                text = " ".join(words.get(word, word) for word in turned) + "."
+                yield replace(result, hypotheses=[replace(h, text=text) for h in result.hypotheses[:1]])
+
+    inner = keeping("word")
+    translator = KeepingTranslator(ByTheDictionary(inner), inner.tgt_tokenizer, KINDS, aligner)  # pyright: ignore[reportArgumentType]
+    (translated,) = translator.translate_lines(["five one {name} two three."])
+    assert translated.text == "cinco uno tres {name} dos.", "before the word that follows it"
+
+
+def test_prefixes_constraints_and_markup_go_with_it() -> None:
+    translator = keeping("bpe")
+    options = search_options(translator.config.decoding, constraints="unordered")
+    begun, holding = translator.translate_lines(
+        [SourceLine("one {name} two", "uno {name}"), SourceLine("one {name} two", constraints=("dos", "{name}"))],
+        options,
+    )
+    assert begun.problem == holding.problem == ""
+    assert begun.text.startswith("uno {name}")
+    for translated in (begun, holding):
+        assert_kept("{name}", translated.text)
+    pages = HtmlTranslator(translator, aligner())
+    (page,) = pages.translate(["<p>one <b>7</b> two &lt; three</p>"])
+    assert found(page.replace("<b>", "").replace("</b>", "")) == ["7"]
+    assert page.startswith("<p>")
+    (told,) = keeping("word").translate_lines([SourceLine("one {name} two", "uno")])
+    assert told.problem == "the model cannot write these words that are demanded: {, name, }"
+    with pytest.raises(UserError, match="keep was asked for, and constraints are ordered"):
+        translator.translate_lines(["one"], search_options(translator.config.decoding, constraints="ordered"))
+
+
+def test_a_long_line_keeps_all_in_its_pieces() -> None:
+    text = ". ".join(["One two {name} three", *[src.rstrip(".") for src, _ in toy_pairs(12)], "four 12:30 me@x.org"])
+    translator = keeping("word")
+    options = search_options(translator.config.decoding, too_long=TooLong.SPLIT)
+    (translated,) = translator.translate_lines([text], options)
+    assert (translated.too_long, translated.problem) == (True, "")
+    assert_kept(text, translated.text)

@@ -1,0 +1,221 @@
+"""Beam search for translations that hold given phrases: dynamic beam allocation (Post and Vilar 2018), with the places
+dealt out by vectors (Hu et al. 2019).
+
+The candidates of a step are the best extensions of all hypotheses, the best of each hypothesis, and the tokens with
+which phrases begin and go on. They are parted into banks by how many tokens of the constraints they have written. The
+places of the beam go to the best of each bank, the fullest bank first, then to the second best of each, and so on. So a
+phrase that is unlikely does not compete with hypotheses that leave it out. Only a hypothesis with all phrases may end.
+
+There is a bank for each token of the constraints and one for none. A beam of fewer places would write every phrase at
+once, wherever it belongs, and therefore grows to as many.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID, UNK_ID
+from transformer_mt.decoding.search.beam import Sentence
+from transformer_mt.decoding.search.constraints import Constraints, Progress
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.search.rules import Hypotheses, Rules
+from transformer_mt.decoding.search.top_tokens import NUM_SPECIAL, Totals, best_extensions_of, largest_token
+
+_LAST = torch.iinfo(torch.long).max  # a rank behind all others
+
+
+@dataclass(frozen=True)
+class Found:
+    """The hypotheses of one sentence, best first. Where there are none, `unmet` are the numbers of the constraints that
+    the one that came closest lacks, counted from 0.
+    """
+
+    hypotheses: list[Hypothesis]
+    unmet: tuple[int, ...] = ()
+
+
+@dataclass
+class _Beams:
+    """Live hypotheses of the sentences still searched. Dead places hold -inf."""
+
+    sentences: list[Sentence]
+    constraints: Constraints
+    sizes: Tensor  # places of each sentence (sentences,)
+    limits: Tensor  # largest lengths (sentences,)
+    tokens: Tensor  # (sentences, rows_per_sentence, length), BOS first
+    log_probs: Tensor  # (sentences, rows_per_sentence)
+    progress: Progress
+    missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
+
+    def hypotheses(self) -> Hypotheses:
+        """All places as rows, the dead ones too."""
+        sentences = torch.tensor([sentence.index for sentence in self.sentences], device=self.tokens.device)
+        return Hypotheses(self.tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(self.tokens.size(1)))
+
+    def keep(self, places: Tensor) -> None:
+        """Drop all sentences but those at these places."""
+        self.sentences = [self.sentences[place] for place in places.tolist()]
+        self.constraints, self.progress = self.constraints.of_sentences(places), self.progress.of_sentences(places)
+        self.sizes, self.limits = self.sizes[places], self.limits[places]
+        self.tokens, self.log_probs = self.tokens[places], self.log_probs[places]
+        self.missing = self.missing[places]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Hypotheses and one more token each, all (sentences, any): log-probability, row of the hypothesis, token."""
+
+    totals: Tensor
+    parents: Tensor
+    tokens: Tensor
+
+    def at(self, places: Tensor) -> "_Candidates":
+        return _Candidates(*(x.gather(1, places) for x in (self.totals, self.parents, self.tokens)))
+
+
+def beam_sizes(constraints: Constraints, beam_size: int) -> Tensor:
+    """The places that each sentence has in its beam (sentences,): `beam_size`, and one for each bank at least."""
+    return (constraints.num_tokens + 1).clamp(min=beam_size)
+
+
+def constrained_beam_search(
+    decoder: StepFunction,
+    max_lengths: Sequence[int],
+    options: SearchOptions,
+    device: torch.device,
+    constraints: Constraints,
+    rules: Rules | None = None,
+) -> list[Found]:
+    """Up to `n_best` hypotheses a sentence, best score first, that hold all constraints. `max_lengths` count EOS."""
+    results = [Found([]) for _ in max_lengths]
+    beams = _Beams(
+        [Sentence(i, max_length) for i, max_length in enumerate(max_lengths)],
+        constraints,
+        beam_sizes(constraints, options.beam_size),
+        torch.tensor(max_lengths, device=device),
+        torch.full((len(max_lengths), 1, 1), BOS_ID, device=device),
+        torch.zeros(len(max_lengths), 1, device=device),
+        constraints.begin(),
+        constraints.num_tokens[:, None],
+    )
+    for length in count(1):
+        logits = decoder.step(beams.tokens[:, :, -1].flatten()).float()
+        rows_per_sentence, before = beams.log_probs.size(1), replace(beams)
+        parents = _advance(beams, logits.unflatten(0, (-1, rows_per_sentence)), length, options, rules)
+        best_live = beams.log_probs.amax(dim=1).tolist()
+        done = [
+            sentence.is_done(best, length, options) for sentence, best in zip(beams.sentences, best_live, strict=True)
+        ]
+        for place, (sentence, is_done) in enumerate(zip(beams.sentences, done, strict=True)):
+            if is_done:
+                unmet = () if sentence.finished else _closest(before, place)
+                results[sentence.index] = Found(sentence.best(options.n_best), unmet)
+        if all(done):
+            break
+        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        places = torch.arange(len(parents), device=device)
+        if kept is not None:
+            places, parents = kept, parents[kept]
+            beams.keep(kept)
+        decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)
+    return results
+
+
+def _closest(beams: _Beams, place: int) -> tuple[int, ...]:
+    """The constraints that the sentence's hypothesis with the fewest missing tokens has not met."""
+    missing = beams.missing[place].masked_fill(beams.log_probs[place] == -torch.inf, _LAST)
+    return tuple(beams.constraints.unmet(beams.progress, place, int(missing.argmin())))
+
+
+def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
+    """Extend all hypotheses to `length` tokens: finish what ends among the K best, keep the K best that go on.
+
+    logits (sentences, rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
+    sentence (sentences, K), where K is that of the sentence with the most.
+    """
+    found = _candidates(beams, logits, length, options, rules)
+    last = beams.tokens[:, :, -1].gather(1, found.parents)
+    progress = beams.constraints.advance(beams.progress.at(found.parents), last, found.tokens)
+    missing = beams.constraints.missing(progress).masked_fill(found.tokens == EOS_ID, 0)
+    # What can no longer be written within the largest length is not begun.
+    fits = missing <= (beams.limits - 1 - length).clamp(min=0)[:, None]
+    found = _Candidates(found.totals.masked_fill(~fits, -torch.inf), found.parents, found.tokens)
+    size = int(beams.sizes.max())
+    order = _deal(found.totals, missing)[:, : 2 * size]
+    found, progress, missing = found.at(order), progress.at(order), missing.gather(1, order)
+    ranks = torch.arange(order.size(1), device=order.device)
+    ends = (found.tokens == EOS_ID) & (found.totals > -torch.inf)
+    _finish(beams, found, ends & (ranks < beams.sizes[:, None]), options.norm(length))
+    live = ends.int().argsort(dim=1, stable=True)[:, :size]
+    is_beyond = (ranks[: live.size(1)] >= beams.sizes[:, None]) | (live >= 2 * beams.sizes[:, None])
+    dead = ends.gather(1, live) | is_beyond
+    found, beams.progress, beams.missing = found.at(live), progress.at(live), missing.gather(1, live)
+    beams.log_probs = found.totals.masked_fill(dead, -torch.inf)
+    history = beams.tokens.gather(1, found.parents[:, :, None].expand(-1, -1, beams.tokens.size(2)))
+    beams.tokens = torch.cat((history, found.tokens[:, :, None]), dim=2)
+    return found.parents
+
+
+def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Candidates:
+    """The extensions that are looked at, each once: the others of its kind have -inf."""
+    totals = Totals.of(logits, beams.log_probs)
+    if rules is not None:
+        rules(logits.flatten(0, 1), beams.hypotheses())
+    logits[:, :, EOS_ID].masked_fill_(beams.missing > 0, -torch.inf)
+    must_end = beams.limits <= length
+    values, *best = best_extensions_of(logits, 2 * int(beams.sizes.max()), options.allow_unk, must_end, totals)
+    is_beyond = torch.arange(values.size(1), device=values.device) >= 2 * beams.sizes[:, None]
+    best = _Candidates(values.masked_fill(is_beyond, -torch.inf), *best)
+    rows = torch.arange(logits.size(1), device=logits.device).expand(len(logits), -1)
+    special = [EOS_ID, UNK_ID] if options.allow_unk else [EOS_ID]
+    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), special, NUM_SPECIAL))
+    of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
+    wanted = beams.constraints.next_tokens(beams.progress, beams.tokens[:, :, -1])
+    values = totals(logits.gather(2, wanted.clamp(min=0))).masked_fill(wanted < 0, -torch.inf)
+    of_phrases = _Candidates(
+        values.flatten(1), rows[:, :, None].expand_as(wanted).flatten(1), wanted.clamp(min=0).flatten(1)
+    )
+    parts = (best, of_rows, of_phrases)
+    found = _Candidates(
+        *(torch.cat([getattr(p, name) for p in parts], dim=1) for name in ("totals", "parents", "tokens"))
+    )
+    keys = found.parents * logits.size(2) + found.tokens
+    is_lost = _repeated(keys.masked_fill(found.totals == -torch.inf, -1))  # one that is lost stands for no other
+    is_lost |= must_end[:, None] & (found.tokens != EOS_ID)
+    return _Candidates(found.totals.masked_fill(is_lost, -torch.inf), found.parents, found.tokens)
+
+
+def _repeated(keys: Tensor) -> Tensor:
+    """Which of a sentence's keys (sentences, any) stand there before."""
+    ordered, order = keys.sort(dim=1, stable=True)
+    is_same = torch.zeros_like(ordered, dtype=torch.bool)
+    is_same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(is_same).scatter(1, order, is_same)
+
+
+def _deal(totals: Tensor, missing: Tensor) -> Tensor:
+    """The candidates in the order in which they get places: the best of each bank, the fullest bank first, then the
+    second best of each, and so on; totals and missing tokens (sentences, any) -> places (sentences, any).
+    """
+    ordered, by_total = totals.sort(dim=1, descending=True, stable=True)
+    banks, by_bank = missing.gather(1, by_total).sort(dim=1, stable=True)
+    places = torch.arange(totals.size(1), device=totals.device).expand_as(banks)
+    is_first = torch.ones_like(banks, dtype=torch.bool)
+    is_first[:, 1:] = banks[:, 1:] != banks[:, :-1]
+    ranks = places - torch.where(is_first, places, 0).cummax(dim=1).values
+    keys = ranks * (banks.amax(dim=1, keepdim=True) + 1) + banks
+    keys = keys.masked_fill(ordered.gather(1, by_bank) == -torch.inf, _LAST)
+    return by_total.gather(1, by_bank.gather(1, keys.argsort(dim=1, stable=True)))
+
+
+def _finish(beams: _Beams, found: _Candidates, ends: Tensor, norm: float) -> None:
+    """Note the hypotheses that end (sentences, candidates)."""
+    places, ranks = ends.nonzero(as_tuple=True)
+    histories = beams.tokens[places, found.parents[places, ranks], 1:].tolist()
+    totals = found.totals[places, ranks].tolist()
+    for place, tokens, log_prob in zip(places.tolist(), histories, totals, strict=True):
+        beams.sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm))
