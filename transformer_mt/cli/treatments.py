@@ -55,8 +55,8 @@ class Treatments:
         """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use;
         so is the calibration of confidences, for these options.
 
-        Raises UserError where the dictionary cannot be read or is wrong, for options that cannot be had together, and as
-        `calibration_of_run` does.
+        Raises UserError where the dictionary cannot be read or is wrong, for options that cannot be had together, and
+        as `calibration_of_run` does.
         """
         if self.html and options.constraints is not None:
             raise UserError(

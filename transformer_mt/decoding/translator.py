@@ -19,6 +19,7 @@ from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.data.batches.batching import pad_rows
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.beam_memory import refuse_what_never_fits
 from transformer_mt.decoding.coverage import by_coverage, searched_with
 from transformer_mt.decoding.demands import (
     AvoidedPhrases,
@@ -52,13 +53,11 @@ from transformer_mt.decoding.translation import Translated, Translation, in_orde
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
 from transformer_mt.machine.giving_way import give_way
-from transformer_mt.machine.memory import gibibytes, memory_of_machine
 from transformer_mt.machine.workers import Workers
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.run_folder import RunFolder
 
-_BYTES_OF_LOGIT = 4
 SEARCHES_TO_AVOID = 20  # a phrase can be written in many ways by pieces of words; each search forbids those it met
 KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # the way out where one is killed
 
@@ -203,7 +202,8 @@ class Translator:
         free = [index for index in by_length if not demands[index].constraints]
         batches = [batch for part in (constrained, free) for batch in self._batches(part, options.batch_size)]
         widest = max((demands[index].tokens_of_constraints + 1 for index in constrained), default=0)
-        self._refuse_what_never_fits(max(map(len, batches), default=0), options, widest)
+        size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
+        refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
@@ -252,20 +252,6 @@ class Translator:
         last = batches.pop()
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
-
-    def _refuse_what_never_fits(self, num_texts: int, options: SearchOptions, num_rows: int = 0) -> None:
-        """Raise UserError where one step's logits alone take more than all of the machine's memory. The system may hand
-        out memory that it does not have, and then kill the process without a word. A GPU reports the error itself.
-        """
-        there = memory_of_machine()
-        num_rows = max(num_rows, options.num_rows)
-        needed = num_texts * num_rows * self.tgt_tokenizer.vocab_size * _BYTES_OF_LOGIT
-        if self.device.type == "cpu" and there is not None and needed > there:
-            what, key = ("An n_best of", "n_best") if options.is_sampling else ("A beam of", "beam_size")
-            raise UserError(
-                f"{what} {num_rows:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and "
-                f"this machine has {gibibytes(there)}. Lower {key} or batch_size."
-            )
 
     def _translate_in_pieces(self, line: SourceLine, options: SearchOptions) -> Translated:
         """The pieces' first hypotheses side by side, then their second, and so on; scored as one hypothesis. What the

@@ -4,7 +4,7 @@ import pytest
 import torch
 from translators import SMALL, make_translator
 
-from transformer_mt.decoding import translator as module
+from transformer_mt.decoding import beam_memory as module
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.errors import UserError
 
@@ -23,8 +23,6 @@ def test_what_fits_to_the_byte_is_searched_and_what_does_not_is_refused(monkeypa
     samples = search_options(translator.config.decoding, sampling_topk=2, n_best=3, batch_size=2)
     with pytest.raises(UserError, match=r"^An n_best of 3 takes .* Lower n_best or batch_size\.$"):
         translator.translate_lines(texts, samples)
-    translator.device = torch.device("meta")  # not this machine's memory
-    translator._refuse_what_never_fits(10**9, search_options(translator.config.decoding, beam_size=10**9))
-    translator.device = torch.device("cpu")
+    module.refuse_what_never_fits(10**9, 10**9, 100, options, torch.device("meta"))  # not this machine's memory
     monkeypatch.setattr(module, "memory_of_machine", lambda: None)
     assert len(translator.translate_lines(texts, options)) == 3
