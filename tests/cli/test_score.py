@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import run_tmt
 
-from transformer_mt.decoding import line_stream
+from transformer_mt.decoding.lines import line_stream
 
 SOURCES = ["one two three.", "seven eight.", "four five six one."]
 TRANSLATIONS = ["uno tres dos.", "ocho siete.", "cuatro cinco uno seis."]

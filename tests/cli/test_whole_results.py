@@ -17,7 +17,7 @@ from commands import run_tmt
 
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.main import main
-from transformer_mt.decoding import line_stream
+from transformer_mt.decoding.lines import line_stream
 
 LINES = ["one two three.", "seven eight."] * 200
 

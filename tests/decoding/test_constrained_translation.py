@@ -12,7 +12,7 @@ from translators import ONE_STREAM, SMALL, make_translator
 
 from transformer_mt.decoding.demands import SourceLine, demanding, writings_of
 from transformer_mt.decoding.ensemble import Ensemble
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.search.rules import Writing
 from transformer_mt.decoding.translator import Translator

@@ -12,7 +12,7 @@ from translators import ONE_STREAM, SMALL, make_translator
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.demands import AvoidedPhrases, SourceLine, demanding
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError

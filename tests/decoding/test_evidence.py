@@ -9,7 +9,7 @@ from translators import ONE_STREAM, SMALL, make_translator
 
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.evidence import find_evidence, token_places, words_of_text
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 

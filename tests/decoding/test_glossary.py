@@ -11,7 +11,7 @@ from toy import ENGLISH, SPANISH, toy_pairs
 from transformer_mt.config.schema import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.glossary import Glossary
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.errors import UserError
 

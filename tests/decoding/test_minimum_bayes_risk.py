@@ -13,8 +13,8 @@ from translators import ONE_STREAM, SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.config.schema import DecodingConfig
-from transformer_mt.decoding.line_formats import json_line
-from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
+from transformer_mt.decoding.lines.line_formats import json_line
+from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES, expected_utilities, shares_of_probability
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translation

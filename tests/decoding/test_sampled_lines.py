@@ -14,9 +14,9 @@ from translators import ONE_STREAM, SMALL, make_translator
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.ensemble import MODES
-from transformer_mt.decoding.line_stream import translate_chunks
+from transformer_mt.decoding.lines.line_stream import translate_chunks
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.load_ensemble import Loaded, combined
-from transformer_mt.decoding.long_lines import TooLong
 from transformer_mt.decoding.scoring import token_log_probs
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translated, Translator

@@ -12,7 +12,7 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.batches.batching import pad_rows
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.decoding.fast_layers.packed_weights import packed
-from transformer_mt.decoding.line_stream import chunk_pairs
+from transformer_mt.decoding.lines.line_stream import chunk_pairs
 from transformer_mt.decoding.scoring import IdPair, Scorer, token_log_probs
 from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.search.options import LengthNorm, search_options

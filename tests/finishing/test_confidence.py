@@ -12,7 +12,7 @@ from translators import SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.decoding.evidence import Evidence, words_of_text
-from transformer_mt.decoding.line_formats import FORMATS, json_line
+from transformer_mt.decoding.lines.line_formats import FORMATS, json_line
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.finishing.calibration import calibration_error
 from transformer_mt.finishing.confidence import Calibration, ConfidentTranslator, common_share, is_matched

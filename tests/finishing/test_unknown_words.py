@@ -12,7 +12,7 @@ from translators import SMALL, make_translator, write_run
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError

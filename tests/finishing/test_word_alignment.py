@@ -8,7 +8,7 @@ from translators import SMALL, make_translator
 from transformer_mt.aligning.aligner import Aligner, Pair
 from transformer_mt.aligning.alignment import pharaoh, soft_links
 from transformer_mt.data.builtin import builtin_pairs
-from transformer_mt.decoding.line_formats import FORMATS
+from transformer_mt.decoding.lines.line_formats import FORMATS
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.finishing.word_alignment import AlignedTranslator
 

@@ -6,7 +6,7 @@ from translators import SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.decoding.demands import SourceLine
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.errors import UserError
 from transformer_mt.markup.html_translator import HtmlTranslator

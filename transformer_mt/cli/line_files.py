@@ -14,7 +14,7 @@ from transformer_mt.cli.terminal import read_output, remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.line_stream import ByteStream
+    from transformer_mt.decoding.lines.line_stream import ByteStream
 
 STANDARD = Path("-")  # the name of standard input and output, as in most commands
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.demands import SourceLine
-    from transformer_mt.decoding.line_formats import LineFormat
-    from transformer_mt.decoding.line_stream import LineTranslator
+    from transformer_mt.decoding.lines.line_formats import LineFormat
+    from transformer_mt.decoding.lines.line_stream import LineTranslator
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translation import Translated
 
@@ -38,7 +38,7 @@ class TranslationStream:
         """Translate and write chunk by chunk, in order. UserError where the input or the output fails."""
         from tqdm import tqdm
 
-        from transformer_mt.decoding.line_stream import translate_chunks
+        from transformer_mt.decoding.lines.line_stream import translate_chunks
 
         hidden = self.is_waited_for or not sys.stderr.isatty() or self.sink.stream.isatty()
         with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:

@@ -10,7 +10,7 @@ from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.line_stream import LineTranslator
+    from transformer_mt.decoding.lines.line_stream import LineTranslator
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder

@@ -40,8 +40,8 @@ from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedD
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.glossary import Glossary
+from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.load_ensemble import Paths, load_models
-from transformer_mt.decoding.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.scoring import Scored, Scorer
 from transformer_mt.decoding.search.batch_search import batch_search

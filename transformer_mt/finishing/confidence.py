@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.evidence import UNK, Evidence, words_of_text
-from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Confidence, Translated, Translation, WordConfidence
 from transformer_mt.finishing.calibration import Array, Calibrator, calibration_error, log_odds

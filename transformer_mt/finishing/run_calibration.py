@@ -13,7 +13,7 @@ from transformer_mt.config.schema import DataConfig, DecodingConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.demands import SourceLine
-from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated
 

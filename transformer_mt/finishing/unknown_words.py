@@ -15,7 +15,7 @@ from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import JOINER, join_words
 from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
-from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from transformer_mt.aligning.aligner import Aligner, Pair
 from transformer_mt.aligning.alignment import HardLinks, SoftLinks, soft_links
-from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.finishing.treatment import Treatment

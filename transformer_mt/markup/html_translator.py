@@ -9,7 +9,7 @@ from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
-from transformer_mt.decoding.line_stream import LineTranslator
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError

@@ -21,8 +21,8 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
-from transformer_mt.decoding.line_stream import LineTranslator
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError

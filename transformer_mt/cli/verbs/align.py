@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformer_mt.aligning.aligner import Aligner, Pair
-    from transformer_mt.decoding.line_stream import ByteStream
+    from transformer_mt.decoding.lines.line_stream import ByteStream
 
     Inputs = list[tuple[Path, ByteStream]]
     Lines = Callable[[list[Pair]], list[str]]
@@ -84,7 +84,7 @@ def _align_stream(aligner: "Aligner", inputs: "Inputs", sink: LineSink, symmetri
     from transformer_mt.aligning.bitext import MAX_WORDS
     from transformer_mt.aligning.symmetrisation import DEFAULT
     from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-    from transformer_mt.decoding.line_stream import chunk_lines, chunk_pairs
+    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs
 
     names = name_of(inputs[0][0]), name_of(inputs[1][0])
     src, ref = (

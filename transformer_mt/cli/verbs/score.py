@@ -27,7 +27,7 @@ from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.line_stream import ByteStream
+    from transformer_mt.decoding.lines.line_stream import ByteStream
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
 
@@ -110,8 +110,8 @@ def _score_stream(
 ) -> None:
     from tqdm import tqdm
 
-    from transformer_mt.decoding.line_formats import score_json, score_text
-    from transformer_mt.decoding.line_stream import chunk_lines, chunk_pairs, chunk_size, score_chunks
+    from transformer_mt.decoding.lines.line_formats import score_json, score_text
+    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs, chunk_size, score_chunks
 
     size = chunk_size(options)
     names = name_of(inputs[0][0]), name_of(inputs[1][0])

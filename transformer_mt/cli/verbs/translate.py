@@ -26,11 +26,11 @@ from transformer_mt.cli.search_flags import with_search_flags
 from transformer_mt.cli.terminal import read_output, remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.cli.treatments import AlignmentKind, Treatments
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.line_stream import ByteStream
+    from transformer_mt.decoding.lines.line_stream import ByteStream
     from transformer_mt.decoding.search.options import SearchOptions
 
 
@@ -128,7 +128,7 @@ def translate(
     if sentences == ["-"]:
         sentences = None
     from transformer_mt.decoding.demands import demanding
-    from transformer_mt.decoding.line_formats import FORMATS
+    from transformer_mt.decoding.lines.line_formats import FORMATS
     from transformer_mt.decoding.search.options import search_options
 
     with _open_input(sentences, input) as lines:
@@ -181,7 +181,7 @@ def translate(
 def _chunks(lines: "list[str] | ByteStream", options: "SearchOptions", name: str) -> "Iterator[list[str]]":
     if isinstance(lines, list):
         return iter([lines])
-    from transformer_mt.decoding.line_stream import chunk_lines, chunk_size
+    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
 
     return chunk_lines(lines, chunk_size(options), partial(report_damaged, name))
 

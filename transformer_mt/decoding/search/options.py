@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from transformer_mt.config.messages import problems_of
 from transformer_mt.config.schema import SAMPLING, DecodingConfig, PositiveInt
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
 

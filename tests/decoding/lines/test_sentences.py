@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.decoding.sentences import split_sentences
+from transformer_mt.decoding.lines.sentences import split_sentences
 
 PARTED = {  # `|` stands between sentences, with the white space around it where there is some
     "full stops": "One came. |Two left! |Did three? |Four",

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.decoding.long_lines import Piece, join_texts, split_text
-from transformer_mt.decoding.sentences import split_sentences
+from transformer_mt.decoding.lines.long_lines import Piece, join_texts, split_text
+from transformer_mt.decoding.lines.sentences import split_sentences
 
 LETTERS = st.sampled_from([*'abcéABC１。、,.!?"» \t\n\u00a0\u3000ñ中文กय।\u0301'])
 

@@ -13,9 +13,9 @@ import pytest
 from translators import SMALL, make_translator
 
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-from transformer_mt.decoding.line_formats import moses_lines
-from transformer_mt.decoding.line_stream import chunk_lines
-from transformer_mt.decoding.long_lines import TooLong
+from transformer_mt.decoding.lines.line_formats import moses_lines
+from transformer_mt.decoding.lines.line_stream import chunk_lines
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import regex
 
-from transformer_mt.decoding.sentences import split_sentences
+from transformer_mt.decoding.lines.sentences import split_sentences
 
 
 class TooLong(StrEnum):
