@@ -17,15 +17,15 @@ from toy import all_entries
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
-from transformer_mt.data import tokenizers
+from transformer_mt.data import make_tokenizers, tokenizers
 from transformer_mt.data import word_splitting as words
+from transformer_mt.data.make_tokenizers import train_tokenizer
 from transformer_mt.data.tokenizers import (
     TOKENIZERS,
     BPETokenizer,
     Tokenizer,
     WordTokenizer,
     normalize,
-    train_tokenizer,
 )
 from transformer_mt.data.word_splitting import count_words, split_words
 
@@ -158,7 +158,10 @@ def test_the_vocabulary_of_words_is_that_of_the_library(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizers, "COUNTED_AT_ONCE", num_characters)
         learned = WordTokenizer.train_backend([texts[:1], texts[1:]], limits)
-    assert tokenizers._forget_special_matching(learned).to_str() == tokenizers._forget_special_matching(oracle).to_str()
+    assert (
+        make_tokenizers._forget_special_matching(learned).to_str()
+        == make_tokenizers._forget_special_matching(oracle).to_str()
+    )
 
 
 @settings(max_examples=50)

@@ -10,8 +10,9 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data import encoding
 from transformer_mt.data.corpus import load_corpus
+from transformer_mt.data.make_tokenizers import train_tokenizer
 from transformer_mt.data.preparation import prepare_data, report_lines
-from transformer_mt.data.tokenizers import WordTokenizer, train_tokenizer
+from transformer_mt.data.tokenizers import WordTokenizer
 from transformer_mt.errors import UserError
 
 

@@ -10,7 +10,8 @@ from toy import all_entries
 
 from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
-from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, normalize, train_tokenizer, train_tokenizers
+from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizer, train_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.errors import UserError
 
 KINDS = ["word", "bpe", "unigram"]

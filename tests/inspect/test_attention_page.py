@@ -13,7 +13,8 @@ import torch
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import ModelConfig, TokenizerConfig
-from transformer_mt.data.tokenizers import Tokenizer, normalize, train_tokenizer
+from transformer_mt.data.make_tokenizers import train_tokenizer
+from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.data.word_splitting import join_words
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import Attention, pair_attention, recorded_attention

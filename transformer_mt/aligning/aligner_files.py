@@ -17,7 +17,7 @@ from transformer_mt.storage.manifest import check_manifest, write_manifest
 from transformer_mt.storage.weights import read_tensors, save_tensors
 
 META, TABLES = "aligner.json", "tables.safetensors"
-VERSION = 1  # of the files and of the splitting into words; raise it whenever another version would read them wrongly
+VERSION = 2  # of the files and of the splitting into words; raise it whenever another version would read them wrongly
 _DIRECTIONS = ("forward", "backward")
 _WAY_OUT = "Make it again with `tmt align --train`."
 Vocabularies = tuple[list[str], list[str]]

@@ -16,7 +16,8 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn, IdWriter
-from transformer_mt.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizers
+from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.manifest import check_manifest, write_manifest

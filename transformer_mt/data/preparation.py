@@ -14,10 +14,11 @@ from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
 from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_most, refuse_to_leave_out
+from transformer_mt.data.make_tokenizers import train_tokenizers
 from transformer_mt.data.overlap import Overlap, find_overlap
 from transformer_mt.data.sources.files import open_plain
 from transformer_mt.data.sources.kinds import source_of, sources_of
-from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer, train_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
 

@@ -14,9 +14,9 @@ import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from transformer_mt.storage.files import replace_file
 
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
+_MARK = "("
 _SPECIALS = list(SPECIAL_TOKENS)
 # The byte behind each character of a subword's entry. A printable byte is its own character; the others have characters
 # from 256 on, as in GPT-2.
@@ -173,6 +174,12 @@ class Tokenizer(ABC):
         """The entries that end within a word, so that the next entry may go on with it."""
         return []
 
+    @abstractmethod
+    def ids_that_write(self, words: list[str]) -> list[list[int]]:
+        """For each word the entries by which a text may write it, as it is given or with a capital, behind a space or
+        behind a mark. A word is letters, marks and digits, or one other character. None where it cannot be written.
+        """
+
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""
         replace_file(path, self.backend.to_str(pretty=True))
@@ -246,6 +253,18 @@ class WordTokenizer(Tokenizer):
     def _join(self, tokens: list[str]) -> str:
         return join_words(tokens)
 
+    def ids_that_write(self, words: list[str]) -> list[list[int]]:
+        """Of every case."""
+        return [self._ids_by_word.get(_bare(word), []) for word in words]
+
+    @cached_property
+    def _ids_by_word(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for entry, i in self._vocab.items():
+            if i >= len(SPECIAL_TOKENS):
+                found.setdefault(_bare(join_words([entry])), []).append(i)
+        return found
+
 
 class SubwordTokenizer(Tokenizer):
     """Pieces of words over bytes: every text has ids, and none is UNK."""
@@ -269,6 +288,14 @@ class SubwordTokenizer(Tokenizer):
         """Those that end with a letter, mark or digit, or with a byte that may be a part of one."""
         pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
         return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[-1:]))
+
+    def ids_that_write(self, words: list[str]) -> list[list[int]]:
+        forms = [form for word in words for form in (word, word[:1].upper() + word[1:])]
+        spaced = self.encode_batch(forms)
+        # A mark of its own stands before the word, since no piece crosses the border between them.
+        mark = self.encode(_MARK)
+        attached = [ids[len(mark) :] for ids in self.encode_batch([_MARK + form for form in forms])]
+        return [sorted({*spaced[i], *spaced[i + 1], *attached[i], *attached[i + 1]}) for i in range(0, len(forms), 2)]
 
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:
@@ -340,40 +367,8 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
 }
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Learn a vocabulary from raw texts. Deterministic: the same texts in the same order give the same ids."""
-    return _train([list(texts)], config)
-
-
-def train_tokenizers(
-    texts: Callable[[int], Iterable[list[str]]], config: TokenizerConfig
-) -> tuple[Tokenizer, Tokenizer]:
-    """Source and target tokenizer, one and the same where `joint`.
-
-    texts: of the sources (0) or of the targets (1), some thousand at a time.
-    """
-    if config.joint:
-        joint = _train(chain(texts(0), texts(1)), config)
-        return joint, joint
-    return _train(texts(0), config), _train(texts(1), config)
-
-
-def _train(texts: Iterable[list[str]], config: TokenizerConfig) -> Tokenizer:
-    kind = TOKENIZERS[config.kind]
-    return kind(_forget_special_matching(kind.train_backend(texts, config)), config.lowercase)
-
-
-def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train again.") -> Tokenizer:
-    """Read what `Tokenizer.save` wrote; UserError, with `way_out`, where the file is missing or damaged."""
-    try:
-        backend = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}. {way_out}") from error
-    except Exception as error:  # the library raises bare Exception on a file it cannot parse
-        raise UserError(f"{path} is not a tokenizer file ({error}). {way_out}") from error
-    if any(backend.token_to_id(token) != i for i, token in enumerate(SPECIAL_TOKENS)):
-        raise UserError(f"{path} lacks the special tokens. It was not written by this project. {way_out}")
-    return TOKENIZERS[config.kind](backend, config.lowercase)
+def _bare(word: str) -> str:
+    return unicodedata.normalize("NFC", word).lower()
 
 
 def _half_a_pair(texts: list[str]) -> UserError:
@@ -403,10 +398,3 @@ def _joined(texts: Iterable[list[str]], size: int) -> Iterator[str]:
                 pieces, num_characters = [], 0
     if pieces:
         yield " ".join(pieces)
-
-
-def _forget_special_matching(backend: hf.Tokenizer) -> hf.Tokenizer:
-    """The special entries stay in the vocabulary, but the library no longer finds their names in text."""
-    state = json.loads(backend.to_str())
-    state["added_tokens"] = []
-    return hf.Tokenizer.from_str(json.dumps(state))
