@@ -10,6 +10,7 @@ from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.data.tokenizers import TOKENIZERS
+from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
 from transformer_mt.decoding.search.options import LENGTH_NORMS
 from transformer_mt.inspect.attention import ATTENTIONS
 from transformer_mt.machine.device import DTYPES
@@ -32,9 +33,12 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
     (schema.ValidationConfig, "metric"): HIGHER_IS_BETTER,
     (schema.DecodingConfig, "length_norm"): LENGTH_NORMS,
+    (schema.DecodingConfig, "mbr"): UTILITIES,
 }
 # Keys whose few values are no table: a condition in one place, or more than one name of one thing.
-CONDITIONS = {"builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision"}
+CONDITIONS = {
+    "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
+}  # fmt: skip
 
 
 def literals(annotation: Any) -> list[str]:
