@@ -89,10 +89,13 @@ def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
         from uncached import PlainDecoder
 
         translator.decoder = PlainDecoder
-    options = {"beam_size": job["beam_size"], "length_norm": "average", "length_penalty": 1.0}
+    config = translator.config
 
     def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-        found = translator.translate(texts, batch_size=size, **options)
+        rules = {"length_norm": "average", "length_penalty": 1.0, "batch_size": size}
+        decoding = config.decoding.model_copy(update=rules)  # what every checkout goes by
+        translator.config = config.model_copy(update={"decoding": decoding})
+        found = translator.translate(texts, beam_size=job["beam_size"])
         return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
 
     with translator.keep_processes():  # as `tmt translate` does
