@@ -1,36 +1,16 @@
 """What is done to the translations of another translator. Treatments chain, because each is a translator of lines."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
-from typing import Any
 
-from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.demands import SourceLine
-from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated
 
 
-class Treatment(ABC):
+class Treatment(WrappingTranslator):
     """Translates lines by `translator`, and treats what comes of it."""
-
-    def __init__(self, translator: LineTranslator) -> None:
-        self.translator = translator
-
-    @property
-    def config(self) -> RunConfig:
-        """That of the run."""
-        return self.translator.config
-
-    def keep_processes(self) -> AbstractContextManager[None]:
-        """See `Translator.keep_processes`."""
-        return self.translator.keep_processes()
-
-    def translate(self, texts: Iterable[str | SourceLine], **changes: Any) -> list[str]:
-        """As `Translator.translate`, treated."""
-        options = search_options(self.config.decoding, scored=False, **changes)
-        return [translated.text for translated in self.translate_lines(texts, options)]
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None

@@ -1,15 +1,13 @@
 """HTML in, HTML out: the text between tags is translated, and the tags follow the words."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.alignment import Alignment
-from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
 from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
@@ -18,26 +16,12 @@ from transformer_mt.markup.placing import WordLinks
 from transformer_mt.markup.writing import put_back
 
 
-class HtmlTranslator:
+class HtmlTranslator(WrappingTranslator):
     """A translator of texts that are HTML, each a piece of its own. An aligner of the two languages places tags."""
 
     def __init__(self, translator: LineTranslator, aligner: Aligner) -> None:
-        self.translator = translator
+        super().__init__(translator)
         self.aligner = aligner
-
-    @property
-    def config(self) -> RunConfig:
-        """That of the run."""
-        return self.translator.config
-
-    def keep_processes(self) -> AbstractContextManager[None]:
-        """See `Translator.keep_processes`."""
-        return self.translator.keep_processes()
-
-    def translate(self, texts: Iterable[str], **changes: Any) -> list[str]:
-        """As `Translator.translate`, tags and all."""
-        options = search_options(self.config.decoding, scored=False, **changes)
-        return [translated.text for translated in self.translate_lines(texts, options)]
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None

@@ -9,13 +9,10 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 from transformer_mt.aligning.aligner import Aligner
-from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
@@ -23,6 +20,7 @@ from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
+from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
@@ -32,7 +30,7 @@ from transformer_mt.markup.kept import Span, finder
 _POINT = re.compile(r"<img id=kept(\d+)>")
 
 
-class KeepingTranslator:
+class KeepingTranslator(WrappingTranslator):
     """A translator of texts in which stretches of some `kinds` (names of `KINDS`) come out as they are.
 
     `aligner` is asked for one of the two languages where something must be put back, once.
@@ -41,24 +39,10 @@ class KeepingTranslator:
     def __init__(
         self, translator: LineTranslator, tgt_tokenizer: Tokenizer, kinds: Iterable[str], aligner: Callable[[], Aligner]
     ) -> None:
-        self.translator = translator
+        super().__init__(translator)
         self.tgt_tokenizer = tgt_tokenizer
         self._find = finder(kinds)
         self._aligner = aligner
-
-    @property
-    def config(self) -> RunConfig:
-        """That of the translator."""
-        return self.translator.config
-
-    def keep_processes(self) -> AbstractContextManager[None]:
-        """See `Translator.keep_processes`."""
-        return self.translator.keep_processes()
-
-    def translate(self, texts: Iterable[str | SourceLine], **changes: Any) -> list[str]:
-        """As `Translator.translate`."""
-        options = search_options(self.config.decoding, scored=False, **changes)
-        return [translated.text for translated in self.translate_lines(texts, options)]
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
