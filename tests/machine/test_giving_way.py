@@ -161,12 +161,42 @@ def test_the_load_is_what_others_take_of_our_cores(
     looks: list[Looks] = []
     monkeypatch.setattr(giving_way, "STAT", tmp_path / "stat")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
+    monkeypatch.setattr(giving_way, "_seconds_of_children", lambda: 0.0)
     for seconds in (0, 1):
         (tmp_path / "stat").write_text(stat((100 + seconds * tick, 50), (200 + seconds * tick, 50)))
         monkeypatch.setattr(giving_way.time, "monotonic", lambda seconds=seconds: 10.0 + seconds)
         monkeypatch.setattr(giving_way.time, "process_time", lambda seconds=seconds: 3.0 + own * seconds)
         looks.append(Looks() if not seconds else looks[0])
     assert looks[0].look().others(num_threads) == pytest.approx(others)
+
+
+# Half a second of work, a line, and rest until nobody listens.
+WORKING = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\nsys.stdin.read()"
+
+
+def test_the_work_of_processes_that_this_one_began_is_its_own() -> None:
+    before = giving_way._seconds_of_children()
+    with subprocess.Popen([sys.executable, "-c", WORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert 0.4 < giving_way._seconds_of_children() - before < 1.5, "while the process lives"
+        child.kill()
+        child.wait()
+        assert 0.4 < giving_way._seconds_of_children() - before < 1.5, "when it has ended"
+
+
+def test_a_process_that_ends_while_it_is_looked_at_counts_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = giving_way._seconds_of_children()
+    (tmp_path / "self/task/7").mkdir(parents=True)
+    (tmp_path / "self/task/7/children").write_text("11 12 ")
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12/stat").write_text(f"12 (a (b) c) S {' '.join(str(n) for n in range(4, 53))}\n")
+    monkeypatch.setattr(giving_way, "PROCESSES", tmp_path)
+    ticks = 14 + 15 + 16 + 17  # those columns, counted from 1, are the four times
+    expected = ended + ticks / os.sysconf("SC_CLK_TCK")
+    assert giving_way._seconds_of_children() == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])

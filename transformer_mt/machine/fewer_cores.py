@@ -14,7 +14,7 @@ TASKS = Path("/proc/self/task")
 # The threads move together when others want this share of half of the cores, and part again below the second share.
 CROWDED, FREE = 0.8, 0.5
 OWN_CORES = 0.1  # a process that uses less computes nothing that could be helped
-CROWDED_LOOKS = 2  # so often in a row: processes that this one begins count as others, and come and go at any time
+CROWDED_LOOKS = 2  # so often in a row: others come and go at any time
 WORTH_MOVING = 0.4  # of a core: others must use the new cores by so much less
 SETTINGS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")  # whoever sets one of these has chosen
 
@@ -38,7 +38,7 @@ class FewerCores:
         """Move together or part.
 
         busy: the share of the last moments in which each core was at work for anybody. own: the cores that this process
-        used in that time, all together.
+        and its children used in that time, all together.
         """
         if not self._may or os.sched_getaffinity(0) != self._now:  # somebody else has chosen its cores
             self._may = False

@@ -30,7 +30,7 @@ BUSY_CORES = 0.25  # of ours that others use: from here on waits are short
 CALM_CORES = 0.10  # and below this, so often in a row, they are long again
 CALM_LOOKS = 3
 SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # whoever sets one of these has chosen
-STAT, MAPS = Path("/proc/stat"), Path("/proc/self/maps")
+STAT, MAPS, PROCESSES = Path("/proc/stat"), Path("/proc/self/maps"), Path("/proc")
 
 
 def _libraries() -> list[ctypes.CDLL]:
@@ -92,8 +92,8 @@ def _hold(libraries: list[ctypes.CDLL], num_threads: int, held: threading.Event,
 
 @dataclass(frozen=True)
 class Load:
-    """The share of the last moments in which each core was at work for anybody, and the cores that this process used in
-    that time, all together.
+    """The share of the last moments in which each core was at work for anybody, and the cores that this process and its
+    children used in that time, all together.
     """
 
     busy: dict[int, float]
@@ -119,13 +119,32 @@ class Looks:
         return Load({core: (busy[core] - busy_before[core]) / seconds for core in busy}, (own - own_before) / seconds)
 
     def _read(self) -> tuple[float, dict[int, float], float]:
-        """Now, and the seconds that each of our cores was at work for anybody, and this process on any."""
+        """Now, and the seconds that each of our cores was at work for anybody, and any core for this process."""
         busy = {}
         for line in STAT.read_text(encoding="ascii").splitlines():
             if (found := re.match(r"cpu(\d+) (.*)", line)) and int(found[1]) in self._cores:
                 user, nice, system, _, _, irq, softirq = (int(number) for number in found[2].split()[:7])
                 busy[int(found[1])] = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-        return time.monotonic(), busy, time.process_time()
+        return time.monotonic(), busy, time.process_time() + _seconds_of_children()
+
+
+def _seconds_of_children() -> float:
+    """Of the processor, for all processes that this one has begun, such as those that search for it."""
+    ended = os.times()
+    ticks = 0
+    for children in (PROCESSES / "self/task").glob("*/children"):  # a system may lack these files
+        for number in _read_if_there(children).split():
+            # The name of a process, in brackets, may have blanks and brackets; after it all columns are numbers.
+            columns = _read_if_there(PROCESSES / number / "stat").rpartition(")")[2].split()
+            ticks += sum(int(column) for column in columns[11:15])  # user, system; the same of its own ended children
+    return ended.children_user + ended.children_system + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _read_if_there(path: Path) -> str:
+    """A file of a process or thread, which may have ended since it was listed."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return path.read_text(encoding="ascii", errors="replace")
+    return ""
 
 
 def follow(
