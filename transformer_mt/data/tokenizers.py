@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,6 @@ from transformer_mt.storage.files import replace_file
 
 # A word with the space before it, or one other character with the space before it. Marks belong to their letters.
 _SUBWORD_PATTERN = hf.Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]")
-_MARK = "("
 _SPECIALS = list(SPECIAL_TOKENS)
 # The byte behind each character of a subword's entry. A printable byte is its own character; the others have characters
 # from 256 on, as in GPT-2.
@@ -75,6 +74,7 @@ codecs.register_error("tmt_hex", _hex)
 codecs.register_error("tmt_within", lambda error: ("x", getattr(error, "end", 0)))
 
 
+@cache  # asked for each token of each translation
 def _piece(token: str) -> bytes:
     """The text behind a subword's entry, of which the first and last character may be cut."""
     return bytes(_BYTES.get(character, 0xFF) for character in token)
@@ -293,8 +293,8 @@ class SubwordTokenizer(Tokenizer):
         forms = [form for word in words for form in (word, word[:1].upper() + word[1:])]
         spaced = self.encode_batch(forms)
         # A mark of its own stands before the word, since no piece crosses the border between them.
-        mark = self.encode(_MARK)
-        attached = [ids[len(mark) :] for ids in self.encode_batch([_MARK + form for form in forms])]
+        mark = self.encode("(")
+        attached = [ids[len(mark) :] for ids in self.encode_batch([f"({form}" for form in forms])]
         return [sorted({*spaced[i], *spaced[i + 1], *attached[i], *attached[i + 1]}) for i in range(0, len(forms), 2)]
 
     def _readable(self, token: str) -> str:
