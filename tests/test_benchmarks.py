@@ -474,19 +474,6 @@ def test_bench_decode_measures_sides_that_agree(text: Path, trained: Path, tmp_p
         assert searched.index(" x ours without a cache") < searched.index("| side |")
 
 
-def test_bench_shortlist_measures_both_in_one_run(text: Path, trained: Path) -> None:
-    sides = (str(text / f"tok/val.lc.norm.tok.{language}") for language in ("en", "de"))
-    arguments = [part for option in zip(("--src", "--ref"), sides, strict=True) for part in option]
-    said = run("bench_shortlist.py", "--run", str(trained), *arguments, "--rounds", "1", "--precisions", "fp32")
-    number, vocabulary = map(int, re.findall(r"a list has (\d+) of (\d+) tokens", said)[0])
-    assert 4 < number <= vocabulary
-    row = r"^\| fp32 \| (\d) \| (all|short) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$"
-    rows = re.findall(row, said, re.MULTILINE)
-    assert [row[:2] for row in rows] == [("1", "all"), ("1", "short"), ("5", "all"), ("5", "short")]
-    assert all(row[3] == "1.00" and row[5] == "50" for row in rows if row[1] == "all")
-    assert min(float(row[4]) for row in rows) > 30
-
-
 def decode_rows(said: str) -> dict[str, dict[str, Any]]:
     """Of a search's table, by side."""
     cells = r"^\| (.*?) \| ([\d,.]+) \| ([\d,]+) \| 8 \| ([\d,]+) MiB \| ([\d.]*) \| (\d*) \|$"

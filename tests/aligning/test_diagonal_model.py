@@ -9,7 +9,7 @@ import pytest
 from toy import toy_pairs
 
 from transformer_mt.aligning import find_kernels
-from transformer_mt.aligning.bitext import Bitext, Side, commonest_first, read_bitext
+from transformer_mt.aligning.bitext import Bitext, Side, read_bitext
 from transformer_mt.aligning.diagonal_model import Settings, _Training, train_model
 from transformer_mt.aligning.diagonal_prior import (
     LEAST_TENSION,
@@ -172,12 +172,3 @@ def test_probabilities_of_a_row_sum_to_one_at_most() -> None:
         assert null.sum() < 1 + 1e-6
         for begin, end in itertools.pairwise(row_starts):
             assert np.all(np.diff(columns[begin:end]) > 0)
-
-
-def test_numbers_by_frequency_leave_the_pairs_as_they_are() -> None:
-    src, tgt = Vocabulary(), Vocabulary()
-    before = read_bitext([("a", "x y"), ("b c", "z y y"), ("a", "z y")], src, tgt)
-    by_number, after = commonest_first(tgt, before)
-    assert by_number.words == ["y", "z", "x"]
-    assert [by_number.words[i] for i in after.tgt.ids] == [tgt.words[i] for i in before.tgt.ids]
-    assert (after.src, after.tgt.starts.tolist()) == (before.src, before.tgt.starts.tolist())

@@ -106,7 +106,7 @@ OPTIONS = {
     "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
     "--sampling-topk": ["5"], "--sampling-topp": ["0.9"], "--temperature": ["1.5"], "--seed": ["3"],
     "--diverse-beam-groups": ["3"], "--diverse-beam-strength": ["1"],
-    "--confidence": [], "--reject-below": ["0"], "--shortlist": [],
+    "--confidence": [], "--reject-below": ["0"],
 }  # fmt: skip
 MORE = {  # what an option needs beside it
     "--ensemble-mode": ["--run", "runs/b"],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from transformer_mt.aligning.aligner_files import read_aligner, remove_aligner, write_aligner
 from transformer_mt.aligning.alignment import Alignment
-from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, commonest_first, read_bitext
+from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
 from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
 from transformer_mt.aligning.lexical_table import FLOOR
 from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
@@ -40,9 +40,7 @@ class _Batch:
 
 
 class Aligner:
-    """A trained aligner. `forward` explains target words by source words, `backward` the other way round. The words of
-    `tgt_vocabulary` come in the order of their number in training, commonest first.
-    """
+    """A trained aligner. `forward` explains target words by source words, `backward` the other way round."""
 
     def __init__(self, src: Vocabulary, tgt: Vocabulary, forward: DiagonalModel, backward: DiagonalModel) -> None:
         self.src_vocabulary = src
@@ -73,8 +71,6 @@ class Aligner:
                 "There is no pair to learn alignments from: all have a blank side, or more than "
                 f"{MAX_WORDS:,} words on one. Give others."
             )
-
-        tgt, bitext = commonest_first(tgt, bitext)
 
         def trained(direction: tuple[Bitext, int, int]) -> DiagonalModel:
             return train_model(*direction, settings, progress)[0]
@@ -153,10 +149,9 @@ class Aligner:
         best = np.argsort(-values, kind="stable")[:n]
         return [(self.tgt_vocabulary.words[columns[k]], float(values[k])) for k in best.tolist()]
 
-    def probability_of(self, wanted: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The probability that each source word, by its number, translates to a target word that is `wanted`, by its
-        number.
-        """
+    def probability_of(self, is_wanted: Callable[[str], bool]) -> NDArray[np.float64]:
+        """The probability that each source word, by its number, translates to a target word that is wanted."""
+        wanted = np.array([is_wanted(word) for word in self.tgt_vocabulary.words])
         row_starts, columns, values = self.forward.table.arrays
         rows = np.repeat(np.arange(len(row_starts) - 1), np.diff(row_starts))
         of_wanted = np.bincount(rows, values * wanted[columns], len(row_starts) - 1)

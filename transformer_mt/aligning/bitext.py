@@ -70,12 +70,3 @@ def read_bitext(pairs: Iterable[tuple[str, str]], src: Vocabulary, tgt: Vocabula
             starts[side].append(len(ids[side]))
     sides = [Side(np.array(ids[i], np.int32), np.array(starts[i], np.int64)) for i in (0, 1)]
     return Bitext(*sides)
-
-
-def commonest_first(tgt: Vocabulary, bitext: Bitext) -> tuple[Vocabulary, Bitext]:
-    """The same pairs with target words numbered from the commonest on; of equally common ones the first that came."""
-    order = np.argsort(-np.bincount(bitext.tgt.ids, minlength=len(tgt)), kind="stable")
-    numbers = np.empty(len(tgt), np.int32)
-    numbers[order] = np.arange(len(tgt), dtype=np.int32)
-    words = [tgt.words[i] for i in order.tolist()]
-    return Vocabulary(words), Bitext(bitext.src, Side(numbers[bitext.tgt.ids], bitext.tgt.starts))

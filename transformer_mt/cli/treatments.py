@@ -34,7 +34,6 @@ class Treatments:
     confidence: bool = False
     reject_below: float | None = None
     keep: str | None = None
-    shortlist: bool = False
 
     def refuse_clashes(self, prefix: str | None, decoding: dict[str, Any]) -> None:
         """Raise UserError, by both names, for options that cannot be had together."""
@@ -47,12 +46,6 @@ class Treatments:
         if self.replace_unk and decoding.get("allow_unk") is False:
             raise UserError("--replace-unk and --no-allow-unk were both given. Only UNK is replaced: leave one out.")
 
-        for name, is_given in (("--confidence", self.confidence), ("--reject-below", self.reject_below is not None)):
-            if self.shortlist and is_given:
-                raise UserError(
-                    f"--shortlist and {name} were both given. Confidences are learned from the probabilities of all "
-                    "words: leave one out."
-                )
         if self.reject_below is not None and not 0 <= self.reject_below <= 1:
             raise UserError(
                 f"--reject-below is {self.reject_below:g}, and a confidence is 0 to 1. Give a number between them."
@@ -62,13 +55,9 @@ class Treatments:
         """The translator in all of these, the last outermost. The aligner is that of `run`, trained at its first use;
         so is the calibration of confidences, for these options.
 
-        Raises UserError where the dictionary cannot be read or is wrong, for options that cannot be had together,
-        for a shortlist on another device than a CPU, and as `calibration_of_run` does.
+        Raises UserError where the dictionary cannot be read or is wrong, for options that cannot be had together, and
+        as `calibration_of_run` does.
         """
-        if self.shortlist and translator.device.type != "cpu":
-            raise UserError(
-                f"--shortlist saves time on a CPU alone, and --device is {translator.device}. Leave out one of them."
-            )
         if self.html and options.constraints is not None:
             raise UserError(
                 "--html and --constraints were both given. A constraint belongs to a whole line, of which HTML makes "
@@ -87,7 +76,7 @@ class Treatments:
             from transformer_mt.markup.keeping_translator import refuse_order
 
             refuse_order(options)
-        if replaces or self.html or self.alignment or self.keep is not None or self.shortlist:
+        if replaces or self.html or self.alignment or self.keep is not None:
             works = self._aligned(translator, run, replaces, dictionary)
         if self.confidence or self.reject_below is not None:
             from transformer_mt.finishing.confidence import ConfidentTranslator
@@ -107,10 +96,6 @@ class Treatments:
 
         works: LineTranslator = translator
         aligner_when_needed = cache(partial(aligner_of_run, run, remark))
-        if self.shortlist:
-            from transformer_mt.decoding.shortlist import Shortlist
-
-            translator.shortlist = Shortlist(aligner_when_needed(), translator.src_tokenizer, translator.tgt_tokenizer)
         if replaces:
             from transformer_mt.finishing.unknown_words import UnknownWordReplacer
 

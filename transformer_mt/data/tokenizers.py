@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -174,12 +174,6 @@ class Tokenizer(ABC):
         """The entries that end within a word, so that the next entry may go on with it."""
         return []
 
-    @abstractmethod
-    def ids_that_write(self, words: list[str]) -> list[list[int]]:
-        """For each word the entries by which a text may write it, as it is given or with a capital, behind a space or
-        behind a mark. A word is letters, marks and digits, or one other character. None where it cannot be written.
-        """
-
     def save(self, path: Path) -> None:
         """One JSON file in the format of the `tokenizers` library."""
         replace_file(path, self.backend.to_str(pretty=True))
@@ -253,18 +247,6 @@ class WordTokenizer(Tokenizer):
     def _join(self, tokens: list[str]) -> str:
         return join_words(tokens)
 
-    def ids_that_write(self, words: list[str]) -> list[list[int]]:
-        """Of every case."""
-        return [self._ids_by_word.get(_bare(word), []) for word in words]
-
-    @cached_property
-    def _ids_by_word(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for entry, i in self._vocab.items():
-            if i >= len(SPECIAL_TOKENS):
-                found.setdefault(_bare(join_words([entry])), []).append(i)
-        return found
-
 
 class SubwordTokenizer(Tokenizer):
     """Pieces of words over bytes: every text has ids, and none is UNK."""
@@ -288,14 +270,6 @@ class SubwordTokenizer(Tokenizer):
         """Those that end with a letter, mark or digit, or with a byte that may be a part of one."""
         pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
         return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[-1:]))
-
-    def ids_that_write(self, words: list[str]) -> list[list[int]]:
-        forms = [form for word in words for form in (word, word[:1].upper() + word[1:])]
-        spaced = self.encode_batch(forms)
-        # A mark of its own stands before the word, since no piece crosses the border between them.
-        mark = self.encode("(")
-        attached = [ids[len(mark) :] for ids in self.encode_batch([f"({form}" for form in forms])]
-        return [sorted({*spaced[i], *spaced[i + 1], *attached[i], *attached[i + 1]}) for i in range(0, len(forms), 2)]
 
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:
@@ -365,10 +339,6 @@ TOKENIZERS: dict[str, type[Tokenizer]] = {
     "bpe": BPETokenizer,
     "unigram": UnigramTokenizer,
 }
-
-
-def _bare(word: str) -> str:
-    return unicodedata.normalize("NFC", word).lower()
 
 
 def _half_a_pair(texts: list[str]) -> UserError:

@@ -49,7 +49,6 @@ from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, WordEdges
-from transformer_mt.decoding.shortlist import Shortlist
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
@@ -83,7 +82,6 @@ class Translator:
         self._avoided_by_path: dict[str, AvoidedPhrases] = {}
         self._glossary_by_path: dict[str, Glossary] = {}
         self.checkpoints: list[tuple[RunFolder, Path]] = []  # where `load` had the weights from
-        self.shortlist: Shortlist | None = None  # the target tokens that a source's translation may hold; None: all
         self.note = ""  # for a person, about the checkpoint and the precision that were taken
 
     @classmethod
@@ -332,13 +330,7 @@ class Translator:
         src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]
         is_bound = constrained or any(demand.prefix for demand in demands)
-        edges = self._edges if is_bound else WordEdges()
-        if self.shortlist is not None:
-            by_ids = options.is_sampling or bool(constrained)
-            narrow = self.shortlist.narrow(rows, demands, self.device, keep_numbers=by_ids)
-            narrowed = batch_search(options, limits, narrow.renumbered(demands), narrow.edges(edges), self.device)
-            return narrow.widened(narrowed.run(narrow.begin(self.decoder, self.search_model, src)))
-        search = batch_search(options, limits, demands, edges, self.device)
+        search = batch_search(options, limits, demands, self._edges if is_bound else WordEdges(), self.device)
         if self.graphs is None:
             return search.run(self.decoder(self.search_model, src))
         with self.graphs.lock:

@@ -13,7 +13,7 @@ from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.words import Word, normal_form, words_of
 from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.data.word_splitting import join_words
+from transformer_mt.data.word_splitting import JOINER, join_words
 from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
@@ -106,8 +106,8 @@ class UnknownWordReplacer(Treatment):
     @cached_property
     def _unwritable(self) -> NDArray[np.float64]:
         """The probability that each source word translates to one that the model cannot write (num_src_words,)."""
-        words = self.aligner.tgt_vocabulary.words
-        return self.aligner.probability_of(np.array([not ids for ids in self.tgt_tokenizer.ids_that_write(words)]))
+        writable = {normal_form(entry.strip(JOINER)) for entry in self.tgt_tokenizer.backend.get_vocab()}
+        return self.aligner.probability_of(lambda word: word not in writable)
 
 
 def _places(text: str, spans: list[Span]) -> tuple[NDArray[np.float64], int]:

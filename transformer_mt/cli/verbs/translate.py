@@ -108,12 +108,6 @@ def translate(
             help="What comes out as it is, of urls, emails, numbers and placeholders such as {name}, parted by commas."
         ),
     ] = None,
-    shortlist: Annotated[
-        bool,
-        typer.Option(
-            "--shortlist", help="Faster on a CPU: only words that the aligner finds likely are looked at, 50 a word."
-        ),
-    ] = False,
     too_long: Annotated[
         TooLong,
         typer.Option(
@@ -129,7 +123,7 @@ def translate(
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below, keep, shortlist)
+    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below, keep)
     treatments.refuse_clashes(prefix, decoding)
     if sentences == ["-"]:
         sentences = None

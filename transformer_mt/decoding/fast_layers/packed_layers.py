@@ -1,9 +1,7 @@
 """Layers that take the place of a model's own for decoding, with weights laid out once, in fewer bits where asked."""
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -17,32 +15,8 @@ LARGEST_INT8 = 127
 SMALLEST = 1e-30  # taken for the largest number of a row where that is smaller: 127 divided by it is finite
 
 
-class NarrowableLinear(nn.Module):
-    """A packed `nn.Linear` of which some outputs can be had alone."""
-
-    OUTPUTS: ClassVar[dict[str, int]]  # the buffers, and which of their dimensions the outputs are
-
-    def narrowed(self, outputs: Tensor) -> Self:
-        """The layer with these outputs (number,), in this order: the same numbers, to the last bit in int8."""
-        twin = copy.copy(self)
-        twin._buffers = {
-            name: None if buffer is None else _chosen(buffer, self.OUTPUTS[name], outputs)
-            for name, buffer in self._buffers.items()
-        }
-        return twin
-
-
-def _chosen(buffer: Tensor, dim: int, outputs: Tensor) -> Tensor:
-    """Some slices of a buffer, laid out in memory as it is."""
-    if buffer.dim() == 2 and buffer.stride(0) == 1 < buffer.size(1):
-        return buffer.t().index_select(1 - dim, outputs).t()
-    return buffer.index_select(dim, outputs)
-
-
-class PackedLinear(NarrowableLinear):
+class PackedLinear(nn.Module):
     """`nn.Linear` with its weight transposed in memory, which is a tenth faster on few rows."""
-
-    OUTPUTS: ClassVar = {"weight": 1, "bias": 0}
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """weight (out, in), bias (out,)."""
@@ -57,10 +31,8 @@ class PackedLinear(NarrowableLinear):
         return y.view(*x.shape[:-1], self.weight.size(1))
 
 
-class HalfLinear(NarrowableLinear):
+class HalfLinear(nn.Module):
     """`nn.Linear` whose product has factors of 16 bits, sums in fp32, and one rounding."""
-
-    OUTPUTS: ClassVar = {"weight": 0, "bias": 0}
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         """weight (out, in), bias (out,)."""
@@ -73,14 +45,12 @@ class HalfLinear(NarrowableLinear):
         return F.linear(x.to(self.weight.dtype), self.weight, self.bias).float()
 
 
-class Int8Linear(NarrowableLinear):
+class Int8Linear(nn.Module):
     """`nn.Linear` whose product has factors that are 8-bit integers, and exact sums.
 
     Each row of the weight has a scale, found here, and each row of the input another, found in each call (Dettmers et
     al. 2022, section 2, without their split of outliers). So the rounding of a row does not depend on its batch.
     """
-
-    OUTPUTS: ClassVar = {"weight": 1, "scale": 0, "bias": 0}
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         """weight (out, in), bias (out,)."""

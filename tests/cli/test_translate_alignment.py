@@ -1,4 +1,4 @@
-"""What `tmt translate` does by the aligner: `--alignment` as `tmt align` says of the same pairs, and `--shortlist`."""
+"""`tmt translate --alignment`: what `tmt align` says of the same pairs, in every format."""
 
 import json
 from pathlib import Path
@@ -51,12 +51,3 @@ def test_what_cannot_be_had_together_is_named(call, options: list[str], message:
     result = call("translate", *options, "one")
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_a_shortlist_changes_no_translation_of_a_model_that_knows_its_language(call) -> None:
-    """And scores are shared out among the words of the list."""
-    lines = [line for line in LINES if line]
-    assert call("translate", "--shortlist", *lines).stdout == call("translate", *lines).stdout
-    rows = [call("translate", *more, "--format", "jsonl", *lines).stdout for more in ((), ("--shortlist",))]
-    whole, short = ([json.loads(row)["hypotheses"][0] for row in text.split("\n")[:-1]] for text in rows)
-    assert all(s["log_prob"] >= w["log_prob"] for s, w in zip(short, whole, strict=True))
