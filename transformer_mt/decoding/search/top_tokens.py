@@ -15,6 +15,7 @@ assert {PAD_ID, UNK_ID, BOS_ID, EOS_ID} == set(range(NUM_SPECIAL)), "the special
 # On a CPU one pass over memory finds the best logit of each block of about so many, and a second one the best in the
 # best blocks. The number of blocks is a multiple of `LANES`; with others the pass takes a third longer.
 BLOCK = 16
+LONG_BLOCK = 96  # where only the best of all is wanted
 LANES = 32
 NORMALIZED_AT_ONCE = 2**18  # logits, so that they and their exponentials stay in a core's cache
 
@@ -53,22 +54,32 @@ def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tenso
 
     The value is nan where a logit of the row is nan.
     """
-    if logits.device.type != "cpu":
+    words = logits[:, first:]
+    num_blocks = _num_blocks(words.size(1), LONG_BLOCK) if logits.device.type == "cpu" else 0
+    if not num_blocks:
         return largest_at_once(logits, special, first)
-    values, _, tokens = best_tokens(logits[:, None, first:], 1, Totals())
-    return _with_special(logits, special, values, tokens + first)
+    blocks, rest = _in_blocks(words, num_blocks)
+    values, block = blocks.amax(dim=1).max(dim=1, keepdim=True)
+    row = torch.arange(len(words))
+    places = blocks[row, :, block.squeeze(1)].argmax(dim=1, keepdim=True) * num_blocks + block
+    found = [(values, places)]
+    if rest.size(1):
+        values, in_rest = rest.max(dim=1, keepdim=True)
+        found.append((values, in_rest + words.size(1) - rest.size(1)))
+    return _with_special(logits, special, [(values, places + first) for values, places in found])
 
 
 def largest_at_once(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
-    """`largest_token` by one maximum, for GPUs: `topk` would copy the logits first."""
+    """`largest_token` by one maximum, which takes one pass on a GPU."""
     values, tokens = logits[:, first:].max(dim=1, keepdim=True)
-    return _with_special(logits, special, values, tokens + first)
+    return _with_special(logits, special, [(values, tokens + first)])
 
 
-def _with_special(logits: Tensor, special: list[int], values: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """The larger of a row's best word (values and tokens, (rows, 1)) and its special tokens."""
-    values, order = torch.cat((_columns(logits, special), values), dim=1).max(dim=1)  # nan, if there is one
-    tokens = torch.cat((*(torch.full_like(tokens, token) for token in special), tokens), dim=1)
+def _with_special(logits: Tensor, special: list[int], words: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The largest of a row's words (values and tokens, (rows, 1) each) and its special tokens."""
+    values, order = torch.cat((_columns(logits, special), *(values for values, _ in words)), dim=1).max(dim=1)
+    of_special = [torch.full_like(words[0][1], token) for token in special]
+    tokens = torch.cat((*of_special, *(tokens for _, tokens in words)), dim=1)
     return values, tokens.gather(1, order[:, None]).squeeze(1)
 
 
@@ -147,19 +158,18 @@ def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, T
     their row (sentences, `num_best` or as many as there are).
     """
     num_rows, width = words.shape[1:]
-    num_blocks = _num_blocks(width)
+    num_blocks = _num_blocks(width, BLOCK)
     if words.device.type != "cpu" or num_rows * num_blocks <= 2 * num_best:
         # First the best of each row, so that no tensor is as large as the logits.
         values, places = words.topk(min(num_best, width))
         values, order = totals(values).flatten(1).topk(min(num_best, num_rows * places.size(2)))
         return values, order // places.size(2), places.flatten(1).gather(1, order)
-    # A block is every `num_blocks`-th column, so that the maxima of all blocks are taken at once, over whole vectors.
-    block_size = width // num_blocks
-    blocks = words[:, :, : num_blocks * block_size].unflatten(2, (block_size, num_blocks))
+    blocks, others = _in_blocks(words, num_blocks)
+    block_size = blocks.size(2)
     best_blocks = totals(blocks.amax(dim=2)).flatten(1).topk(num_best, sorted=False).indices
     rows, columns = best_blocks // num_blocks, best_blocks % num_blocks
     in_blocks = totals.at(rows)(blocks[torch.arange(len(words))[:, None], rows, :, columns]).flatten(1)
-    rest = totals(words[:, :, num_blocks * block_size :])
+    rest = totals(others)
     values, order = torch.cat((in_blocks, rest.flatten(1)), dim=1).topk(num_best)
     is_rest = order >= in_blocks.size(1)
     block, in_rest = (order // block_size).clamp_(max=num_best - 1), order - in_blocks.size(1)
@@ -172,10 +182,20 @@ def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, T
     )
 
 
+def _in_blocks(words: Tensor, num_blocks: int) -> tuple[Tensor, Tensor]:
+    """words (.., width) -> blocks (.., block_size, num_blocks) and the columns that are left over.
+
+    A block is every `num_blocks`-th column, so that the maxima of all blocks are taken at once, over whole vectors.
+    """
+    block_size = words.size(-1) // num_blocks
+    blocks = words[..., : num_blocks * block_size].unflatten(-1, (block_size, num_blocks))
+    return blocks, words[..., num_blocks * block_size :]
+
+
 @cache
-def _num_blocks(width: int) -> int:
-    """A multiple of `LANES` near width / BLOCK that leaves few columns over; 0 where there is none."""
-    nearest = width // BLOCK // LANES * LANES
+def _num_blocks(width: int, size: int) -> int:
+    """A multiple of `LANES` near width / size that leaves few columns over; 0 where there is none."""
+    nearest = width // size // LANES * LANES
     choices = range(max(LANES, nearest * 3 // 4 // LANES * LANES), min(nearest * 3 // 2, width) + 1, LANES)
     return min(choices, key=lambda num_blocks: width % num_blocks, default=0)
 
