@@ -32,6 +32,7 @@ from transformer_mt.cli.verbs import (
     verify,
 )
 from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.machine.collecting import rest
 
 STOPPED = "tmt: stopped"
 IMPORTS = ("torch", "numpy")
@@ -163,6 +164,7 @@ def _is_member() -> bool:
 def _act() -> None:
     _open_closed()
     set_up_output()
+    rest()
     try:
         try:
             with _ctrl_c_ends_imports():

@@ -8,6 +8,7 @@ import torch
 
 from transformer_mt.errors import UserError
 from transformer_mt.machine import launch
+from transformer_mt.machine.collecting import work
 from transformer_mt.machine.processor import cpu_seconds, has_instructions
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -50,11 +51,12 @@ def choose_device(wanted: str, local_rank: int | None = None) -> Choice:
 
 
 def set_up(device: torch.device) -> None:
-    """What a CUDA device needs before the first computation on it. Nothing on other devices.
+    """Make ready for the first computation on this device.
 
-    It becomes the default CUDA device. cuDNN's attention is turned off: it takes half a second to plan for a new shape,
-    and hardly two batches, or two steps of a search, have the same shape.
+    A CUDA device becomes the default one. cuDNN's attention is turned off: it takes half a second to plan for a new
+    shape, and hardly two batches, or two steps of a search, have the same shape.
     """
+    work()
     if device.type == "cuda":
         torch.cuda.set_device(device if device.index is not None else 0)
         torch.backends.cuda.enable_cudnn_sdp(False)
