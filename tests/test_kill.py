@@ -17,8 +17,9 @@ import yaml
 from toy import toy_mapping, write_toy_corpus
 from trainings import assert_same_run, start, start_anew, tmt_here
 
+from transformer_mt.storage.files import remove
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.resuming.checkpoints import check_manifest, recover, remove_folder, write_folder
+from transformer_mt.training.resuming.checkpoints import check_manifest, recover, write_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="SIGKILL and fork are POSIX")
 
@@ -262,7 +263,7 @@ def test_a_deletion_killed_at_any_call_leaves_all_or_nothing(tmp_path: Path) -> 
     while died:
         run = RunFolder(tmp_path / str(number))
         write_folder(run.step(5), write_text("old"))
-        died = dies_at(number, lambda run=run: remove_folder(run.step(5)))
+        died = dies_at(number, lambda run=run: remove(run.step(5)))
         recover(run)
         assert [path.name for path in run.checkpoints.iterdir()] == ["step_5"] * (5 in run.steps())
         assert 5 not in run.steps() or content(run.step(5)) == "old"

@@ -93,9 +93,9 @@ ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | SPECIAL
 LINE = ANY.map(lambda text: text.replace("\n", "").replace("\t", "").replace("\ufeff", "").rstrip("\r"))
 
 
-def write_hub(root: Path, pairs: list[tuple[str, str]], suffix: str = "parquet") -> SourceConfig:
-    """A local folder in the hub's layout, its one file of one of these kinds."""
+def write_hub(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
+    """A local folder in the hub's layout."""
     (root / "hub").mkdir()
-    {"parquet": write_parquet, "csv": write_csv, "jsonl": write_jsonl}[suffix](root / "hub", pairs)
-    (root / "hub" / f"a.{suffix}").rename(root / "hub" / f"train.{suffix}")
+    write_parquet(root / "hub", pairs)
+    (root / "hub" / "a.parquet").rename(root / "hub" / "train.parquet")
     return SourceConfig(hub="hub", split="train")

@@ -194,7 +194,7 @@ def test_builtin_corpus_is_keyed_as_when_its_grammar_was_in_the_package(data: Da
 
 def test_corpus_without_files_is_keyed_by_its_pairs(data: DataConfig, monkeypatch: Any) -> None:
     pairs = [("a", "b"), ("", "c")]
-    monkeypatch.setattr(Hub, "_folder", lambda _: None)
+    monkeypatch.setattr(Hub, "_splits", lambda _: {})
     monkeypatch.setattr(Hub, "pairs", lambda _: iter([RawPair(*pair, 1) for pair in pairs]))
     source = SourceConfig(hub="some/name", split="test")
     first = load_corpus([source], data)

@@ -7,6 +7,8 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -49,10 +51,38 @@ def rest_of(path: Path | None, packed: bool, first: int) -> str:
     return f"zcat {name} | tail -n +{first}" if packed and path else f"tail -n +{first} {name}"
 
 
-def rest_of_both(verb: str, inputs: "list[tuple[Path, ByteStream]]", first: int) -> str:
-    """The command that works on sources and references from line `first` on, in shells with process substitution."""
-    src, ref = (rest_of(None if path == STANDARD else path, is_packed(lines), first) for path, lines in inputs)
-    return f"tmt {verb} --src <({src}) --ref <({ref}) …"
+@dataclass(frozen=True)
+class PairedFiles:
+    """Files of sources and references, line by line; see `open_both`."""
+
+    paths: tuple[Path, Path]
+    streams: "tuple[ByteStream, ByteStream]"
+
+    def chunks(self, size: int) -> Iterator[list[tuple[str, str]]]:
+        """The pairs of lines, up to `size` at a time; see `chunk_pairs`."""
+        from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs
+
+        names = name_of(self.paths[0]), name_of(self.paths[1])
+        src, ref = (
+            chunk_lines(lines, size, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+            for lines, name in zip(self.streams, names, strict=True)
+        )
+        return chunk_pairs(src, ref, names)
+
+    def rest(self, verb: str, first: int) -> str:
+        """The command that works on both from line `first` on, in shells with process substitution."""
+        files = zip(self.paths, self.streams, strict=True)
+        src, ref = (rest_of(None if path == STANDARD else path, is_packed(lines), first) for path, lines in files)
+        return f"tmt {verb} --src <({src}) --ref <({ref}) …"
+
+
+@contextmanager
+def open_both(src: Path, ref: Path) -> Iterator[PairedFiles]:
+    """The files after `--src` and `--ref`, each as `open_lines` opens it. UserError where both are standard input."""
+    if src == ref == STANDARD:
+        raise UserError("--src and --ref are both -. Name a file for one of them.")
+    with open_lines(src, "--src") as src_lines, open_lines(ref, "--ref") as ref_lines:
+        yield PairedFiles((src, ref), (src_lines, ref_lines))
 
 
 def name_of(path: Path) -> str:

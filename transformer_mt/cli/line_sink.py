@@ -3,13 +3,17 @@
 import os
 import shlex
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from transformer_mt.cli.terminal import lead_nowhere
+from transformer_mt.cli.line_files import open_output
+from transformer_mt.cli.terminal import lead_nowhere, read_output
 from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.lines.line_stream import ByteStream
 
 
 class LineSink:
@@ -81,3 +85,25 @@ class LineSink:
     def _is_file(self) -> bool:
         """Whether this command began the file. Standard output may hold the text of another, which stays as it is."""
         return self.path is not None and stat.S_ISREG(os.fstat(self.stream.fileno()).st_mode)
+
+
+@contextmanager
+def open_sink(
+    path: Path | None,
+    inputs: "Sequence[ByteStream]",
+    rest: Callable[[int], str],
+    results: str = "translations",
+    numbered_from: int | None = None,
+    is_told: bool = True,
+) -> Iterator[LineSink]:
+    """The sink of `--output`, or standard output; see `LineSink` and `open_output`. On Ctrl-C the file ends with a
+    whole line, and, if `is_told`, a user is told how to go on. Open it last, so that an error before leaves an earlier
+    file as it was.
+    """
+    with open_output(path, *inputs) as stream:
+        sink = LineSink(stream, None if stream is read_output() else path, rest, results, numbered_from)
+        try:
+            yield sink
+        except KeyboardInterrupt:
+            sink.cut()
+            raise KeyboardInterrupt(*[sink.way_on()] * (is_told and sink.num_done > 0)) from None

@@ -3,6 +3,7 @@
 A `~` at the beginning of a path is the home folder, as in a config, because shells leave it alone in `--runs=~/runs`.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from transformer_mt.cli.terminal import remark
 
 if TYPE_CHECKING:
+    from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
 
 
@@ -33,24 +35,46 @@ def path_argument(help: str) -> Any:
 
 
 RunOption = Annotated[Path | None, path_option("The folder of a run. Default: the newest in runs/.")]
-SeveralRunsOption = Annotated[
-    list[Path] | None, path_option("The folder of a run; several are an ensemble. Default: the newest in runs/.")
-]
 RunsOption = Annotated[Path, path_option("Where to look for the newest run.")]
 CheckpointOption = Annotated[str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")]
-CheckpointsOption = Annotated[
-    list[str] | None,
-    typer.Option(help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."),
-]
-EnsembleModeOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Of several runs or checkpoints. linear: the mean of their probabilities; log_linear: the renormalised "
-        "mean of their log-probabilities. Default: linear."
-    ),
-]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models that translate, one or an ensemble, each field an option (see `with_search_flags`)."""
+
+    run: Annotated[
+        list[Path] | None, path_option("The folder of a run; several are an ensemble. Default: the newest in runs/.")
+    ] = None
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."
+        ),
+    ] = None
+    ensemble_mode: Annotated[
+        str | None,
+        typer.Option(
+            help="Of several runs or checkpoints. linear: the mean of their probabilities; log_linear: the "
+            "renormalised mean of their log-probabilities. Default: linear."
+        ),
+    ] = None
+    device: DeviceOption = "auto"
+    runs: RunsOption = RUNS
+
+    def load(self, precision: str | None) -> "Translator":
+        """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""
+        paths = [folder.path for folder in chosen_runs(self.run, self.runs)]
+        from transformer_mt.decoding.translator import Translator
+        from transformer_mt.machine.memory import keep_freed_memory
+
+        keep_freed_memory()
+        translator = Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode)
+        if translator.note:
+            remark(translator.note)
+        return translator
 
 
 def chosen_run(run: Path | None, runs: Path) -> "RunFolder":

@@ -7,6 +7,7 @@ table against the section.
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -58,9 +59,11 @@ SCORE_FLAGS = (
 
 def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
     """The verb with an option for each of these flags. It gets those that a user gives as its argument `decoding`, by
-    name.
+    name. Of a parameter that is a dataclass, such as `Models`, each field is an option too.
     """
     own = inspect.signature(verb, eval_str=True).parameters
+    kinds = {name: parameter.annotation for name, parameter in own.items()}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
     names = tuple(names)
     flags = [
         inspect.Parameter(
@@ -75,12 +78,18 @@ def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FL
     ]
     parameters = []
     for name, parameter in own.items():
-        parameters += flags if name == "decoding" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        fields_of = inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
+        parameters += flags if name == "decoding" else fields_of
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
     @functools.wraps(verb)
     def with_flags(**arguments: Any) -> None:
         given = {name: value for name in names if (value := arguments.pop(name)) is not None}
-        verb(**arguments, decoding=given)
+        made = {
+            name: group(**{field.name: arguments.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        verb(**arguments, **made, decoding=given)
 
     with_flags.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

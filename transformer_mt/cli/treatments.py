@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from transformer_mt.cli.options import path_option
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -25,15 +28,46 @@ class AlignmentKind(StrEnum):
 
 @dataclass(frozen=True)
 class Treatments:
-    """The options of that kind."""
+    """The options of that kind, each field one (see `with_search_flags`)."""
 
-    html: bool = False
-    alignment: AlignmentKind | None = None
-    replace_unk: bool = False
-    unk_dictionary: Path | None = None
-    confidence: bool = False
-    reject_below: float | None = None
-    keep: str | None = None
+    html: Annotated[
+        bool,
+        typer.Option(
+            "--html", help="Lines are HTML: text is translated, tags follow the words that they stand around."
+        ),
+    ] = False
+    alignment: Annotated[
+        AlignmentKind | None,
+        typer.Option(
+            help="Write which words translate which behind each translation: i-j, white-space words counted from 0; "
+            "soft: with probabilities."
+        ),
+    ] = None
+    replace_unk: Annotated[
+        bool,
+        typer.Option("--replace-unk", help="Put the source's word in the place of each word that the model lacks."),
+    ] = False
+    unk_dictionary: Annotated[
+        Path | None,
+        path_option("With --replace-unk, the words to take instead: on each line a source word, a tab, a translation."),
+    ] = None
+    confidence: Annotated[
+        bool,
+        typer.Option(
+            "--confidence",
+            help="How sure one may be, 0 to 1, learned from the run's validation split: of a sentence, behind its "
+            "translation; in jsonl of its words too. See tmt calibrate.",
+        ),
+    ] = False
+    reject_below: Annotated[
+        float | None, typer.Option(help="Leave a line blank, for a person, where its confidence is below this number.")
+    ] = None
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            help="What comes out as it is, of urls, emails, numbers and placeholders such as {name}, parted by commas."
+        ),
+    ] = None
 
     def refuse_clashes(self, prefix: str | None, decoding: dict[str, Any]) -> None:
         """Raise UserError, by both names, for options that cannot be had together."""

@@ -22,7 +22,7 @@ import xxhash
 
 from transformer_mt.config.schema import DataConfig
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import TEMPORARY, make_folder, temporary_beside
+from transformer_mt.storage.files import TEMPORARY, make_folder, remove, temporary_beside
 
 META = "meta.json"
 SHARD_BYTES = 2**26
@@ -104,7 +104,7 @@ def _load(entry: Path, read: Callable[[Path], Content]) -> tuple[Content, Counts
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UserError, pa.ArrowException) as error:
         LOGGER.warning("The cache entry %s is damaged (%s) and is made again.", entry, error)
     try:
-        _remove(entry)
+        remove(entry)
     except FileNotFoundError:  # another process was quicker
         pass
     except OSError as error:
@@ -130,16 +130,6 @@ def _check(entry: Path, meta: dict[str, Any]) -> None:
 
 def _hash_of(meta: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(meta, sort_keys=True).encode())
-
-
-def _remove(entry: Path) -> None:
-    """Takes the entry away in one step, then deletes it."""
-    rubbish = temporary_beside(entry)
-    os.rename(entry, rubbish)
-    if rubbish.is_dir() and not rubbish.is_symlink():
-        shutil.rmtree(rubbish, ignore_errors=True)
-    else:
-        rubbish.unlink(missing_ok=True)
 
 
 def _store(entry: Path, write: Callable[[Path], Counts]) -> None:

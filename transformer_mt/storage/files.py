@@ -59,6 +59,16 @@ def temporary_beside(final: Path) -> Path:
     return final.with_name(f"{TEMPORARY}{final.name}-{secrets.token_hex(4)}")
 
 
+def remove(path: Path) -> None:
+    """Delete a folder or a file. It is renamed first, so that a kill in the middle leaves nothing that looks whole."""
+    rubbish = temporary_beside(path)
+    os.rename(path, rubbish)
+    if rubbish.is_dir() and not rubbish.is_symlink():
+        shutil.rmtree(rubbish, ignore_errors=True)
+    else:
+        rubbish.unlink(missing_ok=True)
+
+
 @contextmanager
 def permission_to_read(folder: Path) -> Iterator[None]:
     """Raises UserError where the body reads something in `folder` that it may not read."""

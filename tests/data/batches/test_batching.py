@@ -108,5 +108,5 @@ def test_a_batch_by_hand() -> None:
     assert batch.tgt_in.tolist() == [[BOS_ID, 8, PAD_ID, PAD_ID], [BOS_ID, 9, 10, 11]]
     assert batch.tgt_out.tolist() == [[8, EOS_ID, PAD_ID, PAD_ID], [9, 10, 11, EOS_ID]]
     assert batch.num_tokens == 6
-    assert batch.padding_share() == 3 / 14
+    assert (batch.num_padding, batch.num_cells) == (3, 14)
     assert batch.src.dtype == torch.int64

@@ -149,13 +149,6 @@ def test_every_kind_of_source_streams_what_it_holds(tmp_path: Path, write: Any) 
     _refuse_cached(tmp_path, 1)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_a_local_folder_in_the_layout_of_the_hub_streams_what_it_holds(tmp_path: Path, suffix: str) -> None:
-    pairs = [*toy_pairs(10), ("NA", "null")]
-    assert _texts(_data_of(tmp_path, [write_hub(tmp_path, pairs, suffix).model_dump(exclude_none=True)], 4)) == pairs
-    _refuse_cached(tmp_path, 1)
-
-
 def test_gzip_and_several_sources_in_their_order(tmp_path: Path) -> None:
     pairs = toy_pairs(25)
     for language, side in zip(("en", "es"), zip(*pairs, strict=True), strict=True):

@@ -41,12 +41,10 @@ def write_file(root: Path, kind: str) -> tuple[SourceConfig, list[Any], list[Any
 
 
 def write_folder(root: Path) -> tuple[SourceConfig, list[Any], list[Any]]:
-    source = write_hub(root, PAIRS, "csv")
-    (root / "hub" / "README.md").write_text("---\nlicense: mit\n---\nWords\n", encoding="utf-8")
-    path = root / "hub" / "train.csv"
-    settings = ["license: mit", ""]
-    key = ["hub", CHOICES, None, "train", ["train.csv"], settings, [digest(path)]]
-    return source, key, ["hub", None, None, "train", settings, sizes([path])]
+    source = write_hub(root, PAIRS)
+    path = root / "hub" / "train.parquet"
+    key = ["hub", CHOICES, None, "train", {"train": ["train.parquet"]}, [digest(path)]]
+    return source, key, ["hub", None, None, "train", sizes([path])]
 
 
 def sizes(paths: list[Path]) -> list[int]:

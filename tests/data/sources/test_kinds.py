@@ -1,8 +1,10 @@
 """Every kind of source gives back exactly the pairs that were written, and says what is wrong where it cannot."""
 
+import bz2
 import gc
 import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -203,7 +205,7 @@ def test_hub_name_is_asked_for_and_failure_says_what_to_do(tmp_path: Path, monke
     assert "somebody/opus" in message
     assert "Couldn't reach" in message
     assert "the network" in message
-    assert "download it" in message
+    assert "download its files" in message
 
 
 def test_parts_of_splits_are_streamed_by_name(tmp_path: Path, monkeypatch: Any) -> None:
@@ -234,6 +236,22 @@ def test_parts_of_splits_are_streamed_by_name(tmp_path: Path, monkeypatch: Any) 
     (folder / "README.md").write_text(card, encoding="utf-8")
     assert streamed("train[:50%]") == [0, 1]
     assert streamed("train[-1:]+test") == [3, 10, 11]
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
+def test_packed_files_are_unpacked(pack: Any, tmp_path: Path) -> None:
+    name = {bz2.compress: "a.tsv.bz2", gzip.compress: "a.tsv.gz", lzma.compress: "a.tsv.xz"}[pack]
+    content = pack(b"a\tb\nc\td\n")
+    (tmp_path / name).write_bytes(content)
+    assert read(tmp_path, SourceConfig(tsv=name)) == [("a", "b"), ("c", "d")]
+    (tmp_path / name).write_bytes(content[:-8])
+    assert "is not a whole gzip, bz2 or xz file" in fails(tmp_path, SourceConfig(tsv=name))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.zip", "a.tar", "a.tar.gz", "a.tgz", "a.jsonl.zst"])
+def test_archives_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"anything")
+    assert f"{name} is an archive. Unpack it" in fails(tmp_path, SourceConfig(jsonl=name))
 
 
 def test_builtin(tmp_path: Path) -> None:

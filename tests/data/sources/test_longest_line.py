@@ -4,7 +4,6 @@ import bz2
 import csv
 import gzip
 import io
-import json
 import logging
 import lzma
 import tracemalloc
@@ -116,14 +115,6 @@ def test_a_corpus_of_nothing_else_is_empty(tmp_path: Path) -> None:
 def test_a_header_that_is_too_long_is_no_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"src,{LONG},tgt\na,b,c\n", encoding="utf-8")
     assert "line 1 (the header): no columns src and tgt" in fails(tmp_path, SourceConfig(csv="a.csv"))
-
-
-def test_an_array_of_json_may_be_one_line(tmp_path: Path) -> None:
-    (tmp_path / "hub").mkdir()
-    rows = [{"src": str(number), "tgt": "x" * 1000} for number in range(1100)]
-    (tmp_path / "hub" / "train.json").write_text(json.dumps(rows), encoding="utf-8")
-    source = source_of(SourceConfig(hub="hub", split="train"), make_config(tmp_path))
-    assert [pair.src for pair in source.pairs()] == [row["src"] for row in rows]
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, name_of, open_lines, open_output, report_damaged, rest_of_both
-from transformer_mt.cli.line_sink import LineSink
+from transformer_mt.cli.line_files import PairedFiles, open_both
+from transformer_mt.cli.line_sink import LineSink, open_sink
 from transformer_mt.cli.options import RUNS, RunOption, RunsOption, chosen_run, path_option
-from transformer_mt.cli.terminal import read_output, remark
+from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from transformer_mt.aligning.aligner import Aligner, Pair
-    from transformer_mt.decoding.lines.line_stream import ByteStream
-
-    Inputs = list[tuple[Path, ByteStream]]
-    Lines = Callable[[list[Pair]], list[str]]
+    from transformer_mt.aligning.aligner import Aligner
 
 CHUNK_LINES = 1000
 
@@ -52,8 +46,6 @@ def align(
         raise UserError(f"{option} is for alignments of given lines. Give --src FILE --ref FILE too.")
     if symmetrise and soft:
         raise UserError("--symmetrise and --soft were both given. A soft alignment needs no symmetrisation: take one.")
-    if src is not None and src == ref == STANDARD:
-        raise UserError("--src and --ref are both -. Name a file for one of them.")
     from transformer_mt.aligning.run_aligner import aligner_of_run, train_run_aligner
     from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
 
@@ -62,21 +54,13 @@ def align(
     if src is None or ref is None:
         make(chosen_run(run, runs), remark)
         return
-    with open_lines(src, "--src") as src_lines, open_lines(ref, "--ref") as ref_lines:
+    with open_both(src, ref) as both:
         aligner = make(chosen_run(run, runs), remark)
-        inputs = [(src, src_lines), (ref, ref_lines)]
-        # The file is opened last, so that an error before leaves an earlier file as it was.
-        with open_output(output, src_lines, ref_lines) as stream:
-            path = None if stream is read_output() else output
-            sink = LineSink(stream, path, partial(rest_of_both, "align", inputs), results="alignments")
-            try:
-                _align_stream(aligner, inputs, sink, None if soft else symmetrise or DEFAULT)
-            except KeyboardInterrupt:
-                sink.cut()
-                raise KeyboardInterrupt(*[sink.way_on()] * (sink.num_done > 0)) from None
+        with open_sink(output, both.streams, partial(both.rest, "align"), results="alignments") as sink:
+            _align_stream(aligner, both, sink, None if soft else symmetrise or DEFAULT)
 
 
-def _align_stream(aligner: "Aligner", inputs: "Inputs", sink: LineSink, symmetrise: str | None) -> None:
+def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetrise: str | None) -> None:
     """Align the pairs of lines; softly where there is no symmetrisation."""
     from tqdm import tqdm
 
@@ -84,16 +68,10 @@ def _align_stream(aligner: "Aligner", inputs: "Inputs", sink: LineSink, symmetri
     from transformer_mt.aligning.bitext import MAX_WORDS
     from transformer_mt.aligning.symmetrisation import DEFAULT
     from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs
 
-    names = name_of(inputs[0][0]), name_of(inputs[1][0])
-    src, ref = (
-        chunk_lines(lines, CHUNK_LINES, partial(report_damaged, name), name, onwards="> TEXT_FILE")
-        for (_, lines), name in zip(inputs, names, strict=True)
-    )
     hidden = not sys.stderr.isatty() or sink.stream.isatty()
     with tqdm(desc="Aligning", unit=" lines", disable=hidden) as bar:
-        for chunk in chunk_pairs(src, ref, names):
+        for chunk in both.chunks(CHUNK_LINES):
             beyond = [any(map(is_beyond, pair)) for pair in chunk]
             pairs = [("", "") if is_out else pair for pair, is_out in zip(chunk, beyond, strict=True)]
             alignments = aligner.align(pairs, symmetrise or DEFAULT)

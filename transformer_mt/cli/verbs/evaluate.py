@@ -1,19 +1,12 @@
 """`tmt evaluate`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.options import (
-    RUNS,
-    CheckpointsOption,
-    DeviceOption,
-    EnsembleModeOption,
-    RunsOption,
-    SeveralRunsOption,
-    path_option,
-)
+from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import with_search_flags
 from transformer_mt.cli.terminal import remark
 from transformer_mt.data.longest_line import LONGEST_LINE
@@ -25,9 +18,7 @@ if TYPE_CHECKING:
 
 @with_search_flags
 def evaluate(
-    run: SeveralRunsOption = None,
-    checkpoint: CheckpointsOption = None,
-    ensemble_mode: EnsembleModeOption = None,
+    models: Models,
     split: Annotated[
         str | None, typer.Option(help="train, validation or test, as the run's config names them. Default: test.")
     ] = None,
@@ -40,8 +31,6 @@ def evaluate(
     data_root: Annotated[
         str | None, typer.Option(help="The folder of the split's files, where it is no longer the config's data.root.")
     ] = None,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
     *,
     decoding: dict[str, Any],
 ) -> None:
@@ -56,20 +45,16 @@ def evaluate(
     from tqdm import tqdm
 
     from transformer_mt.decoding.search.options import search_options
-    from transformer_mt.decoding.translator import Translator
     from transformer_mt.evaluation.evaluate import Scoring, save_evaluation
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
-    from transformer_mt.machine.memory import keep_freed_memory
     from transformer_mt.storage.run_folder import newest_run
 
-    keep_freed_memory()
-    paths = run or [newest_run(runs).path]
-    translator = Translator.load(paths, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
+    # Named below with their checkpoints.
+    models = replace(models, run=models.run or [newest_run(models.runs).path])
+    translator = models.load(decoding.get("precision"))
     for each, its_checkpoint in translator.checkpoints:
         remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
     folder, taken = translator.checkpoints[0]  # the results of an ensemble lie in the folder of its first run
-    if translator.note:
-        remark(translator.note)
     config = translator.config
     files = (src, ref) if src is not None and ref is not None else None
     scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)

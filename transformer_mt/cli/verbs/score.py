@@ -9,29 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, name_of, open_lines, open_output, report_damaged, rest_of_both
-from transformer_mt.cli.line_sink import LineSink
-from transformer_mt.cli.options import (
-    RUNS,
-    CheckpointsOption,
-    DeviceOption,
-    EnsembleModeOption,
-    RunsOption,
-    SeveralRunsOption,
-    chosen_runs,
-    path_option,
-)
+from transformer_mt.cli.line_files import PairedFiles, open_both
+from transformer_mt.cli.line_sink import LineSink, open_sink
+from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import SCORE_FLAGS, with_search_flags
-from transformer_mt.cli.terminal import read_output, remark
+from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
-from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.lines.line_stream import ByteStream
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
-
-    Inputs = list[tuple[Path, ByteStream]]
 
 
 class Format(StrEnum):
@@ -45,9 +32,7 @@ class Format(StrEnum):
 def score(
     src: Annotated[Path, path_option("The sources, one a line, plain or gzip; - is standard input.")],
     ref: Annotated[Path, path_option("Their translations, line by line; - is standard input.")],
-    run: SeveralRunsOption = None,
-    checkpoint: CheckpointsOption = None,
-    ensemble_mode: EnsembleModeOption = None,
+    models: Models,
     output: Annotated[Path | None, path_option("Where the scores go. Default: standard output.")] = None,
     format: Annotated[
         Format, typer.Option(help="text: the score; jsonl: an object a line, with texts, log_prob and tokens too.")
@@ -60,41 +45,19 @@ def score(
             "of each token.",
         ),
     ] = False,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
     *,
     decoding: dict[str, Any],
 ) -> None:
     """Score translations that are given: a line out for every pair of lines in."""
-    if src == ref == STANDARD:
-        raise UserError("--src and --ref are both -. Name a file for one of them.")
     from transformer_mt.decoding.search.options import search_options
 
-    with open_lines(src, "--src") as src_lines, open_lines(ref, "--ref") as ref_lines:
-        folders = [folder.path for folder in chosen_runs(run, runs)]
-        from transformer_mt.decoding.translator import Translator
-        from transformer_mt.machine.memory import keep_freed_memory
-
-        keep_freed_memory()
-        translator = Translator.load(folders, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
-        if translator.note:
-            remark(translator.note)
+    with open_both(src, ref) as both:
+        translator = models.load(decoding.get("precision"))
         options = search_options(translator.config.decoding, **decoding)
-        inputs = [(src, src_lines), (ref, ref_lines)]
         unknown = UnknownWords()
-        # The file is opened last, so that an error before leaves an earlier file as it was.
-        with open_output(output, src_lines, ref_lines) as stream:
-            sink = LineSink(
-                stream,
-                None if stream is read_output() else output,
-                partial(rest_of_both, "score", inputs),
-                results="scores",
-            )
+        with open_sink(output, both.streams, partial(both.rest, "score"), results="scores") as sink:
             try:
-                _score_stream(translator, options, inputs, sink, format, word_scores, unknown)
-            except KeyboardInterrupt:
-                sink.cut()
-                raise KeyboardInterrupt(*[sink.way_on()] * (sink.num_done > 0)) from None
+                _score_stream(translator, options, both, sink, format, word_scores, unknown)
             finally:
                 unknown.report("scores it as UNK", "scores them as UNK")
 
@@ -102,7 +65,7 @@ def score(
 def _score_stream(
     translator: "Translator",
     options: "SearchOptions",
-    inputs: "Inputs",
+    both: PairedFiles,
     sink: LineSink,
     format: Format,
     word_scores: bool,
@@ -111,17 +74,11 @@ def _score_stream(
     from tqdm import tqdm
 
     from transformer_mt.decoding.lines.line_formats import score_json, score_text
-    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs, chunk_size, score_chunks
+    from transformer_mt.decoding.lines.line_stream import chunk_size, score_chunks
 
-    size = chunk_size(options)
-    names = name_of(inputs[0][0]), name_of(inputs[1][0])
-    src, ref = (
-        chunk_lines(lines, size, partial(report_damaged, name), name, onwards="> TEXT_FILE")
-        for (_, lines), name in zip(inputs, names, strict=True)
-    )
     hidden = not sys.stderr.isatty() or sink.stream.isatty()
     with tqdm(desc="Scoring", unit=" lines", disable=hidden) as bar:
-        for chunk in score_chunks(translator.scorer, chunk_pairs(src, ref, names), options):
+        for chunk in score_chunks(translator.scorer, both.chunks(chunk_size(options)), options):
             written: list[str] = []
             for number, scored in enumerate(chunk, start=sink.num_done + 1):
                 unknown.add(scored.unknown_words)

@@ -10,22 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, open_output, report_damaged, rest_of
-from transformer_mt.cli.line_sink import LineSink
-from transformer_mt.cli.options import (
-    RUNS,
-    CheckpointsOption,
-    DeviceOption,
-    EnsembleModeOption,
-    RunsOption,
-    SeveralRunsOption,
-    chosen_runs,
-    path_option,
-)
+from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged, rest_of
+from transformer_mt.cli.line_sink import open_sink
+from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import with_search_flags
-from transformer_mt.cli.terminal import read_output, remark, typed
+from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
-from transformer_mt.cli.treatments import AlignmentKind, Treatments
+from transformer_mt.cli.treatments import Treatments
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -48,9 +39,8 @@ def translate(
         list[str] | None,
         typer.Argument(help="Sentences; -- stands before one that begins with a dash. None, or -: standard input."),
     ] = None,
-    run: SeveralRunsOption = None,
-    checkpoint: CheckpointsOption = None,
-    ensemble_mode: EnsembleModeOption = None,
+    *,
+    models: Models,
     input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
     output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
     n_best: Annotated[
@@ -70,44 +60,7 @@ def translate(
             "line itself, behind the source and a tab."
         ),
     ] = None,
-    html: Annotated[
-        bool,
-        typer.Option(
-            "--html", help="Lines are HTML: text is translated, tags follow the words that they stand around."
-        ),
-    ] = False,
-    alignment: Annotated[
-        AlignmentKind | None,
-        typer.Option(
-            help="Write which words translate which behind each translation: i-j, white-space words counted from 0; "
-            "soft: with probabilities."
-        ),
-    ] = None,
-    replace_unk: Annotated[
-        bool,
-        typer.Option("--replace-unk", help="Put the source's word in the place of each word that the model lacks."),
-    ] = False,
-    unk_dictionary: Annotated[
-        Path | None,
-        path_option("With --replace-unk, the words to take instead: on each line a source word, a tab, a translation."),
-    ] = None,
-    confidence: Annotated[
-        bool,
-        typer.Option(
-            "--confidence",
-            help="How sure one may be, 0 to 1, learned from the run's validation split: of a sentence, behind its "
-            "translation; in jsonl of its words too. See tmt calibrate.",
-        ),
-    ] = False,
-    reject_below: Annotated[
-        float | None, typer.Option(help="Leave a line blank, for a person, where its confidence is below this number.")
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            help="What comes out as it is, of urls, emails, numbers and placeholders such as {name}, parted by commas."
-        ),
-    ] = None,
+    treatments: Treatments,
     too_long: Annotated[
         TooLong,
         typer.Option(
@@ -115,15 +68,11 @@ def translate(
             "(truncate), or translate it in pieces (split)."
         ),
     ] = TooLong.BLANK,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
-    *,
     decoding: dict[str, Any],
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    treatments = Treatments(html, alignment, replace_unk, unk_dictionary, confidence, reject_below, keep)
     treatments.refuse_clashes(prefix, decoding)
     if sentences == ["-"]:
         sentences = None
@@ -132,15 +81,7 @@ def translate(
     from transformer_mt.decoding.search.options import search_options
 
     with _open_input(sentences, input) as lines:
-        folders = chosen_runs(run, runs)
-        from transformer_mt.decoding.translator import Translator
-        from transformer_mt.machine.memory import keep_freed_memory
-
-        keep_freed_memory()
-        paths = [folder.path for folder in folders]
-        translator = Translator.load(paths, checkpoint or None, device, decoding.get("precision"), ensemble_mode)
-        if translator.note:
-            remark(translator.note)
+        translator = models.load(decoding.get("precision"))
         options = search_options(
             translator.config.decoding,
             n_best=n_best,
@@ -148,16 +89,19 @@ def translate(
             scored=format is not Format.text or n_best > 1,
             **decoding,
         )
-        works = treatments.around(translator, folders[0], options)
-        # The file is opened last, so that an error before leaves an earlier file as it was.
-        with open_output(output, *[] if isinstance(lines, list) else [lines]) as file:
-            source, packed = None if input == STANDARD else input, not isinstance(lines, list) and is_packed(lines)
-            sink = LineSink(
-                file,
-                None if file is read_output() else output,
-                lambda first: f"{rest_of(source, packed, first)} | tmt translate …",
-                numbered_from=FORMATS[format].numbered_from(n_best),
-            )
+        works = treatments.around(translator, translator.checkpoints[0][0], options)
+        source = None if input == STANDARD else input
+        chunks = demanding(
+            _chunks(lines, options, name_of(source or STANDARD)), prefix, options.constraints is not None
+        )
+        packed = not isinstance(lines, list) and is_packed(lines)
+        with open_sink(
+            output,
+            [] if isinstance(lines, list) else [lines],
+            lambda first: f"{rest_of(source, packed, first)} | tmt translate …",
+            numbered_from=FORMATS[format].numbered_from(n_best),
+            is_told=not isinstance(lines, list) and not sys.stdin.isatty(),
+        ) as sink:
             stream = TranslationStream(
                 sink,
                 FORMATS[format],
@@ -167,13 +111,7 @@ def translate(
                 is_waited_for=isinstance(lines, list),
             )
             try:
-                stream.run(
-                    works, demanding(_chunks(lines, options, stream.name), prefix, options.constraints is not None)
-                )
-            except KeyboardInterrupt:
-                sink.cut()
-                is_told = sink.num_done > 0 and not isinstance(lines, list) and not sys.stdin.isatty()
-                raise KeyboardInterrupt(*[sink.way_on()] * is_told) from None
+                stream.run(works, chunks)
             finally:
                 stream.unknown.report()
 

@@ -73,10 +73,6 @@ class Batch:
         """Positions of source and target together, padding included."""
         return self.src.numel() + self.tgt_out.numel()
 
-    def padding_share(self) -> float:
-        """Padding among all positions, source and target together."""
-        return self.num_padding / self.num_cells
-
 
 def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     """Rows of ids, right-padded -> (num_rows, longest) int64."""

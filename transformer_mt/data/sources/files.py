@@ -189,13 +189,6 @@ def read_line_blocks(path: Path) -> Iterator[list[str]]:
         yield lines
 
 
-def read_whole_text(path: Path) -> str:
-    """The text of a UTF-8 file that is not read line by line."""
-    with open_plain(path) as file:
-        lines = file.read().removeprefix(UTF8_BOM).split(b"\n")
-    return "\n".join(decode(line, path, number) for number, line in enumerate(lines, start=1))
-
-
 def _lines_before_error(raw: bytes, path: Path, number: int) -> Iterator[list[str]]:
     """The lines before the one whose bytes are not UTF-8, then its `UserError`. `number` lines come before `raw`."""
     lines: list[str] = []

@@ -72,10 +72,6 @@ class Source(ABC):
         """The same pairs, read without a copy on the disk."""
         return self.pairs()
 
-    def settings(self) -> list[str]:
-        """What is written beside the files and says how they are read."""
-        return []
-
     def sizes(self) -> list[int]:
         """The number of bytes of each file."""
         return [file_size(path) for path in self.files()]
@@ -83,8 +79,7 @@ class Source(ABC):
     def outline(self) -> list[object]:
         """What tells the source from others as far as that is known before it is read, as JSON."""
         columns = self.config.columns and self.config.columns.model_dump()
-        settings = [found] if (found := self.settings()) else []
-        return [self.config.kind, columns, self.config.config, self.config.split, *settings, self.sizes()]
+        return [self.config.kind, columns, self.config.config, self.config.split, self.sizes()]
 
     def place(self, number: int) -> str:
         """Where a pair stands: `train.en / train.de, line 17`, or `a.parquet, row 17` where there are no lines."""

@@ -9,7 +9,6 @@ The newest checkpoint is `last`. Its state names the `best` step, whose folder i
 """
 
 import os
-import secrets
 import shlex
 import shutil
 import time
@@ -24,7 +23,7 @@ from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
-from transformer_mt.storage.files import TEMPORARY, make_folder, way_to_write
+from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
@@ -80,7 +79,7 @@ def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None
     """Delete all checkpoints but the newest `keep` and the best."""
     for step in run.steps()[:-keep]:
         if step != best_step:
-            remove_folder(run.step(step))
+            remove(run.step(step))
 
 
 def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -239,10 +238,3 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
         said.append(f"warning: {what} It is now {aside}.")
     lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
     return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a checkpoint. It is renamed first, so that a kill in the middle leaves nothing that looks whole."""
-    rubbish = folder.with_name(f"{TEMPORARY}{folder.name}-{secrets.token_hex(4)}")
-    os.rename(folder, rubbish)
-    shutil.rmtree(rubbish, ignore_errors=True)
