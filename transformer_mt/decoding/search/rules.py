@@ -193,7 +193,8 @@ def make_rules(
         rules.append(NoRepeat(options.no_repeat_ngram_size))
     if any(demand.avoided for demand in demands):
         rules.append(Avoid(demands, device))
+    has_prefix = any(demand.prefix for demand in demands)
+    if not (rules or has_prefix):
+        return None
     prefix = Prefix(demands, torch.tensor(within_words, dtype=torch.long, device=device))
-    if any(demand.prefix for demand in demands):
-        rules.append(prefix)
-    return Rules(rules, prefix, options.allow_unk) if rules else None
+    return Rules([*rules, prefix] if has_prefix else rules, prefix, options.allow_unk)
