@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from transformer_mt.errors import UserError
 
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "char", "none")
+HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}  # of the metrics of a validation
 
 
 @dataclass(frozen=True)
