@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -110,6 +111,25 @@ def test_a_run_beside_a_file(call, files: Path) -> None:
     alone = call("evaluate", *arguments)
     assert f"BLEU {scores_in(result.stdout, 'BLEU')[1]:.2f} " in alone.stdout
     assert "A: good.es\nB: runs/toy (" in result.stdout
+
+
+def test_the_second_run_translates_the_test_data_of_the_first(call, files: Path) -> None:
+    shutil.copytree(files / "runs/toy", files / "runs/elsewhere", dirs_exist_ok=True)
+    config = files / "runs/elsewhere/config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("{src: valid.en, tgt: valid.es}", "{src: gone.en, tgt: gone.es}"))
+    assert config.read_text(encoding="utf-8") != text
+    result = call("evaluate", "--compare", "runs/toy", "runs/elsewhere", "--beam-size", "1")
+    assert result.returncode == 0, result.stderr
+    assert "A and B are the same translations." in result.stdout
+    first, second = (line for line in result.stderr.split("\n") if line.startswith("saved: "))
+    assert first.endswith("/test_step_1200_beam1.json")
+    assert re.search(r"runs/elsewhere/evaluations/test-\w{6}_step_1200_beam1.json$", second)  # not its own test data
+    config.write_text(text.replace("tgt_lang: es", "tgt_lang: pt"))
+    refused = call("evaluate", "--compare", "runs/toy", "runs/elsewhere")
+    shutil.rmtree(files / "runs/elsewhere")
+    assert refused.returncode == 2
+    assert "One run translates en to es, the other en to pt." in refused.stderr
 
 
 def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:

@@ -24,6 +24,7 @@ from transformer_mt.judging.faults import faults_of
         ("It was so.", "Es war sehr, sehr so.", "Es war sehr sehr so.", []),
         ("I go home now, he said.", "Ich gehe heim, sagte er.", "Ich gehe heim und ich gehe heim.", ["repeated"]),
         ("one two three four", "eins zwei drei vier fünf sechs", "eins zwei", ["too short"]),
+        ("one", "eins zwei drei vier fünf sechs", "eins zwei drei", []),  # exactly half
         ("one two", "eins zwei drei", "eins", []),  # fewer than half, but only by two words
         ("one", "eins", "eins zwei drei vier", ["too long"]),
         ("one", "eins", "eins zwei drei", []),
