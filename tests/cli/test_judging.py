@@ -44,7 +44,7 @@ def test_two_runs_have_the_scores_of_tmt_evaluate(call, trained: Path) -> None:
     assert scores_in(both.stdout, "BLEU") == pytest.approx([saved["bleu"]] * 2, abs=0.005)
     assert scores_in(both.stdout, "chrF") == pytest.approx([saved["chrf"]] * 2, abs=0.005)
     assert "A and B are the same translations." in both.stdout
-    assert "B: runs/toy (2) (step_1200, greedy, fp32)" in both.stdout
+    assert "B: runs/toy (2) (step_1200, greedy, fp32, nll " in both.stdout
     assert both.stderr.count("saved: runs/toy/evaluations/test_step_1200_beam1_max-length-4.json") == 2
     rows = [
         json.loads(line)

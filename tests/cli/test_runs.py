@@ -143,6 +143,6 @@ def test_mistakes(call, trained: Path, arguments: list[str], message: str) -> No
 
 
 def test_it_loads_no_torch(trained: Path) -> None:
-    code = "import sys; from transformer_mt.judging.run_summary import summaries_of; from pathlib import Path; "
+    code = "import sys; from transformer_mt.judging.runs.summary import summaries_of; from pathlib import Path; "
     code += "summaries_of(Path('runs')); assert not {'torch', 'matplotlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=trained, check=True)

@@ -1,5 +1,6 @@
 """`tmt evaluate` where translations are judged: two systems compared, a report, several references or test sets."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,7 +107,7 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
     if is_mixed:
         other = systems[is_run.index(False)]
         sets = [with_file(one, made[0], other, files[0].refs[0], is_run.index(False) == 0) for one in sets]
-    frequencies = _frequencies(made[0])
+    frequencies = cache(lambda: _frequencies(made[0]))  # read once, and only for a report
     settings = differing_settings([one.config for one in made]) if len(made) > 1 else None
     return Judged([judge_set(one, tokenizer, lowercase, frequencies) for one in sets], settings)
 

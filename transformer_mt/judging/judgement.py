@@ -1,7 +1,8 @@
 """Everything that is found out about a test set, and the verdict in words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from transformer_mt.judging.faults import faults_of
 from transformer_mt.judging.groups import Group, by_certainty, by_length, by_rarity
@@ -14,19 +15,38 @@ LETTERS = "AB"
 
 @dataclass(frozen=True)
 class Judgement:
-    """A test set with its scores, its groups, its faults, and the chrF of each sentence of each system. `certainties`
-    are the ranges of probabilities of the groups by certainty; `rarity_place` says where words were counted.
+    """A test set with its scores, its faults, and the chrF of each sentence of each system. The groups are worked out
+    when they are asked for, because a report alone shows them. `frequencies` gives those of words in the training data,
+    or None where they are not known.
     """
 
     test_set: ScoredSet
     scores: SetScores
-    lengths: list[Group]
-    rarities: list[Group]
-    rarity_place: str
-    certainties: list[Group]
-    certainty_ranges: list[list[str]]
     faults: dict[str, list[list[int]]]
     sentence_scores: list[list[float]]
+    lowercase: bool
+    frequencies: Callable[[], Frequencies | None]
+
+    @cached_property
+    def lengths(self) -> list[Group]:
+        """By length of the source."""
+        return by_length(self.test_set, self.scores)
+
+    @cached_property
+    def counted_words(self) -> Frequencies:
+        """How often words come, in the training data or else in the references."""
+        fold = str.lower if self.lowercase else str
+        return self.frequencies() or frequencies_in(map(fold, self.test_set.references[0]))
+
+    @cached_property
+    def rarities(self) -> list[Group]:
+        """By rarity of words."""
+        return by_rarity(self.test_set, self.counted_words, self.lowercase)
+
+    @cached_property
+    def certainties(self) -> tuple[list[Group], list[list[str]]]:
+        """By the model's own score, and for each group and system the probabilities of a token that it holds."""
+        return by_certainty(self.test_set, self.scores)
 
     @property
     def is_comparison(self) -> bool:
@@ -45,25 +65,15 @@ class Judgement:
 
 
 def judge_set(
-    test_set: ScoredSet, tokenizer: str = "13a", lowercase: bool = False, frequencies: Frequencies | None = None
+    test_set: ScoredSet,
+    tokenizer: str = "13a",
+    lowercase: bool = False,
+    frequencies: Callable[[], Frequencies | None] = lambda: None,
 ) -> Judgement:
-    """Judge a test set. `frequencies` are those of words in the training data; by default the references' own."""
+    """Judge a test set. `frequencies`: see `Judgement`."""
     scores = score_set(test_set, tokenizer, lowercase)
-    if frequencies is None:
-        fold = str.lower if lowercase else str
-        frequencies = frequencies_in(map(fold, test_set.references[0]))
-    certainties, ranges = by_certainty(test_set, scores)
-    return Judgement(
-        test_set,
-        scores,
-        by_length(test_set, scores),
-        by_rarity(test_set, frequencies, lowercase),
-        frequencies.place,
-        certainties,
-        ranges,
-        faults_of(test_set),
-        [counts.sentence_scores() for counts in scores.counts["chrF"]],
-    )
+    each = [counts.sentence_scores() for counts in scores.counts["chrF"]]
+    return Judgement(test_set, scores, faults_of(test_set), each, lowercase, frequencies)
 
 
 def verdict(judgement: Judgement) -> str:

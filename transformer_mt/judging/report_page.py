@@ -114,8 +114,8 @@ def _kinds(judgement: Judgement) -> list[tuple[str, str, str, list[Group]]]:
         kind
         for kind in (
             ("By length", length, "chrF", judgement.lengths),
-            ("By rarity of words", f"times {judgement.rarity_place}", "F1", judgement.rarities),
-            ("By the model's own score", "fifths of the sentences", "chrF", judgement.certainties),
+            ("By rarity of words", f"times {judgement.counted_words.place}", "F1", judgement.rarities),
+            ("By the model's own score", "fifths of the sentences", "chrF", judgement.certainties[0]),
         )
         if kind[3]
     ]
@@ -142,13 +142,13 @@ def _all_numbers(judgement: Judgement) -> Html:
         names = judgement.names if judgement.is_comparison else [""]
         heads = [tag("th", f"{metric} {name}".strip(), class_="number") for metric in metrics for name in names]
         counted = "words" if "F1" in metrics else "sentences"
-        is_certainty = groups is judgement.certainties
+        is_certainty = groups is judgement.certainties[0]
         ranges = [tag("th", f"probability {name}".strip(), class_="number") for name in names] if is_certainty else []
         rows = []
         for number, group in enumerate(groups):
             cells = [tag("td", _shown(score), class_="number") for metric in metrics for score in group.scores[metric]]
             sizes = f"{group.sizes[0]:,}" if len({*group.sizes}) == 1 else " / ".join(map(str, group.sizes))
-            of = [tag("td", text, class_="number") for text in judgement.certainty_ranges[number]] if ranges else []
+            of = [tag("td", text, class_="number") for text in judgement.certainties[1][number]] if ranges else []
             rows.append(tag("tr", tag("th", group.label), *of, tag("td", sizes, class_="number"), *cells))
         head = tag("thead", tag("tr", tag("th", below), *ranges, tag("th", counted, class_="number"), *heads))
         table = tag("table", head, tag("tbody", *rows))

@@ -43,7 +43,8 @@ class RunSystem:
             self.evaluation.checkpoint,
             f"beam of {made_by['beam_size']}" if made_by["beam_size"] > 1 else "greedy",
         ]
-        return ", ".join([*parts, self.evaluation.precision])
+        several = " over all sets" if len(self.evaluation.source) > 1 else ""
+        return ", ".join([*parts, self.evaluation.precision, f"nll {self.evaluation.nll:.4f}{several}"])
 
 
 def translate_and_save(

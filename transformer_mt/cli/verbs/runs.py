@@ -35,12 +35,12 @@ def runs(
     """All runs of a folder side by side: the settings that differ, best scores, minutes, sizes."""
     if metric and curves is None:
         raise UserError("--metric says what --curves draws. Add --curves FILE, or leave it out.")
-    from transformer_mt.judging.run_summary import summaries_of
-    from transformer_mt.judging.run_table import as_json, as_table, as_tsv
+    from transformer_mt.judging.runs.summary import summaries_of
+    from transformer_mt.judging.runs.table import as_json, as_table, as_tsv
 
     summaries = summaries_of(folder)
     if curves is not None:
-        from transformer_mt.judging.run_curves import save_curves
+        from transformer_mt.judging.runs.curves import save_curves
 
         save_curves(curves, summaries, metric or [])
         remark(f"curves: {curves}")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.fonts import fonts_for
-from transformer_mt.judging.run_summary import RunSummary
-from transformer_mt.judging.run_table import cell, rows_of
+from transformer_mt.judging.runs.summary import RunSummary
+from transformer_mt.judging.runs.table import cell, rows_of
 from transformer_mt.pages import charts
 from transformer_mt.pages.html_text import Html, joined, page, tag
 from transformer_mt.storage.files import make_file, replace_file

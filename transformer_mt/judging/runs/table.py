@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_mt.inspect.text_table import GAP, fit, width_of
-from transformer_mt.judging.run_summary import RunSummary
+from transformer_mt.judging.runs.summary import RunSummary
 from transformer_mt.judging.settings import differing_settings
 
 WIDEST = 28  # cells of a column
