@@ -90,6 +90,9 @@ def test_two_files_and_a_report(call, files: Path) -> None:
         for score in scores_in(result.stdout, metric):
             assert f"{score:.2f} [" in seen.text
     assert set(seen.directions) == {"auto"}
+    drawn = re.findall(r"<title>[AB], [^<]*: ([\d.]+) \(([\d.]+) to ([\d.]+)\)</title>", page)
+    assert len(drawn) >= 2 * 5
+    assert all(f"{value} [{low}, {high}]" in seen.text for value, low, high in drawn)  # in the tables
 
 
 def test_hostile_text_stays_text(call, files: Path) -> None:
@@ -157,6 +160,7 @@ def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
         (["--compare", "bad.es", "none.es"], "There is no none.es. Compare runs, or files"),
         (["--compare", "bad.es", "good.es", "--ref", "data/train.es"], "6,000 lines and bad.es has 20."),
         (["--compare", "bad.es", "good.es", "--ref", "bad.es", "--beam-size", "3"], "--beam-size is for runs"),
+        (["--compare", "bad.es", "good.es", "--ref", "bad.es", "--device", "cpu"], "--device is for runs"),
         (["--compare", "bad.es", "good.es", "--ref", "bad.es", "--bleu-tokenize", "x"], "'x' is not a BLEU tokenizer"),
         (["--compare", "bad.es", "runs/toy"], "One of both is a file of finished translations. Say of what"),
         (["--compare", "runs/toy", "runs/none"], "There is no runs/none."),

@@ -70,6 +70,7 @@ def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
     from transformer_mt.judging.systems import tokenizer_of_files
 
     given = {"--checkpoint": asked.checkpoint, "--split": asked.split, "--data-root": asked.data_root}
+    given["--device"] = None if asked.device == "auto" else asked.device
     given |= {f"--{name.replace('_', '-')}": value for name, value in asked.decoding.items()}
     for option, value in given.items():
         if value is not None and value != []:
