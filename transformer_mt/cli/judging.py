@@ -1,10 +1,11 @@
 """`tmt evaluate` where translations are judged: two systems compared, a report, several references or test sets."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt.cli.options import user_path
+from transformer_mt.cli.options import Models, user_path
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -20,17 +21,13 @@ class Asked(NamedTuple):
 
     compare: tuple[str, str] | None
     html: Path | None
-    run: list[Path] | None
-    checkpoint: list[str] | None
-    ensemble_mode: str | None
+    models: Models
     split: str | None
     src: list[Path] | None
     ref: list[Path] | None
     bleu_tokenize: str | None
     lowercase: bool
     data_root: str | None
-    device: str
-    runs: Path
     decoding: dict[str, Any]
 
 
@@ -44,7 +41,7 @@ class Judged(NamedTuple):
 def judge(asked: Asked) -> None:
     """Translate what runs are to translate, judge it, write the report, and print the scores."""
     systems = [user_path(path) for path in asked.compare] if asked.compare else []
-    if asked.compare and (asked.run or asked.ensemble_mode):
+    if asked.compare and (asked.models.run or asked.models.ensemble_mode):
         raise UserError("--compare names what is compared. Leave out --run and --ensemble-mode.")
     if asked.html is not None and not asked.html.absolute().parent.is_dir():
         raise UserError(
@@ -69,8 +66,8 @@ def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
     from transformer_mt.judging.scored_set import set_of_files
     from transformer_mt.judging.systems import tokenizer_of_files
 
-    given = {"--checkpoint": asked.checkpoint, "--split": asked.split, "--data-root": asked.data_root}
-    given["--device"] = None if asked.device == "auto" else asked.device
+    given = {"--checkpoint": asked.models.checkpoint, "--split": asked.split, "--data-root": asked.data_root}
+    given["--device"] = None if asked.models.device == "auto" else asked.models.device
     given |= {f"--{name.replace('_', '-')}": value for name, value in asked.decoding.items()}
     for option, value in given.items():
         if value is not None and value != []:
@@ -91,9 +88,7 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
     from transformer_mt.judging.judgement import judge_set
     from transformer_mt.judging.settings import differing_settings
     from transformer_mt.judging.systems import sets_of_runs, with_file
-    from transformer_mt.machine.memory import keep_freed_memory
 
-    keep_freed_memory()
     files = _test_files(asked.src or [], asked.ref or [])
     scoring = Scoring(asked.split or "test", files, asked.data_root, asked.bleu_tokenize, asked.lowercase)
     is_mixed = bool(systems) and not all(is_run)
@@ -161,27 +156,22 @@ def _translated(asked: Asked, paths: list[Path], scoring: "Scoring") -> "list[Ru
 
 def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
     """A translator of each run of --compare; else the one of --run, which may be an ensemble."""
-    from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import newest_run
 
-    checkpoints = asked.checkpoint or []
+    models = asked.models
+    checkpoints = models.checkpoint or []
     if asked.compare and len(checkpoints) not in (0, 1, len(paths)):
         raise UserError(f"There are {len(checkpoints)} checkpoints for {len(paths)} runs. Give one, or one for each.")
-    precision = asked.decoding.get("precision")
     if not asked.compare:
-        named = asked.run or [newest_run(asked.runs).path]
-        loaded = [Translator.load(named, checkpoints or None, asked.device, precision, asked.ensemble_mode)]
+        each = [replace(models, run=models.run or [newest_run(models.runs).path])]  # named below
     else:
-        each = checkpoints * (len(paths) if len(checkpoints) == 1 else 1) or [None] * len(paths)
-        loaded = [
-            Translator.load(path, checkpoint, asked.device, precision)
-            for path, checkpoint in zip(paths, each, strict=True)
-        ]
+        own = checkpoints if len(checkpoints) == len(paths) else checkpoints * len(paths) or [None] * len(paths)
+        pairs = zip(paths, own, strict=True)
+        each = [replace(models, run=[path], checkpoint=[name] if name else None) for path, name in pairs]
+    loaded = [one.load(asked.decoding.get("precision")) for one in each]
     for translator in loaded:
         for run, checkpoint in translator.checkpoints:
             remark(f"run: {run.path}, checkpoint: {checkpoint.name}")
-        if translator.note:
-            remark(translator.note)
     return loaded
 
 

@@ -56,9 +56,7 @@ def evaluate(
     if compare or html or max(map(len, (src or [], ref or []))) > 1:
         from transformer_mt.cli.judging import Asked, judge
 
-        systems = (compare, html, models.run, models.checkpoint, models.ensemble_mode)
-        scoring = (split, src, ref, bleu_tokenize, lowercase, data_root)
-        return judge(Asked(*systems, *scoring, models.device, models.runs, decoding))
+        return judge(Asked(compare, html, models, split, src, ref, bleu_tokenize, lowercase, data_root, decoding))
     if bool(src) != bool(ref):
         raise UserError("--src and --ref go together. Give both, or neither for a split.")
     from tqdm import tqdm
