@@ -6,6 +6,7 @@ Run it after adding, moving or renaming a module; `tests/test_docs.py` fails whi
 """
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -32,6 +33,10 @@ def said_by(path: Path) -> str:
         return first_sentence(ast.get_docstring(ast.parse(text)) or "")
     if path.suffix == ".md":
         return text.partition("\n")[0].lstrip("# ")
+    if path.suffix == ".ipynb":
+        return "".join(json.loads(text)["cells"][0]["source"]).partition("\n")[0].lstrip("# ")
+    if path.suffix == ".css":
+        return first_sentence(text.partition("*/")[0].removeprefix("/*"))
     comments = [line.lstrip("# ") for line in text.splitlines() if re.match(r"# (?!yaml-)", line)]
     return first_sentence(" ".join(comments)) if comments and path.suffix in (".sh", ".yaml") else ""
 

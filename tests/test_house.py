@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "transformer_mt"
 BELOW = {
     "config": set(),
     "machine": set(),
+    "pages": set(),
     "storage": {"config"},
     "data": {"config", "machine", "storage"},
     "aligning": {"config", "machine", "storage", "data"},
@@ -22,13 +23,17 @@ BELOW = {
     "decoding": {"config", "machine", "storage", "data", "aligning", "model"},
     "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "markup": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
-    "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
+    "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "pages"},
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "evaluation": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "training": {"config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation"},
+    "judging": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "evaluation", "training",
+        "pages",
+    },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training",
+        "finishing", "markup", "training", "judging", "pages",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -12,6 +12,7 @@ from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
 from transformer_mt.decoding.search.options import LENGTH_NORMS
+from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.inspect.attention import ATTENTIONS
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.model.architectures import ARCHITECTURES
@@ -19,7 +20,6 @@ from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
-from transformer_mt.training.validation import HIGHER_IS_BETTER
 
 TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "preset"): MODELS,

@@ -10,7 +10,7 @@ from translators import SMALL, make_translator
 
 from transformer_mt.config.schema import DecodingConfig
 from transformer_mt.decoding.search.options import search_options
-from transformer_mt.evaluation.evaluate import Evaluation, Scoring, evaluate, evaluation_name
+from transformer_mt.evaluation.evaluate import Evaluation, Scoring, SetFiles, evaluate, evaluation_name
 from transformer_mt.storage.run_folder import RunFolder
 
 PAIRS = toy_pairs(6)
@@ -34,7 +34,7 @@ def scores(
     model = {"num_encoder_layers": 1, **SMALL}
     translator = make_translator(model, data=data or {}, tokenizer={"lowercase": lowercase})
     options = search_options(translator.config.decoding, beam_size=1)
-    scoring = Scoring(files=(folder / "few.en", folder / "few.es"))
+    scoring = Scoring(files=(SetFiles(folder / "few.en", (folder / "few.es",)),))
     return evaluate(translator, RunFolder(folder / "run"), "step_1", scoring, options)[0]
 
 
@@ -62,8 +62,8 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
             for scoring in (
                 Scoring(),
                 Scoring("validation"),
-                Scoring(files=(Path("a/test.en"), Path("a/test.es"))),
-                Scoring(files=(Path("b/test.en"), Path("b/test.es"))),
+                Scoring(files=(SetFiles(Path("a/test.en"), (Path("a/test.es"),)),)),
+                Scoring(files=(SetFiles(Path("b/test.en"), (Path("b/test.es"),)),)),
                 Scoring(data_root="a"),
                 Scoring(tokenizer="char"),
                 Scoring(lowercase=True),

@@ -25,6 +25,7 @@ from transformer_mt.cli.verbs import (
     debug,
     evaluate,
     export,
+    runs,
     score,
     trace,
     train,
@@ -66,6 +67,7 @@ app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("runs")(runs.runs)
 app.command("average")(average.average)
 app.command("export")(export.export)
 app.command("trace")(trace.trace)

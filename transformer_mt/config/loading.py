@@ -1,9 +1,10 @@
 """From a YAML file and overrides to a validated `RunConfig`, and back to text."""
 
 import codecs
+import copy
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     origin = [f"extends {base}" for base in bases] + [f"with {' '.join(overrides)}"] * bool(overrides)
     where = f"{path} ({', '.join(origin)})" if origin else str(path)
     return LoadedConfig(parse_run_config(mapping, where), path, _note(file, path))
+
+
+def load_mapping(mapping: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
+    """The same from plain data: what a YAML file would hold, `extends` included. `mapping` itself does not change.
+
+    Raises:
+        UserError: as `load_config` does.
+    """
+    own = copy.deepcopy(dict(mapping))
+    base = _pop_base(own, Path("config"))
+    below = _read_with_bases(base)[0] if base is not None else {}
+    below.pop("name", None)
+    below = _without_other_data(_replaced_by_preset(below, own.get("model")), own.get("data"))
+    return parse_run_config(_override(_merge(below, own), overrides), "config")
 
 
 def find_config(file: str, beside: Path | None = None) -> Path:

@@ -22,8 +22,8 @@ ESCAPED_JOINER = "<joiner>"
 _PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+|.", regex.DOTALL)
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]")
 # Scripts that put no space between words. In them nothing shows where a word ends.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_SPACED_WORD = regex.compile(rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]", regex.VERSION1)
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_SPACED_WORD = regex.compile(rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]", regex.VERSION1)
 _CHUNKS = re.compile(r"\S+")  # parts a text where `str.split` does
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # turn the direction of the text
 NUM_CHUNKS = 200_000  # are counted before they are split: some 30 MB

@@ -3,15 +3,16 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import DecodingConfig, RunConfig, SourceConfig
+from transformer_mt.config.schema import DataConfig, DecodingConfig, RunConfig, SourceConfig
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
-from transformer_mt.data.corpus import load_corpus
+from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.preparation import load_split
+from transformer_mt.data.sources.files import read_line_blocks
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.search.options import SearchOptions
@@ -23,6 +24,8 @@ from transformer_mt.evaluation.nll import split_nll
 from transformer_mt.storage.checkpoint_files import averaged_steps
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
+
+Row = dict[str, Any]  # a pair with its translation, see `evaluate`
 
 
 @dataclass(frozen=True)
@@ -56,30 +59,40 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class SetFiles:
+    """A file of sources, and one or more files of references."""
+
+    src: Path
+    refs: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
 class Scoring:
     """The choices that change a score, apart from those of the search.
 
-    `files` are a file of sources and one of references, instead of a split of the config. `data_root` is the folder
-    from which the relative paths of a split start now. `tokenizer` is that of BLEU, by default chosen by the target
-    language.
+    `files` are test sets to take instead of a split of the config. `data_root` is the folder from which the relative
+    paths of a split start now. `tokenizer` is that of BLEU, by default chosen by the target language. `data` is the
+    section of another run, whose split is taken; None takes the run's own.
     """
 
     split: str = "test"
-    files: tuple[Path, Path] | None = None
+    files: tuple[SetFiles, ...] = ()
     data_root: str | None = None
     tokenizer: str | None = None
     lowercase: bool = False
+    data: DataConfig | None = None
 
     def sources(self, config: RunConfig) -> list[SourceConfig]:
-        """The two files, or what the config names for the split. UserError where it names nothing."""
-        if self.files is not None:
+        """The files, or what the config names for the split. UserError where it names nothing."""
+        if self.files:
             # A path that a user types starts at the current folder, not at data.root.
-            return [SourceConfig(src=str(self.files[0].absolute()), tgt=str(self.files[1].absolute()))]
+            sides = [(str(one.src.absolute()), str(one.refs[0].absolute())) for one in self.files]
+            return [SourceConfig(src=src, tgt=tgt) for src, tgt in sides]
         if self.split not in ("train", "validation", "test"):
             raise UserError(
                 f"There is no split {self.split!r}. Use train, validation or test, or --src FILE --ref FILE."
             )
-        sources = getattr(config.data, self.split)
+        sources = getattr(self.data or config.data, self.split)
         if not sources:
             raise UserError(
                 f"The run's config names no {self.split} data. Use --split validation, or --src FILE --ref FILE."
@@ -88,8 +101,9 @@ class Scoring:
 
     def description(self, config: RunConfig) -> str:
         """The sources in words. Raises UserError as `sources` does."""
-        names = ", ".join(source.description for source in sources_of(self.sources(config), config.data))
-        return names if self.files is not None else f"{self.split}, {names}"
+        data = self.data or config.data
+        names = ", ".join(source.description for source in sources_of(self.sources(config), data))
+        return names if self.files else f"{self.split}, {names}"
 
 
 def evaluate(
@@ -99,18 +113,22 @@ def evaluate(
     scoring: Scoring,
     options: SearchOptions,
     progress: Callable[[], object] = lambda: None,
-) -> tuple[Evaluation, list[dict[str, str]]]:
+) -> tuple[Evaluation, list[Row]]:
     """Translate every pair and score it; a sentence that is too long counts as an empty translation.
 
     `progress` is called for each sentence. A pair with a side that is blank or `is_beyond` is left out and counted.
-    Returns the scores, and for each pair its place, texts and translation.
+    BLEU and chrF take all references, and nll the first. Returns the scores, and for each pair its place, texts and
+    translation: `where`, and `source` (from 0) and `line` (from 1) as numbers; `src`, `ref`, `hypothesis`; `other_refs`
+    where there are more references; and where the search is `scored`, `log_prob` and `num_tokens` (EOS counted).
     """
-    root = translator.config.data.root if scoring.data_root is None else scoring.data_root
-    data = translator.config.data.model_copy(update={"too_long": "filter", "root": root})
+    data = scoring.data or translator.config.data
+    root = data.root if scoring.data_root is None else scoring.data_root
+    data = data.model_copy(update={"too_long": "filter", "root": root})
     config = translator.config.model_copy(update={"data": data})
     tokenizer = scoring.tokenizer or bleu_tokenizer(data.tgt_lang)
     check_bleu_tokenizer(tokenizer)
     corpus = load_corpus(scoring.sources(config), data)
+    others = _other_references(corpus, scoring.files)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     split = load_split("evaluated", corpus, *tokenizers, config, "Evaluate on shorter ones.")
     pairs = list(corpus)
@@ -118,7 +136,7 @@ def evaluate(
     hypotheses = [translated.text for translated in translations]
     # A model that was trained in lower case cannot write capitals; validation ignores case then, too.
     lowercase = scoring.lowercase or config.tokenizer.lowercase
-    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase)
+    scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase, others)
     # The weights are packed in the translator's precision already: no autocast is needed.
     nll = split_nll(translator.search_model, split, config.training.max_tokens, "fp32")
     mode = translator.model.mode if isinstance(translator.model, Ensemble) else ""
@@ -142,10 +160,51 @@ def evaluate(
         sentences_per_second=len(pairs) / seconds,
     )
     rows = [
-        {"where": corpus.where(row), "src": src, "ref": ref, "hypothesis": hypothesis}
-        for row, ((src, ref), hypothesis) in enumerate(zip(pairs, hypotheses, strict=True))
+        {**_place(corpus, row), "src": src, "ref": ref, "hypothesis": translated.text}
+        | ({"other_refs": [texts[row] for texts in others]} if others else {})
+        | _said_of(translated, options)
+        for row, ((src, ref), translated) in enumerate(zip(pairs, translations, strict=True))
     ]
     return evaluation, rows
+
+
+def _other_references(corpus: Corpus, files: tuple[SetFiles, ...]) -> list[list[str]]:
+    """For each reference beyond the first, (pairs,) texts. UserError where a file has another number of lines, and
+    where the test sets have unequal numbers of references.
+    """
+    numbers = {len(one.refs) for one in files} or {1}
+    if len(numbers) > 1:
+        raise UserError("The test sets have unequal numbers of references. Give each as many, or evaluate one by one.")
+    found: list[list[str]] = []
+    for number in range(1, max(numbers)):
+        lines = [list(lines_of(one.refs[number])) for one in files]
+        for one, source in zip(lines, corpus.sources, strict=True):
+            if len(one) != (wanted := sum(len(block.lines) for block in source.blocks())):
+                raise UserError(
+                    f"A reference of {source.description} has {len(one):,} lines, not {wanted:,}. Line n of every file "
+                    "must belong to the same sentence."
+                )
+        places = zip(corpus.dataset["source"], corpus.dataset["line"], strict=True)
+        found.append([lines[source][line - 1] for source, line in places])
+    return found
+
+
+def _place(corpus: Corpus, row: int) -> Row:
+    pair = corpus.dataset[row]
+    return {"where": corpus.where(row), "source": pair["source"], "line": pair["line"]}
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file that a user names."""
+    return (line for block in read_line_blocks(path.absolute()) for line in block)
+
+
+def _said_of(translated: Translated, options: SearchOptions) -> dict[str, Any]:
+    """What the model says of its translation, if it was asked and there is one."""
+    if not options.scored or not translated.hypotheses:
+        return {}
+    first = translated.hypotheses[0]
+    return {"log_prob": first.log_prob, "num_tokens": len(first.tokens) + 1}
 
 
 def _translate(
@@ -163,10 +222,13 @@ def _translate(
 def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) -> str:
     """A name that holds every choice that changes a score, so that no evaluation overwrites another."""
     data = scoring.split
-    places = scoring.files or ([] if scoring.data_root is None else [Path(scoring.data_root)])
+    places = [path for one in scoring.files for path in (one.src, *one.refs)]
+    places += [] if scoring.data_root is None else [Path(scoring.data_root)]
     if places:  # because many folders have a test.en
         key = _key("\n".join(str(path.absolute()) for path in places))
-        data = f"{data if scoring.files is None else places[0].stem}-{key}"
+        data = f"{places[0].stem if scoring.files else data}-{key}"
+    if scoring.data is not None:  # the split of that name is another run's
+        data = f"{data}-{_key(scoring.data.model_dump_json())}"
     parts = [data, _checkpoint_name(run, evaluation.checkpoint)]
     if evaluation.ensemble:
         key = _key("\n".join(evaluation.ensemble))
@@ -207,7 +269,7 @@ def _full_name(run: RunFolder, checkpoint: Path) -> str:
     return f"{run.path.absolute()}, {_checkpoint_name(run, checkpoint.name)}"
 
 
-def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[dict[str, str]]) -> Path:
+def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[Row]) -> Path:
     """Write `evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first.
 
     Raises UserError where it cannot be written.

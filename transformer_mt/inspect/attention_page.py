@@ -8,6 +8,7 @@ import numpy as np
 
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.inspect.attention import Attention
+from transformer_mt.pages.html_text import STYLE
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 DIGITS = 4  # of a weight: so the page of a sentence of forty words has a megabyte or two
@@ -36,4 +37,5 @@ def attention_page(attentions: Sequence[Attention], model: str) -> str:
         ],
     }
     text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
-    return TEMPLATE.read_text(encoding="utf-8").replace("@DATA@", text)
+    style = STYLE.read_text(encoding="utf-8")
+    return TEMPLATE.read_text(encoding="utf-8").replace("@STYLE@", style).replace("@DATA@", text)

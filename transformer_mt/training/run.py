@@ -29,7 +29,7 @@ from transformer_mt.training.explaining import explained, told_by_first
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.memory.fits_memory import refuse_what_never_fits
 from transformer_mt.training.micro_batch import computed_with
-from transformer_mt.training.monitoring.monitor import Monitor, Silence
+from transformer_mt.training.monitoring.monitor import Monitor, Silence, Watch
 from transformer_mt.training.monitoring.step_profile import StepProfiler
 from transformer_mt.training.resuming.checkpoints import read_checkpoint, refuse_without_room, remove_superfluous
 from transformer_mt.training.resuming.resume_rules import Splits, record_changes, refuse_other_data
@@ -56,10 +56,15 @@ class Outcome:
 
 
 def start_or_resume(
-    config: RunConfig, run: RunFolder, resume: bool, change_lr: bool = False, profiled: bool = False
+    config: RunConfig,
+    run: RunFolder,
+    resume: bool,
+    change_lr: bool = False,
+    profiled: bool = False,
+    watch: Watch | None = None,
 ) -> Outcome:
     """Train the config in the folder `run`, going on from its newest whole checkpoint if `resume` and there is one.
-    `profiled`: see `step_profile.py`.
+    `profiled`: see `step_profile.py`. `watch` is called with a report of each step, in the first process.
 
     Raises UserError where the run exists and `resume` is false, where another process trains it, where a setting
     differs that must not change (with `change_lr` the learning rate may), and where the data is wrong. Processes that
@@ -82,10 +87,18 @@ def start_or_resume(
             mark_beginning(name)
             return begun
 
-        return _train(config, world.first(in_first, patient=True), run, device, world, profiled)
+        return _train(config, world.first(in_first, patient=True), run, device, world, profiled, watch)
 
 
-def _train(asked: RunConfig, begun: Beginning, run: RunFolder, device: Choice, world: World, profiled: bool) -> Outcome:
+def _train(
+    asked: RunConfig,
+    begun: Beginning,
+    run: RunFolder,
+    device: Choice,
+    world: World,
+    profiled: bool,
+    watch: Watch | None,
+) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
     if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
         _leave_alone(begun, run, world, profiled)
@@ -110,7 +123,7 @@ def _train(asked: RunConfig, begun: Beginning, run: RunFolder, device: Choice, w
         record_changes(begun.changes, run, state.step)
 
     world.first(write_first)
-    monitor = Monitor(run, config, state) if world.is_first else Silence()
+    monitor = Monitor(run, config, state, watch) if world.is_first else Silence()
     profiler = StepProfiler(run.profile, updater.device, monitor.say) if profiled and world.is_first else None
     try:
         with explained(updater, state, run, world):

@@ -15,7 +15,7 @@ from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.evaluation.metrics import score_texts
+from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.world import ALONE, World, merge
@@ -26,7 +26,6 @@ from transformer_mt.training.stop_signals import StopRequestedError
 T = TypeVar("T")
 NUM_SHOWN = 5
 TRANSLATION_METRICS = ("bleu", "chrf")
-HIGHER_IS_BETTER = {"nll": False, "ppl": False, "bleu": True, "chrf": True}
 
 
 @dataclass(frozen=True)

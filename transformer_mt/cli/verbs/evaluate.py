@@ -22,8 +22,19 @@ def evaluate(
     split: Annotated[
         str | None, typer.Option(help="train, validation or test, as the run's config names them. Default: test.")
     ] = None,
-    src: Annotated[Path | None, path_option("A file of sources, instead of a split.")] = None,
-    ref: Annotated[Path | None, path_option("Its references, line by line.")] = None,
+    src: Annotated[
+        list[Path] | None, path_option("A file of sources, instead of a split; several are several test sets.")
+    ] = None,
+    ref: Annotated[
+        list[Path] | None, path_option("Its references, line by line; several of each test set, in their order.")
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Two runs, or two files of finished translations of --ref: which is better?"),
+    ] = None,
+    html: Annotated[
+        Path | None, path_option("Write a report: scores with intervals, where they are won and lost, sentences.")
+    ] = None,
     bleu_tokenize: Annotated[
         str | None, typer.Option(help="13a, intl, zh, ja-mecab, char or none. Default: by target language.")
     ] = None,
@@ -34,18 +45,24 @@ def evaluate(
     *,
     decoding: dict[str, Any],
 ) -> None:
-    """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the (first) run's folder."""
-    if (src is None) != (ref is None):
-        raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the (first) run's folder. With --compare,
+    --html, or several references or test sets also TER, intervals, and which of two is better.
+    """
     if decoding.get("constraints") is not None:
         raise UserError("--constraints belongs to tmt translate: what is evaluated has none. Leave it out.")
     for option, value in (("--split", split), ("--data-root", data_root)):
-        if src is not None and value is not None:
+        if src and value is not None:
             raise UserError(f"--src and {option} were both given. Give --src and --ref, or what names a split.")
+    if compare or html or max(map(len, (src or [], ref or []))) > 1:
+        from transformer_mt.cli.judging import Asked, judge
+
+        return judge(Asked(compare, html, models, split, src, ref, bleu_tokenize, lowercase, data_root, decoding))
+    if bool(src) != bool(ref):
+        raise UserError("--src and --ref go together. Give both, or neither for a split.")
     from tqdm import tqdm
 
     from transformer_mt.decoding.search.options import search_options
-    from transformer_mt.evaluation.evaluate import Scoring, save_evaluation
+    from transformer_mt.evaluation.evaluate import Scoring, SetFiles, save_evaluation
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
     from transformer_mt.storage.run_folder import newest_run
 
@@ -56,7 +73,7 @@ def evaluate(
         remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
     folder, taken = translator.checkpoints[0]  # the results of an ensemble lie in the folder of its first run
     config = translator.config
-    files = (src, ref) if src is not None and ref is not None else None
+    files = (SetFiles(src[0], (ref[0],)),) if src and ref else ()
     scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     remark(f"scored: {scoring.description(config)}")
     options = search_options(config.decoding, scored=False, **decoding)

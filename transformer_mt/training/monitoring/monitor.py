@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,32 @@ if TYPE_CHECKING:
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 
 
-class Monitor:
-    """Shows and writes how a training goes, from the given state on. What earlier starts wrote after it is cut off."""
+@dataclass(frozen=True)
+class StepReport:
+    """An update that was made. `metrics` are those of the line of the log, where the step writes one; see
+    `training.log_every_steps`. A step that is validated is reported once more, with the scores in `validation`.
+    """
 
-    def __init__(self, run: RunFolder, config: RunConfig, state: TrainingState) -> None:
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+    validation: dict[str, float] | None = None
+
+
+Watch = Callable[[StepReport], object]
+
+
+class Monitor:
+    """Shows and writes how a training goes, from the given state on. What earlier starts wrote after it is cut off.
+
+    `watch` is called with a report of each step and of each validation.
+    """
+
+    def __init__(self, run: RunFolder, config: RunConfig, state: TrainingState, watch: Watch | None = None) -> None:
         self.config = config
         self.run = run
+        self.step = state.step
+        self.watch = watch
+        self.new_metrics: dict[str, float] = {}  # of the step that is about to be reported
         is_gone = state.step > 0 and not run.metrics.exists()
         self.metrics_file = MetricsFile(run.metrics, state)
         # TensorBoard writes in a thread of its own. Its error is raised again at the next call, which handles it.
@@ -51,6 +72,7 @@ class Monitor:
     def train(self, step: int, metrics: dict[str, float]) -> None:
         """The numbers since the last line, as a line and as curves. `docs/training.md` explains each."""
         self._line("train", step, metrics)
+        self.new_metrics = metrics
         names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "data_wait",
                  "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
         self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
@@ -61,6 +83,10 @@ class Monitor:
         """Move the bar one step on; it says how much time is `left`."""
         self.bar.set_description(left, refresh=False)
         self.bar.update()
+        self.step += 1
+        metrics, self.new_metrics = self.new_metrics, {}
+        if self.watch is not None:
+            self.watch(StepReport(self.step, metrics))
 
     def validation(self, state: TrainingState, result: ValidationResult, best: bool, left: str) -> None:
         """Say one line on the console, with the time that is `left`. Write curves, and the sample translations."""
@@ -76,6 +102,8 @@ class Monitor:
         minutes = f"{state.elapsed_seconds / 60:.1f} min" + (f", {left}" if left else "")
         self.say(f"step {step:,} ({place}, {minutes}): {numbers}{'  *' if best else ''}")
         self._draw(lambda board: board.flush())
+        if self.watch is not None:
+            self.watch(StepReport(step, validation=result.metrics))
 
     def expect(self, num_steps: int) -> None:
         """Let the bar end at this number of steps, unless it ends earlier already."""

@@ -1,6 +1,7 @@
 """The lock that leaves a run folder to one process."""
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,3 +49,26 @@ def _holder(run: RunFolder) -> str:
         return run.lock.read_text(encoding="utf-8", errors="replace") or "another process"
     except OSError:
         return "another process"
+
+
+def is_trained_now(run: RunFolder) -> bool:
+    """Whether a process trains in the folder. The lock is tried only where the process that wrote its name there may
+    still live, so that no training that begins at this moment finds it taken.
+    """
+    try:
+        named = re.fullmatch(r"process (\d+) on (.*)", run.lock.read_text(encoding="utf-8", errors="replace"))
+        if named is not None and named[2] == socket.gethostname():
+            os.kill(int(named[1]), 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    except (OSError, OverflowError):
+        pass  # another user's process, or a lock that may not be read
+    lock = FileLock(run.lock)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return True
+    except OSError:  # a folder that may not be written to
+        return False
+    lock.release()
+    return False

@@ -1,0 +1,148 @@
+"""`tmt runs`: what differs between runs, how far each is, and what is wrong with it."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from safetensors.numpy import load_file
+
+
+@pytest.fixture(scope="module")
+def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs: a whole one, one with another width, one that is trained, and damaged ones."""
+    folder = tmp_path_factory.mktemp("many") / "runs"
+
+    def copy(name: str) -> Path:
+        shutil.copytree(trained / "runs/toy", folder / name, ignore=shutil.ignore_patterns("evaluations", "aligner"))
+        return folder / name
+
+    def edit(path: Path, change: Callable[[str], str]) -> None:
+        path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    copy("whole")
+    edit(copy("other") / "config.yaml", lambda text: text.replace("lr: 0.004", "lr: 0.002"))
+    edit(copy("stopped") / "config.yaml", lambda text: text.replace("max_steps: 1200", "max_steps: 2000"))
+    edit(copy("bad config") / "config.yaml", lambda text: text.replace("d_model:", "d_modle:"))
+    edit(copy("bad state") / "checkpoints/step_1200/state.json", lambda text: text[:50])
+    edit(copy("bad metrics") / "metrics.jsonl", lambda text: text + '{"kind": "train", "st')
+    shutil.rmtree(copy("new") / "checkpoints")
+    copy("trained now")
+    (folder / "no run").mkdir()
+    (folder / "notes.txt").write_text("no run either")
+    return folder
+
+
+def told(call: Callable, folder: Path, *arguments: str) -> dict[str, dict]:
+    """By the name of a run, what the JSON says."""
+    result = call("runs", str(folder), "--format", "json", *arguments)
+    assert result.returncode == 0, result.stderr
+    return {row["run"]: row for row in json.loads(result.stdout)}
+
+
+def test_states_and_problems(call, folder: Path) -> None:
+    with FileLock(folder / "trained now/train.lock"):
+        (folder / "trained now/train.lock").write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        rows = told(call, folder)
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "whole": "finished", "other": "finished", "stopped": "stopped", "bad config": "damaged",
+        "bad state": "damaged", "bad metrics": "finished", "new": "new", "trained now": "training",
+    }  # fmt: skip
+    problems = {name: row["problems"] for name, row in rows.items() if row["problems"]}
+    assert set(problems) == {"bad config", "bad state", "bad metrics"}
+    assert "d_modle" in problems["bad config"][0]
+    assert "state.json" in problems["bad state"][0]
+    assert problems["bad metrics"] == ["metrics.jsonl: 1 lines cannot be read"]
+    assert told(call, folder)["trained now"]["state"] == "finished"
+
+
+def test_numbers_of_a_run(call, folder: Path) -> None:
+    row = told(call, folder)["whole"]
+    lines = [json.loads(line) for line in (folder / "whole/metrics.jsonl").read_text().splitlines()]
+    validations = [line for line in lines if line["kind"] == "validation"]
+    assert row["best bleu"] == max(line["bleu"] for line in validations)
+    assert row["best nll"] == min(line["nll"] for line in validations)
+    weights = load_file(folder / "whole/checkpoints/step_1200/model.safetensors")
+    assert row["parameters"] == sum(tensor.size for tensor in weights.values())
+    state = json.loads((folder / "whole/checkpoints/step_1200/state.json").read_text())
+    assert row["minutes"] == state["elapsed_seconds"] / 60
+    assert row["step"] == 1200
+
+
+def test_only_settings_that_differ_are_told_and_every_line_fits(call, folder: Path) -> None:
+    rows = told(call, folder)
+    assert rows["other"]["training.lr"] == "0.002"
+    assert rows["whole"]["training.lr"] == "0.004"
+    assert rows["bad config"]["training.lr"] is None
+    settings = {name for name in rows["whole"] if "." in name}
+    assert settings == {"training.lr", "training.max_steps"}
+    result = call("runs", str(folder))
+    lines = result.stdout.split("\n")
+    table = lines[: lines.index(next(line for line in lines if line.startswith("bad config: ")))]
+    assert all(len(line) <= 120 for line in table)
+    assert re.search(r"^other +finished +1200 +0.002 ", result.stdout, re.MULTILINE)
+    tsv = call("runs", str(folder), "--format", "tsv").stdout.removesuffix("\n").split("\n")
+    assert len({line.count("\t") for line in tsv}) == 1
+    assert len(tsv) == 9
+
+
+def test_best_scores_of_runs_that_got_worse(call, tmp_path: Path) -> None:
+    """Best is the lowest nll and the highest BLEU, wherever they stand."""
+    run = tmp_path / "runs/r"
+    run.mkdir(parents=True)
+    scores = [(10, 3.0, 5.0), (20, 1.5, 30.0), (30, 1.7, 25.0), (40, None, 0.0)]
+    lines = [{"kind": "validation", "step": step, "nll": nll, "bleu": bleu} for step, nll, bleu in scores]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    row = told(call, tmp_path / "runs")["r"]
+    assert (row["best nll"], row["at step (nll)"]) == (1.5, 20)
+    assert (row["best bleu"], row["at step (bleu)"]) == (30.0, 20)
+    assert row["state"] == "damaged"  # its config is gone
+
+
+def test_curves_as_a_page_hold_every_value(call, folder: Path) -> None:
+    result = call("runs", str(folder), "--curves", str(folder / "c.html"), "--metric", "bleu", "--metric", "train/lr")
+    assert result.returncode == 0
+    page = (folder / "c.html").read_text(encoding="utf-8")
+    assert re.findall("<figcaption>(.*?)</figcaption>", page) == ["validation/bleu", "train/lr"]
+    assert "<script" not in page
+    assert "://" not in page
+    lines = [json.loads(line) for line in (folder / "whole/metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "train":
+            assert f"<title>whole, step {line['step']:,}: {line['lr']:.4g}</title>" in page
+
+
+def test_curves_as_a_picture(call, folder: Path) -> None:
+    result = call("runs", str(folder), "--curves", str(folder / "c.png"))
+    assert result.returncode == 0
+    assert (folder / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none"], "There is no folder none."),
+        (["data"], "There is no run in"),
+        (["runs", "--metric", "bleu"], "--metric says what --curves draws."),
+        (["runs", "--curves", "c.svg"], "ends neither in .png nor in .html"),
+        (["runs", "--curves", "c.png", "--metric", "blue"], "No run has the metric 'blue'. There are train/"),
+        (["runs", "--curves", "none/c.png"], "cannot be written"),
+    ],
+)
+def test_mistakes(call, trained: Path, arguments: list[str], message: str) -> None:
+    result = call("runs", *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_it_loads_no_torch(trained: Path) -> None:
+    code = "import sys; from transformer_mt.judging.runs.summary import summaries_of; from pathlib import Path; "
+    code += "summaries_of(Path('runs')); assert not {'torch', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=trained, check=True)

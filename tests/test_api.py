@@ -1,0 +1,144 @@
+"""From Python: `train`, `evaluate` and `score` do what the command line does, and a stopped training goes on."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from commands import call_tmt
+from toy import toy_config, toy_mapping, write_toy_corpus
+from trainings import assert_same_run, metrics_with_clock, tmt
+
+import transformer_mt
+from transformer_mt import UserError, evaluate, score, train
+from transformer_mt.training.monitoring.monitor import StepReport
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a corpus and toy.yaml."""
+    write_toy_corpus(tmp_path / "data")
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_mapping(Path("data"))))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_step_is_reported_with_what_the_metrics_say(folder: Path) -> None:
+    reports: list[StepReport] = []
+    result = train("toy.yaml", {"training.max_steps": 10}, on_step=reports.append)
+    assert (result.run, result.step, result.reason) == (Path("runs/toy"), 10, "max_steps 10 reached")
+    assert [report.step for report in reports if report.validation is None] == list(range(1, 11))
+    lines = metrics_with_clock(folder / "runs/toy")
+    written = {line["step"]: line for line in lines if line["kind"] == "train"}
+    for report in reports:
+        if report.validation is None:
+            line = {key: value for key, value in written.get(report.step, {}).items() if key not in ("kind", "step")}
+            assert report.metrics == line
+    validations = {line["step"]: line for line in lines if line["kind"] == "validation"}
+    told = {report.step: report.validation for report in reports if report.validation is not None}
+    assert told.keys() == validations.keys() == {7, 10}
+    assert all(told[step]["nll"] == validations[step]["nll"] for step in told)
+    best = min(validations, key=lambda step: validations[step]["nll"])
+    assert (result.best_step, result.best_score) == (best, validations[best]["nll"])
+    assert result.best_scores["bleu"] == validations[best]["bleu"]
+
+
+def test_a_second_training_in_a_process_is_the_one_of_a_process_of_its_own(folder: Path) -> None:
+    train("toy.yaml", ["name=first", "seed=9", "model.d_model=32"])
+    train("toy.yaml", ["name=second"])
+    assert tmt(folder, "train", "--config", "toy.yaml", "name=alone").returncode == 0
+    assert_same_run(folder / "runs/alone", folder / "runs/second", 20)
+
+
+@pytest.mark.parametrize("way", ["raised", "signal"])
+def test_an_interrupted_training_is_saved_and_goes_on_as_if_it_never_stopped(folder: Path, way: str) -> None:
+    def stop(report: StepReport) -> None:
+        if report.step == 9:
+            if way == "raised":
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="saved at step 9; the same call with resume=True goes on there"):
+        train("toy.yaml", on_step=stop)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    steps: list[int] = []
+    result = train("toy.yaml", resume=True, on_step=lambda report: steps.append(report.step))
+    assert result.step == 20
+    assert steps[0] == 10
+    train("toy.yaml", ["name=straight"])
+    for name in ("toy", "straight"):  # the stop left a checkpoint of its own
+        for path in (folder / "runs" / name / "checkpoints").iterdir():
+            if path.name not in ("step_20",):
+                path.rename(folder / f"{name}_{path.name}")
+    assert_same_run(folder / "runs/straight", folder / "runs/toy", 20)
+
+
+def test_any_other_error_of_the_callback_comes_out(folder: Path) -> None:
+    def fail(report: StepReport) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train("toy.yaml", on_step=fail)
+    train("toy.yaml", {"training.max_steps": 3}, resume=True)  # the lock is free, and nothing is left behind
+
+
+def test_configs_of_every_form_are_the_same(folder: Path) -> None:
+    change = {"training.max_steps": 5, "data.train": [{"src": "train.en", "tgt": "train.es"}]}
+    extending = {"extends": "toy.yaml", "name": "extending", "training": {"max_steps": 5}}
+    given = [
+        train("toy.yaml", {**change, "name": "of_file"}),
+        train({**toy_mapping(Path("data")), "name": "of_map"}, change),
+        train(toy_config(Path("data")), {**change, "name": "of_config"}),
+        train(extending),
+    ]
+    assert extending == {"extends": "toy.yaml", "name": "extending", "training": {"max_steps": 5}}
+    texts = {(training.run / "config.yaml").read_text().partition("\n")[2] for training in given}
+    assert len(texts) == 1
+    assert len({training.best_score for training in given}) == 1
+
+
+def test_evaluate_and_score_give_what_the_command_line_gives(folder: Path) -> None:
+    run = train("toy.yaml", {"data.test": [{"src": "valid.en", "tgt": "valid.es"}]}).run
+    found = evaluate(run, beam_size=1, save=False)
+    assert found.saved is None
+    assert not (run / "evaluations").exists()
+    told = call_tmt(folder, "evaluate", "--beam-size", "1")
+    saved = json.loads((folder / told.stdout.split("saved: ")[1].strip()).read_text())
+    for name in ("bleu", "chrf", "nll", "num_sentences", "bleu_signature"):
+        assert getattr(found.scores, name) == saved[name]
+    of_files = evaluate(str(run), src="data/valid.en", ref=["data/valid.es", "data/valid.es"], beam_size=1)
+    assert "nrefs:2" in of_files.scores.bleu_signature
+    assert of_files.saved is not None
+    assert [row["hypothesis"] for row in of_files.rows] == [row["hypothesis"] for row in found.rows]
+    scored = score(run, ["one two."], ["dos uno."], length_penalty=0.0)
+    (folder / "src").write_text("one two.\n")
+    (folder / "ref").write_text("dos uno.\n")
+    printed = call_tmt(folder, "score", "--src", "src", "--ref", "ref", "--length-penalty", "0").stdout
+    assert float(printed) == pytest.approx(scored[0].score, abs=1e-3)
+    translator = transformer_mt.Translator.load(run)
+    assert score(translator, ["one two."], ["dos uno."], length_penalty=0.0)[0].log_prob == scored[0].log_prob
+
+
+def test_mistakes(folder: Path) -> None:
+    with pytest.raises(UserError, match="overrides is a list"):
+        train("toy.yaml", "training.max_steps=3")
+    with pytest.raises(UserError, match="did you mean max_steps"):
+        train("toy.yaml", {"training.max_step": 3})
+    train("toy.yaml", {"training.max_steps": 2})
+    with pytest.raises(UserError, match="exists already"):
+        train("toy.yaml")
+    with pytest.raises(UserError, match="names no test data"):
+        evaluate("runs/toy")
+    with pytest.raises(UserError, match="src and ref go together"):
+        evaluate("runs/toy", src="data/valid.en")
+
+
+def test_the_names_are_those_of_the_package() -> None:
+    assert set(transformer_mt.__all__) <= set(dir(transformer_mt))
+    assert all(getattr(transformer_mt, name) for name in transformer_mt.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        transformer_mt.trian  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+    assert torch.is_grad_enabled()

@@ -1,0 +1,229 @@
+"""What Python users call beside `Translator`: train a config, evaluate a run, score given translations."""
+
+import json
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.config.loading import load_config, load_mapping
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.decoding.scoring import Scored
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, SetFiles, save_evaluation
+from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
+from transformer_mt.machine.memory import keep_freed_memory
+from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.monitoring.monitor import StepReport
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.run import start_or_resume
+
+PathText = str | PathLike[str]
+Config = PathText | Mapping[str, Any] | RunConfig
+Overrides = Sequence[str] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training. `reason` says in words why it ended. `best_scores` are those of the best validation, at
+    `best_step`, and `best_score` is the one of them that the config's `validation.metric` names.
+    """
+
+    run: Path
+    step: int
+    reason: str
+    best_step: int | None
+    best_score: float | None
+    best_scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The scores of a run, and a row for each pair (see `evaluation.evaluate.evaluate`). `saved` is the file in the
+    run's folder, or None.
+    """
+
+    scores: Evaluation
+    rows: list[Row]
+    saved: Path | None
+
+
+def train(
+    config: Config,
+    overrides: Overrides = (),
+    *,
+    runs: PathText = "runs",
+    resume: bool = False,
+    on_step: Callable[[StepReport], object] | None = None,
+    progress: bool = True,
+) -> Training:
+    """Train a model in the folder `runs/NAME`, as `tmt train` does.
+
+    config: a YAML file, a shipped one such as "quickstart.yaml", plain data in the same form, or a `RunConfig`.
+    overrides: ["model.d_model=256"] or {"model.d_model": 256}.
+    resume: go on where the run of that name stopped, if there is one.
+    on_step: called after each update with a `StepReport`, and once more after each validation. Raising
+    KeyboardInterrupt in it ends the training after this step, as Ctrl-C does.
+    progress: show a bar in a notebook; on a terminal there always is one.
+
+    Raises UserError for what is wrong with the config or the data, and where the run exists and `resume` is false.
+    Raises KeyboardInterrupt after Ctrl-C (or "stop" in a notebook), once the step is finished and saved: the same call
+    with resume=True goes on there, and gives the run that was never stopped.
+    """
+    wanted = _config_of(config, overrides)
+    run = RunFolder(Path(runs).expanduser() / wanted.name)
+    with _notebook_bar(wanted, progress) as advance:
+
+        def watch(report: StepReport) -> None:
+            advance(report)
+            if on_step is not None:
+                _call(on_step, report)
+
+        outcome = start_or_resume(wanted, run, resume, watch=watch)
+    if outcome.reason is None:
+        message = f"saved at step {outcome.step:,}; the same call with resume=True goes on there"
+        raise (
+            KeyboardInterrupt(message)
+            if outcome.exit_status == 128 + signal.SIGINT
+            else SystemExit(outcome.exit_status)
+        )
+    state = TrainingState.read(run.step(run.trained_steps()[-1]) / STATE)
+    scores = state.best_metrics or {}
+    best = scores.get(wanted.validation.metric)
+    return Training(run.path, outcome.step, outcome.reason, state.best_step, best, scores)
+
+
+def evaluate(
+    run: PathText | Sequence[PathText] | Translator,
+    *,
+    split: str = "test",
+    src: PathText | None = None,
+    ref: PathText | Sequence[PathText] | None = None,
+    checkpoint: str | Sequence[str] | None = None,
+    device: str = "auto",
+    bleu_tokenize: str | None = None,
+    lowercase: bool = False,
+    data_root: str | None = None,
+    save: bool = True,
+    progress: bool = True,
+    **search: Any,
+) -> Evaluated:
+    """The scores of a run, of several as an ensemble, or of a loaded `Translator`, as `tmt evaluate` computes them.
+
+    split: train, validation or test, as the run's config names them; or give a file of sources, `src`, with one or more
+    files of references, `ref`. search: keys of the config's section `decoding`, such as beam_size=4. `save`: also write
+    the scores and the translations into the (first) run's folder.
+
+    Raises UserError where a file, a checkpoint or a split is missing.
+    """
+    keep_freed_memory()
+    precision = search.get("precision")
+    translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
+    if not translator.checkpoints:
+        raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
+    if (src is None) != (ref is None):
+        raise UserError("src and ref go together. Give both, or neither for a split.")
+    files = (SetFiles(Path(src), tuple(map(Path, _several(ref)))),) if src is not None and ref is not None else ()
+    scoring = Scoring(split, files, data_root, bleu_tokenize, lowercase)
+    folder, taken = translator.checkpoints[0]
+    options = search_options(translator.config.decoding, **search)
+    with _bar(progress, "Translating", " sentences") as advance:
+        scores, rows = evaluate_run(translator, folder, taken.name, scoring, options, advance)
+    return Evaluated(scores, rows, save_evaluation(folder, scoring, scores, rows) if save else None)
+
+
+def score(
+    run: PathText | Sequence[PathText] | Translator,
+    texts: Iterable[str],
+    translations: Iterable[str],
+    *,
+    checkpoint: str | Sequence[str] | None = None,
+    device: str = "auto",
+    **search: Any,
+) -> list[Scored]:
+    """What a model says of given translations, in order, as `tmt score` does: log-probabilities of words and sentences.
+
+    search: keys of the config's section `decoding` that scoring obeys, such as length_penalty=1.0. Raises UserError for
+    lists of unequal length.
+    """
+    precision = search.get("precision")
+    translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
+    return translator.score(texts, translations, **search)
+
+
+def _config_of(config: Config, overrides: Overrides) -> RunConfig:
+    pairs = overrides.items() if isinstance(overrides, Mapping) else ()
+    texts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in pairs] or list(overrides)
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a list, and {overrides!r} is a text. Write [{overrides!r}].")
+    if isinstance(config, RunConfig):
+        if not texts:
+            return config
+        config = config.model_dump(exclude_unset=True)
+    if isinstance(config, Mapping):
+        return load_mapping(config, texts)
+    return load_config(str(config), texts).config
+
+
+def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
+    return [paths] if isinstance(paths, str | PathLike) else list(paths)
+
+
+def _paths(run: PathText | Sequence[PathText]) -> list[Path]:
+    return [Path(path).expanduser() for path in _several(run)]
+
+
+def _call(on_step: Callable[[StepReport], object], report: StepReport) -> None:
+    """Call it. A KeyboardInterrupt that it raises becomes a signal, after which the step is saved."""
+    try:
+        on_step(report)
+    except KeyboardInterrupt:
+        if threading.current_thread() is not threading.main_thread():
+            raise
+        signal.raise_signal(signal.SIGINT)
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+@contextmanager
+def _notebook_bar(config: RunConfig, progress: bool) -> Iterator[Callable[[StepReport], None]]:
+    """What shows the steps in a notebook. On a terminal the training has a bar of its own."""
+    with _bar(
+        progress and in_notebook() and not sys.stderr.isatty(), "Training", " steps", config.training.max_steps
+    ) as add:
+        last = 0
+
+        def advance(report: StepReport) -> None:
+            nonlocal last
+            if report.validation is None:
+                add(report.step - last)  # a run that goes on begins at its step
+                last = report.step
+
+        yield advance
+
+
+@contextmanager
+def _bar(shown: bool, what: str, unit: str, total: int | None = None) -> Iterator[Callable[..., object]]:
+    """A bar that a notebook draws as its own, and a terminal as text."""
+    from tqdm import TqdmWarning
+
+    with warnings.catch_warnings():  # without ipywidgets a notebook shows the bar as text, and that is all
+        warnings.simplefilter("ignore", TqdmWarning)
+        from tqdm.auto import tqdm
+    is_seen = shown and (in_notebook() or sys.stderr.isatty())
+    with tqdm(desc=what, unit=unit, total=total, disable=not is_seen) as bar:
+        yield bar.update

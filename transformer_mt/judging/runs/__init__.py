@@ -1,0 +1,1 @@
+"""All runs of a folder side by side: what is known of each, the table, and the curves."""

@@ -1,0 +1,151 @@
+"""What is known of each run in a folder: its settings, how far it is, its scores and curves, and what is wrong."""
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
+from transformer_mt.storage.checkpoint_files import STATE, WEIGHTS
+from transformer_mt.storage.files import permission_to_read
+from transformer_mt.storage.manifest import check_manifest
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.resuming.run_lock import is_trained_now
+from transformer_mt.training.resuming.training_state import TrainingState
+
+NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
+Curve = tuple[list[int], list[float]]  # steps, values
+
+
+@dataclass
+class RunSummary:
+    """A run. `state` is finished, stopped, training, new (without a checkpoint) or damaged, which `problems` explain.
+
+    `curves` have the names of TensorBoard, such as `validation/bleu`. `best` has the best value of each score of a
+    validation with its step, and `test_bleu` is the highest of the evaluations on the test split. `minutes` are those
+    of training, and `num_bytes` is the size of the folder.
+    """
+
+    name: str
+    state: str = "new"
+    problems: list[str] = field(default_factory=list)
+    config: RunConfig | None = None
+    step: int | None = None
+    minutes: float | None = None
+    num_parameters: int | None = None
+    num_bytes: int = 0
+    best: dict[str, tuple[float, int]] = field(default_factory=dict)
+    test_bleu: float | None = None
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+
+def summaries_of(folder: Path) -> list[RunSummary]:
+    """Every run directly in a folder, in the order of their names; or the one run that the folder itself is. UserError
+    where there is none.
+    """
+    with permission_to_read(folder):
+        if not folder.is_dir():
+            raise UserError(f"There is no folder {folder}. Give the one that `tmt train` writes its runs to.")
+        if _is_run(folder):
+            return [summary_of(folder)]
+        found = [path for path in sorted(folder.iterdir(), key=lambda path: path.name) if _is_run(path)]
+    if not found:
+        raise UserError(f"There is no run in {folder.resolve()}. Train one with `tmt train --config quickstart.yaml`.")
+    return [summary_of(path) for path in found]
+
+
+def _is_run(path: Path) -> bool:
+    """Whether something of a run is in it; a folder that may not be read is taken for one, so that it is told."""
+    try:
+        return path.is_dir() and any((path / name).exists() for name in ("config.yaml", "checkpoints", "metrics.jsonl"))
+    except PermissionError:
+        return True
+
+
+def summary_of(path: Path) -> RunSummary:
+    """What is known of a run. Whatever is damaged or may not be read is among its problems."""
+    summary = RunSummary(ascii(path.name)[1:-1] if not path.name.isprintable() else path.name)
+    try:
+        run = RunFolder(path)
+        with permission_to_read(path):
+            list(path.iterdir())
+            _read_metrics(run, summary)
+            _read_evaluations(run, summary)
+            summary.num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            is_training = is_trained_now(run)
+            summary.config = load_config(str(run.config.resolve())).config
+            _read_checkpoint(run, summary)
+    except (UserError, OSError) as error:
+        summary.problems.append(str(error).split("\n")[0])
+        summary.state = "damaged"
+        return summary
+    summary.state = "training" if is_training else summary.state
+    return summary
+
+
+def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
+    """The step, the minutes and the state of the newest checkpoint, and the number of its weights."""
+    if not (steps := run.steps()):
+        return
+    assert summary.config is not None
+    newest = run.step(steps[-1])
+    summary.step = steps[-1]
+    check_manifest(newest, [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
+    state = TrainingState.read(newest / STATE)
+    summary.minutes = state.elapsed_seconds / 60
+    summary.state = "stopped" if state.reason_to_stop(summary.config) is None else "finished"
+    summary.num_parameters = _num_parameters(newest / WEIGHTS)
+
+
+def _num_parameters(path: Path) -> int:
+    """The number of weights, by the head of the file alone."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118, no mapping
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is missing or damaged ({error}).") from error
+
+
+def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
+    """The curves, and the best of each score. Lines that cannot be read are counted."""
+    curves: dict[str, Curve] = defaultdict(lambda: ([], []))
+    num_broken = 0
+    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n") if run.metrics.exists() else []
+    for line in filter(None, lines):
+        try:
+            entry = json.loads(line)
+            kind, step = str(entry["kind"]), int(entry["step"])
+            numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            num_broken += 1
+            continue
+        for name, value in numbers.items():
+            steps, values = curves[f"{kind}/{name}"]
+            steps.append(step)
+            values.append(value)
+    if num_broken:
+        summary.problems.append(f"{run.metrics.name}: {num_broken:,} lines cannot be read")
+    summary.curves = dict(curves)
+    for name, higher in HIGHER_IS_BETTER.items():
+        if name != "ppl" and (found := curves.get(f"validation/{name}")):
+            pairs = zip(found[1], found[0], strict=True)
+            value, step = max(pairs, key=lambda pair: pair[0] if higher else -pair[0])
+            summary.best[name] = value, step
+
+
+def _read_evaluations(run: RunFolder, summary: RunSummary) -> None:
+    scores = []
+    for path in run.evaluations.glob("test_*.json"):
+        try:
+            found: Any = json.loads(path.read_text(encoding="utf-8"))
+            scores.append(float(found["bleu"]))
+        except (ValueError, LookupError, TypeError, OSError):
+            summary.problems.append(f"evaluations/{path.name} cannot be read")
+    summary.test_bleu = max(scores, default=None)
