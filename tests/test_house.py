@@ -26,9 +26,12 @@ BELOW = {
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "evaluation": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "training": {"config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation"},
+    "serving": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
+    },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training",
+        "finishing", "markup", "training", "serving",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

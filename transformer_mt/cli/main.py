@@ -26,6 +26,7 @@ from transformer_mt.cli.verbs import (
     evaluate,
     export,
     score,
+    serve,
     trace,
     train,
     translate,
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
