@@ -13,6 +13,8 @@ from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.languages import NAMES, direction_of, find, name_of
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.service import refuse_missing
 from transformer_mt.serving.texts import Sentences, translate_texts
 
 OPTIONS = search_options(DecodingConfig())
@@ -85,3 +87,11 @@ def test_the_language_of_a_text_is_that_of_its_words() -> None:
 def test_words_that_are_not_listed_are_told_by_their_letters() -> None:
     detector = Detector({"en": ["thing", "with", "ring", "bath", "the"], "es": ["niño", "año", "gato", "los", "vino"]})
     assert [detector.detect(word)[0][0] for word in ("bathing", "gatos", "niños")] == ["en", "es", "es"]
+
+
+def test_a_text_without_a_translation_is_refused_and_a_blank_one_is_not() -> None:
+    translated = [Translated("one", [Translation("uno", 0.0, 0.0, [])]), Translated(" ", [])]
+    refuse_missing(["one", " "], translated)
+    with pytest.raises(Refusal, match="holds no such phrase") as refusal:
+        refuse_missing(["one", "two"], [translated[0], Translated("two", [], problem="it holds no such phrase")])
+    assert refusal.value.status == 400

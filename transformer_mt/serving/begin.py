@@ -17,7 +17,7 @@ from transformer_mt.serving.pool import Pool
 from transformer_mt.serving.refusal import Limits
 from transformer_mt.serving.search_process import Setup
 from transformer_mt.serving.service import Served, Service, options_of
-from transformer_mt.serving.web.application import listen, run
+from transformer_mt.serving.web.application import bound, run
 from transformer_mt.serving.web.endpoints import Server
 from transformer_mt.serving.web.metrics import Metrics
 from transformer_mt.storage.run_folder import RunFolder
@@ -48,7 +48,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     refuse_same_pairs([Served(i, str(runs[i].path), config, None) for i, config in enumerate(configs)])
     for i, config in enumerate(configs):
         options_of(Served(i, "", config, None, decoding=decoding))
-    listener = listen(options.host, options.port)
+    listener = bound(options.host, options.port)
     device = choose_device(options.device).value
     import torch
 

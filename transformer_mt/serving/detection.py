@@ -8,7 +8,7 @@ from transformer_mt.aligning.words import normal_form, words_of
 from transformer_mt.data.word_splitting import has_word
 
 ORDER = 3  # letters that are counted together
-MOST_WORDS = 1000  # of a text: more make no language likelier
+MOST_WORDS = 200  # of a text: more make no language likelier
 KNOWN = 0.5  # the share of words of a text that are expected to be in a language's list
 SMOOTHING = 0.1  # added to every count of letters
 _EDGE = "\x00"

@@ -163,10 +163,7 @@ class Service:
         else:
             lines = [SourceLine(text, place=(i,)) for i, text in enumerate(request.texts)]
             found = await self.search_texts(kind, lines, request.split)
-        for text, translated in zip(request.texts, found, strict=True):
-            if text.strip() and not translated.hypotheses:
-                said = translated.problem or "it is longer than the model takes"
-                raise Refusal(400, f"A sentence has no translation: {said}.")
+        refuse_missing(request.texts, found)
         return found
 
     async def search_texts(self, kind: Kind, lines: Sequence[SourceLine], split: bool = True) -> list[Translated]:
@@ -191,6 +188,14 @@ class Service:
         if served.aligner is None:
             raise Refusal(400, f"This server cannot align words, nor translate text with tags. {served.why_no_aligner}")
         return served.aligner
+
+
+def refuse_missing(texts: Sequence[str], found: Sequence[Translated]) -> None:
+    """Raise Refusal where a text that is not blank has no translation."""
+    for text, translated in zip(texts, found, strict=True):
+        if text.strip() and not translated.hypotheses:
+            said = translated.problem or "it is longer than the model takes"
+            raise Refusal(400, f"A sentence has no translation: {said}.")
 
 
 def options_of(served: Served, num_hypotheses: int = 1) -> SearchOptions:

@@ -100,15 +100,14 @@ class _Connection(HttpToolsProtocol):
             self._timer = None
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; any free port for 0. Raises UserError where that is not possible."""
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that is to listen there, at any free port for 0. Raises UserError where that is not possible."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
     except OSError as error:
         raise UserError(
             f"The server cannot listen on {host}, port {port}: {error.strerror or error}. Give another --port."

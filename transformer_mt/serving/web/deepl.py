@@ -30,7 +30,7 @@ PLAIN_FORMALITIES = ("default", "prefer_more", "prefer_less")
 def routes(server: Server) -> list[Route]:
     """The routes of the API."""
     return [
-        route(server, "/v2/translate", ["POST"], DEEPL, translate),
+        route(server, "/v2/translate", ["GET", "POST"], DEEPL, translate),
         route(server, "/v2/languages", ["GET", "POST"], DEEPL, languages, busy=False),
         route(server, "/v2/usage", ["GET", "POST"], DEEPL, usage, busy=False),
     ]

@@ -10,7 +10,7 @@ from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.serving.languages import direction_of, name_of
 from transformer_mt.serving.refusal import Refusal
-from transformer_mt.serving.service import Served
+from transformer_mt.serving.service import Served, refuse_missing
 from transformer_mt.serving.texts import Sentences
 from transformer_mt.serving.web.endpoints import LIBRETRANSLATE, Handler, Server, route
 from transformer_mt.serving.web.libretranslate import AUTO, known
@@ -83,13 +83,13 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     lines = [SourceLine(piece.text, place=(0, i)) for i, piece in enumerate(sentences.pieces)]
     kind = service.kind(served, NUM_ALTERNATIVES)
     found = await service.batcher.search(kind, lines)
+    refuse_missing([line.text for line in lines], found)
     pairs = [(one.source, h.text) for one in found for h in one.hypotheses]
     alignments = iter(await service.align(served, pairs) if served.aligner is not None else [None] * len(pairs))
     shown = [
         {
             "source": piece.text,
             "space": piece.space_before,
-            "problem": one.problem,
             "hypotheses": [{"text": h.text, **_links(next(alignments))} for h in one.hypotheses],
         }
         for piece, one in zip(sentences.pieces, found, strict=True)
