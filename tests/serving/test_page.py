@@ -202,6 +202,23 @@ def test_a_language_from_right_to_left_stands_so(serve: Serve, run: Path) -> Non
             assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_languages_are_swapped_with_their_texts(serve: Serve, run: Path, backwards: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    server = serve("--workers", "1", runs=(run, backwards))
+    with chromium(1400) as page:
+        page.get(f"http://127.0.0.1:{server.port}/")
+        until(page, "return document.getElementById('target').value")
+        typed(page, ENGLISH[0])
+        spanish = text_of(page, "output")
+        page.find_element("id", "text").send_keys(Keys.ALT, "s")
+        until(page, f"return state.sentences[0]?.source === {json.dumps(spanish)}")
+        assert [page.find_element("id", id).get_property("value") for id in ("source", "target")] == ["es", "en"]
+        back = server.post("/translate", {"q": spanish, "source": "es", "target": "en"}).json["translatedText"]
+        assert text_of(page, "output") == back
+        assert page.find_element("id", "text").get_property("value") == spanish
+
+
 def test_a_key_is_asked_for_and_errors_are_told(serve: Serve) -> None:
     server = serve("--workers", "1", "--api-key", "secret")
     with chromium(1400) as page:

@@ -3,7 +3,6 @@
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
 from transformer_mt.aligning.run_aligner import aligner_of_run
@@ -65,8 +64,8 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
         batcher = Batcher(pool, batch_size, options.limits.seconds)
         service = Service(served, batcher, options.limits, _detector(served))
         allow_many_files()
-        told = cache(partial(remark, _address(served, *listener.getsockname()[:2])))
-        run(Server(service, Metrics(), options.api_key), listener, told)
+        told = _address(served, *listener.getsockname()[:2])
+        run(Server(service, Metrics(), options.api_key), listener, lambda: remark(told))
     finally:
         pool.end()
         listener.close()
