@@ -1,6 +1,6 @@
 """The server under load: requests and sentences a second, how long replies take, and whether each is the right one.
 
-    python scripts/bench_serve.py --run RUN [--clients 64] [--seconds 60] [--sentences 1 8] [--lines 4000]
+    python scripts/bench_serve.py --run RUN [--clients 64] [--seconds 60] [--sentences 1 8] [--lines 20000]
 
 RUN is a trained model. The sentences are those of its validation split. `tmt translate` translates them first, as a
 file: its sentences a second, without its start, are what the server is measured by, and its translations are what the
@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import command
+
+from transformer_mt.errors import UserError
 
 TMT = (sys.executable, "-m", "transformer_mt")
 ALONE_SECONDS = 10.0
@@ -194,7 +196,7 @@ def main() -> None:
     parser.add_argument("--clients", type=command.count(), default=64)
     parser.add_argument("--seconds", type=command.count(), default=60)
     parser.add_argument("--sentences", type=command.count(), nargs="+", default=[1, 8], help="of a request; in turn")
-    parser.add_argument("--lines", type=command.count(), default=4000, help="of the file that tmt translate gets")
+    parser.add_argument("--lines", type=command.count(), default=20_000, help="of the file that tmt translate gets")
     parser.add_argument("serve", nargs="*", help="options of tmt serve, behind --")
     asked = parser.parse_args()
     from transformer_mt.config.loading import load_config
@@ -206,8 +208,10 @@ def main() -> None:
     lines = [src for src, _ in load_corpus(config.data.validation, config.data)]
     lines = [line for line in dict.fromkeys(lines) if split_sentences(line) == [(0, len(line))]][: asked.lines]
     many = (lines * -(-asked.lines // len(lines)))[: asked.lines]
-    _, start = translate(asked.run, many[:WARM_LINES])
+    start = min(translate(asked.run, many[:WARM_LINES])[1] for _ in range(2))
     translations, seconds = translate(asked.run, many)
+    if seconds < 1.5 * start:
+        raise UserError(f"{asked.lines:,} lines take hardly longer than the start of tmt translate. Give more --lines.")
     of_file = (len(many) - WARM_LINES) / (seconds - start)
     print(f"tmt translate: {of_file:.1f} sentences/s, {os.cpu_count()} cores", flush=True)
     pairs = list(zip(lines, translations, strict=False))

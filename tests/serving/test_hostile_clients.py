@@ -54,6 +54,14 @@ def test_replies_depend_on_nobody_else(server: Served, translator: Translator) -
     assert answers == [[wanted[one] for one in request] for request in requests]
 
 
+def test_replies_with_tags_depend_on_nobody_else(server: Served, translator: Translator) -> None:
+    sentences = [english for english, _ in PAIRS[:40]]
+    wanted = [f"<p>{text}</p>" for text in translator.translate(sentences)]
+    with ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(lambda one: server.translate(f"<p>{one}</p>", format="html"), sentences))
+    assert answers == wanted
+
+
 @pytest.mark.usefixtures("answered")
 def test_half_a_request_is_refused_in_time(serve: Serve) -> None:
     server = serve("--timeout", "2", "--workers", "1")
