@@ -1,11 +1,11 @@
 """The server under load: requests and sentences a second, how long replies take, and whether each is the right one.
 
-    python scripts/bench_serve.py --run RUN [--clients 64] [--seconds 60] [--sentences 1 8] [--lines 20000]
+    python scripts/bench_serve.py --run RUN [--clients 64] [--seconds 60] [--sentences 1 8] [--lines 10000]
 
-RUN is a trained model. The sentences are those of its validation split. `tmt translate` translates them first, as a
-file: its sentences a second, without its start, are what the server is measured by, and its translations are what the
-server must answer. Then `tmt serve` is started, and asked by one client alone and by all clients at once, each of which
-sends its next request as soon as it has its reply. A request has so many sentences, a line each, and a number, written
+RUN is a trained model. The sentences are those of its validation split. `tmt translate` translates them as a file before
+and after the server is asked: the mean of its sentences a second, without its start, is what the server is measured by,
+and its translations are what the server must answer. `tmt serve` is asked by one client alone and by all clients at
+once, each of which sends its next request as soon as it has its reply. A request has so many sentences, a line each, and a number, written
 in blanks and tabs behind them, which must come back. The exit status is 1 where a reply is an error, is lost or is not
 the one that belongs to its request.
 
@@ -178,6 +178,16 @@ def translate(run: Path, lines: Sequence[str]) -> tuple[list[str], float]:
         return written.read_text("utf-8").split("\n")[:-1], seconds
 
 
+def speed_of_file(run: Path, lines: Sequence[str], start: float) -> tuple[list[str], float]:
+    """The translations of a file, and its sentences a second without the seconds of the start, for which UserError is
+    raised where they are most of it.
+    """
+    translations, seconds = translate(run, lines)
+    if seconds < 1.5 * start:
+        raise UserError(f"{len(lines):,} lines take hardly longer than the start of tmt translate. Give more --lines.")
+    return translations, (len(lines) - WARM_LINES) / (seconds - start)
+
+
 def tell(name: str, tally: Tally, seconds: float, num_sentences: int, of_file: float) -> None:
     per_second = len(tally.seconds) / seconds
     times = sorted(tally.seconds)
@@ -196,7 +206,7 @@ def main() -> None:
     parser.add_argument("--clients", type=command.count(), default=64)
     parser.add_argument("--seconds", type=command.count(), default=60)
     parser.add_argument("--sentences", type=command.count(), nargs="+", default=[1, 8], help="of a request; in turn")
-    parser.add_argument("--lines", type=command.count(), default=20_000, help="of the file that tmt translate gets")
+    parser.add_argument("--lines", type=command.count(), default=10_000, help="of the file that tmt translate gets")
     parser.add_argument("serve", nargs="*", help="options of tmt serve, behind --")
     asked = parser.parse_args()
     from transformer_mt.config.loading import load_config
@@ -209,26 +219,29 @@ def main() -> None:
     lines = [line for line in dict.fromkeys(lines) if split_sentences(line) == [(0, len(line))]][: asked.lines]
     many = (lines * -(-asked.lines // len(lines)))[: asked.lines]
     start = min(translate(asked.run, many[:WARM_LINES])[1] for _ in range(2))
-    translations, seconds = translate(asked.run, many)
-    if seconds < 1.5 * start:
-        raise UserError(f"{asked.lines:,} lines take hardly longer than the start of tmt translate. Give more --lines.")
-    of_file = (len(many) - WARM_LINES) / (seconds - start)
-    print(f"tmt translate: {of_file:.1f} sentences/s, {os.cpu_count()} cores", flush=True)
+    translations, first = speed_of_file(asked.run, many, start)
     pairs = list(zip(lines, translations, strict=False))
     languages = (config.data.src_lang, config.data.tgt_lang)
     wrong = []
-    with serving(asked.run, asked.serve) as (pid, port):
-        for num_sentences in asked.sentences:
-            questions = Questions(pairs, languages, num_sentences)
-            of_each = f"{num_sentences} sentence{'s' * (num_sentences > 1)} a request"
+    for num_sentences in asked.sentences:
+        questions = Questions(pairs, languages, num_sentences)
+        with serving(asked.run, asked.serve) as (pid, port):
             alone = asyncio.run(ask(port, 1, min(ALONE_SECONDS, asked.seconds), questions))
-            tell(f"{of_each}, one client", alone, min(ALONE_SECONDS, asked.seconds), num_sentences, of_file)
-            first = asyncio.run(ask(port, asked.clients, asked.seconds / 10, questions))
+            begun = asyncio.run(ask(port, asked.clients, asked.seconds / 10, questions))
             before = memory_of(pid)
             tally = asyncio.run(ask(port, asked.clients, asked.seconds, questions))
-            tell(f"{of_each}, {asked.clients} clients", tally, asked.seconds, num_sentences, of_file)
-            print(f"memory: {before:.0f} MB before, {memory_of(pid):.0f} MB after these", flush=True)
-            wrong += [*alone.wrong, *first.wrong, *tally.wrong]
+            after = memory_of(pid)
+        last = speed_of_file(asked.run, many, start)[1]
+        print(f"tmt translate: {first:.1f} sentences/s before, {last:.1f} after these; {os.cpu_count()} cores")
+        of_each = f"{num_sentences} sentence{'s' * (num_sentences > 1)} a request"
+        for name, seen, seconds in (
+            ("one client", alone, min(ALONE_SECONDS, asked.seconds)),
+            (f"{asked.clients} clients", tally, asked.seconds),
+        ):
+            tell(f"{of_each}, {name}", seen, seconds, num_sentences, (first + last) / 2)
+        print(f"memory: {before:.0f} MB before, {after:.0f} MB after these", flush=True)
+        first = last
+        wrong += [*alone.wrong, *begun.wrong, *tally.wrong]
     for one in wrong[:10]:
         print(one, file=sys.stderr)
     if wrong:
