@@ -2,12 +2,12 @@
 
     python scripts/bench_serve.py --run RUN [--clients 64] [--seconds 60] [--sentences 1 8] [--lines 10000]
 
-RUN is a trained model. The sentences are those of its validation split. `tmt translate` translates them as a file before
-and after the server is asked: the mean of its sentences a second, without its start, is what the server is measured by,
-and its translations are what the server must answer. `tmt serve` is asked by one client alone and by all clients at
-once, each of which sends its next request as soon as it has its reply. A request has so many sentences, a line each, and a number, written
-in blanks and tabs behind them, which must come back. The exit status is 1 where a reply is an error, is lost or is not
-the one that belongs to its request.
+RUN is a trained model. The sentences are those of its validation split. `tmt translate` translates them as a file,
+before and after the server is asked: the mean of its sentences a second, without its start, is what the server is
+measured by, and its translations are what the server must answer. `tmt serve` is asked by one client alone and by all
+clients at once, each of which sends its next request as soon as it has its reply. A request has so many sentences, a
+line each, and a number, written in blanks and tabs behind them, which must come back. The exit status is 1 where a
+reply is an error, is lost or is not the one that belongs to its request.
 
 Clients, server and search share the cores of this machine. Memory is the proportional set size of the server and its
 processes together (Linux), after a tenth of the time and at its end.
