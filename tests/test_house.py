@@ -27,13 +27,16 @@ BELOW = {
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "evaluation": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "training": {"config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation"},
+    "serving": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
+    },
     "judging": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "evaluation", "training",
         "pages",
     },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training", "judging", "pages",
+        "finishing", "markup", "training", "judging", "pages", "serving",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

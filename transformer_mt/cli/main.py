@@ -27,6 +27,7 @@ from transformer_mt.cli.verbs import (
     export,
     runs,
     score,
+    serve,
     trace,
     train,
     translate,
@@ -63,6 +64,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)

@@ -1,0 +1,75 @@
+"""One small trained run and one server of it for all tests of serving."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import call_tmt
+from servers import Serve, Served
+from toy import toy_mapping, write_toy_corpus
+
+from transformer_mt import Translator
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learned some of the toy language, with its aligner."""
+    folder = tmp_path_factory.mktemp("served")
+    write_toy_corpus(folder / "data", 2000)
+    training = {
+        "max_tokens": 512, "max_steps": 300, "schedule": "cosine", "lr": 0.004, "warmup_steps": 50,
+        "checkpoint_every_steps": 300, "log_every_steps": 50,
+    }  # fmt: skip
+    model = {"d_model": 48, "d_ff": 96, "num_heads": 4, "dropout": 0.0, "max_len": 24}
+    validation = {"every_steps": 300, "num_translated": 5}
+    mapping = toy_mapping(folder / "data", model=model, training=training, validation=validation)
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    for arguments in (("train", "--config", "toy.yaml"), ("align", "--train", "--run", "runs/toy")):
+        result = call_tmt(folder, *arguments)
+        assert result.returncode == 0, result.stderr
+    return folder / "runs/toy"
+
+
+@pytest.fixture(scope="session")
+def backwards(run: Path) -> Path:
+    """A run of the other direction: the same weights, under another pair of languages."""
+    folder = run.with_name("backwards")
+    shutil.copytree(run, folder)
+    shutil.rmtree(folder / "aligner")
+    for path in folder.rglob("config.yaml"):
+        mapping = yaml.safe_load(path.read_text())
+        mapping["data"] |= {"src_lang": "es", "tgt_lang": "en"}
+        for split in ("train", "validation"):
+            for source in mapping["data"][split]:
+                source["src"], source["tgt"] = source["tgt"], source["src"]
+        path.write_text(yaml.safe_dump(mapping))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def translator(run: Path) -> Translator:
+    """What says how the server must translate: one sentence at a time, without a server."""
+    return Translator.load(run, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def server(run: Path) -> Iterator[Served]:
+    """A server of two processes with the limits as they are by default."""
+    with Served(run, "--workers", "2") as served:
+        yield served
+
+
+@pytest.fixture
+def serve(run: Path) -> Iterator[Serve]:
+    """Starts a server with options of its own, which ends with the test."""
+    started: list[Served] = []
+
+    def start(*arguments: str, runs: tuple[Path, ...] = (run,)) -> Served:
+        started.append(Served(*runs, *arguments))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()

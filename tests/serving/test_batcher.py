@@ -1,0 +1,233 @@
+"""How sentences are gathered: scripted processes that note what they get."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translation import Translated
+from transformer_mt.errors import UserError
+from transformer_mt.serving import batcher as batcher_module
+from transformer_mt.serving.batcher import MOST_WAIT, Batcher, Kind
+from transformer_mt.serving.pool import DiedError, Pool
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.search_process import Job
+
+KIND = Kind(0, search_options(DecodingConfig()))
+
+
+class ScriptedPool:
+    """So many processes, each of which does its job when the test says so; `died` names sentences that end one."""
+
+    def __init__(self, num_processes: int) -> None:
+        self.num_processes = self.num_idle = num_processes
+        self.is_lost = False
+        self.on_idle: Callable[[], None] = lambda: None
+        self.jobs: list[tuple[Job, asyncio.Future[Any]]] = []
+        self.died: set[str] = set()
+
+    @property
+    def batches(self) -> list[list[str]]:
+        return [[line.text for line in job.arguments[0]] for job, _ in self.jobs]
+
+    def start(self, job: Job) -> "asyncio.Future[Any]":
+        assert self.num_idle > 0
+        self.num_idle -= 1
+        self.jobs.append((job, asyncio.get_running_loop().create_future()))
+        return self.jobs[-1][1]
+
+    def finish(self, number: int) -> None:
+        job, future = self.jobs[number]
+        texts = [line.text for line in job.arguments[0]]
+        self.num_idle += 1
+        if self.died & set(texts):
+            future.set_exception(DiedError())
+        else:
+            future.set_result([Translated(text.upper(), []) for text in texts])
+        self.on_idle()
+
+    def kill(self, doing: "asyncio.Future[Any]") -> None:
+        raise AssertionError("no test takes so long")
+
+
+def lines(*texts: str) -> list[SourceLine]:
+    return [SourceLine(text) for text in texts]
+
+
+def played(
+    num_processes: int, script: Callable[[Batcher, ScriptedPool], Coroutine[Any, Any, None]], batch_size: int = 4
+) -> None:
+    async def play() -> None:
+        pool = ScriptedPool(num_processes)
+        await script(Batcher(cast(Pool, pool), batch_size, 30.0), pool)
+
+    asyncio.run(play())
+
+
+async def asked(batcher: Batcher, *texts: str, kind: Kind = KIND) -> "asyncio.Task[list[str]]":
+    """A request that is under way."""
+
+    async def search() -> list[str]:
+        return [translated.source for translated in await batcher.search(kind, lines(*texts))]
+
+    task = asyncio.create_task(search())
+    await asyncio.sleep(0)
+    return task
+
+
+def test_sentences_of_several_requests_are_searched_together() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        tasks = [await asked(batcher, text) for text in "abc"]
+        assert pool.jobs == []
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert pool.batches == [["a", "b", "c"]]
+        pool.finish(0)
+        assert [await task for task in tasks] == [["A"], ["B"], ["C"]]
+
+    played(1, script)
+
+
+def test_no_sentence_waits_longer_for_others_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher_module, "QUIET", 100.0)  # as if others came without end
+
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        task = await asked(batcher, "a")
+        while not pool.jobs:
+            await asyncio.sleep(0.001)
+        assert MOST_WAIT <= loop.time() - begun < 50
+        pool.finish(0)
+        assert await task == ["A"]
+
+    played(1, script)
+
+
+def test_a_full_batch_waits_for_nothing() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, "a", "b", "c", "d")
+        assert pool.batches == [["a", "b", "c", "d"]]
+
+    played(1, script)
+
+
+def test_batches_are_of_like_length_and_have_the_first_in_line() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        first = await asked(batcher, "b" * 50)
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert pool.batches == [["b" * 50]]
+        texts = ["d" * 40, "c" * 9, "e" * 10, "f" * 11, "g" * 41, "h" * 8, "i" * 42, "j" * 43]
+        second = await asked(batcher, *texts)
+        pool.finish(0)
+        await asyncio.sleep(2 * MOST_WAIT)
+        pool.finish(1)
+        pool.finish(2)
+        assert list(map(len, pool.batches[1])) == [40, 41, 42, 43]
+        assert list(map(len, pool.batches[2])) == [8, 9, 10, 11]
+        assert (await first, await second) == (["B" * 50], [text.upper() for text in texts])
+
+    played(1, script)
+
+
+def test_each_process_gets_its_share() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, "a", "b", "c")
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert sorted(map(len, pool.batches)) == [1, 2]
+
+    played(2, script)
+
+
+def test_a_short_request_need_not_wait_for_all_of_a_long_one() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, *["x"] * 400)
+        short = await asked(batcher, "y")
+        for number in range(20):
+            pool.finish(number)
+            if short.done() or (await asyncio.sleep(0.001), short.done())[1]:
+                return
+        raise AssertionError("it had to wait for all the others")
+
+    played(1, script)
+
+
+def test_kinds_are_not_mixed() -> None:
+    other = Kind(1, KIND.options)
+
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        tasks = [await asked(batcher, "a"), await asked(batcher, "b", kind=other), await asked(batcher, "c")]
+        await asyncio.sleep(2 * MOST_WAIT)
+        pool.finish(0)
+        pool.finish(1)
+        assert pool.batches == [["a", "c"], ["b"]]
+        assert [job.run for job, _ in pool.jobs] == [0, 1]
+        await asyncio.gather(*tasks)
+
+    played(1, script)
+
+
+def test_one_sentence_that_ends_every_process_harms_no_other() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        pool.died = {"poison"}
+        tasks = [await asked(batcher, text) for text in ("a", "poison", "b")]
+        await asyncio.sleep(2 * MOST_WAIT)
+        for number in range(4):
+            pool.finish(number)
+            await asyncio.sleep(0)
+        assert pool.batches == [["a", "b", "poison"], ["a"], ["b"], ["poison"]]
+        assert (await tasks[0], await tasks[2]) == (["A"], ["B"])
+        with pytest.raises(Refusal) as refusal:
+            await tasks[1]
+        assert refusal.value.status == 503
+
+    played(1, script)
+
+
+def test_an_error_of_the_search_is_told_to_all_whom_it_concerns() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        tasks = [await asked(batcher, "a"), await asked(batcher, "b")]
+        await asyncio.sleep(2 * MOST_WAIT)
+        pool.jobs[0][1].set_exception(UserError("That will not do. Do another thing."))
+        for task in tasks:
+            with pytest.raises(Refusal, match="That will not do"):
+                await task
+
+    played(1, script)
+
+
+def test_what_nobody_waits_for_is_not_searched() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, *"abcd")
+        gone = await asked(batcher, "e", "f")
+        gone.cancel()
+        await asyncio.sleep(0)
+        pool.finish(0)
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert pool.batches == [list("abcd")]
+        assert batcher.num_waiting == 0
+
+    played(1, script)
+
+
+@given(
+    st.lists(st.lists(st.text("ab", min_size=1, max_size=30), min_size=1, max_size=9), max_size=12), st.integers(1, 3)
+)
+def test_every_request_has_its_own_answers_in_order(requests: list[list[str]], num_processes: int) -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        tasks = [await asked(batcher, *texts) for texts in requests]
+        number = 0
+        while not all(task.done() for task in tasks):
+            while number < len(pool.jobs):
+                pool.finish(number)
+                number += 1
+            await asyncio.sleep(0.001)
+        assert [task.result() for task in tasks] == [[text.upper() for text in texts] for texts in requests]
+        assert sum(map(len, pool.batches)) == sum(map(len, requests))
+
+    played(num_processes, script)

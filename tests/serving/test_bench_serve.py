@@ -1,0 +1,95 @@
+"""The benchmark of the server: it measures, and it sees a reply that is another's, an error, and a lost connection."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import bench_serve
+import pytest
+
+SCRIPT = Path(bench_serve.__file__)
+PAIRS = [("one", "uno"), ("two", "dos"), ("three", "tres")]
+
+
+def test_it_measures_and_finds_every_reply_right(run: Path) -> None:
+    arguments = ("--run", str(run), "--clients", "4", "--seconds", "1", "--sentences", "1", "3", "--lines", "40000")
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^tmt translate: [\d.]+ sentences/s before, [\d.]+ after", done.stdout, re.MULTILINE)) == 2
+    measured = re.findall(r"(\d) sentences? a request, (?:4|one) clients?: .* replies, (\d+) wrong", done.stdout)
+    assert measured == [("1", "0"), ("1", "0"), ("3", "0"), ("3", "0")]
+    assert len(re.findall(r"memory: \d+ MB before, \d+ MB after", done.stdout)) == 2
+
+
+def test_too_few_lines_are_refused(run: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, "--run", str(run), "--lines", "70"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "bench_serve.py: 70 lines take hardly longer than the start of tmt translate. Give more --lines.\n"
+    )
+
+
+def tally_of(answer: Callable[[str, int], bytes]) -> bench_serve.Tally:
+    """What two clients see of a server that answers the texts of requests, which it numbers, so."""
+
+    async def play() -> bench_serve.Tally:
+        numbers = iter(range(10**6))
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = re.search(rb"Content-Length: (\d+)", head)
+                assert length
+                text = json.loads(await reader.readexactly(int(length[1])))["q"]
+                reply = answer(text, next(numbers))
+                if not reply:
+                    writer.close()
+                    return
+                writer.write(reply)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        questions = bench_serve.Questions(PAIRS, ("en", "es"), 2)
+        return await bench_serve.ask(port, 2, 0.2, questions)
+
+    return asyncio.run(play())
+
+
+def reply(text: str, status: str = "200 OK") -> bytes:
+    body = json.dumps({"translatedText": text}).encode()
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def right(text: str) -> str:
+    for english, spanish in PAIRS:
+        text = text.replace(english, spanish)
+    return text
+
+
+def test_right_replies_are_right() -> None:
+    tally = tally_of(lambda text, _: reply(right(text)))
+    assert len(tally.seconds) > 2
+    assert tally.wrong == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda text, number: reply(right(text) if number else right(text).replace("\t", " ", 1)),  # another's number
+        lambda text, number: reply(right(text), "200 OK" if number else "503 Service Unavailable"),
+        lambda text, number: reply(right(text)) if number else b"",
+        lambda text, number: reply(right(text) if number else right(text).replace("uno", "dos").replace("tres", "dos")),
+    ],
+    ids=["number", "status", "lost", "text"],
+)
+def test_one_wrong_reply_is_seen(answer: Callable[[str, int], bytes]) -> None:
+    assert len(tally_of(answer).wrong) == 1
+
+
+def test_each_request_has_a_number_of_its_own() -> None:
+    marks = {bench_serve.number_as_space(number) for number in range(2000)}
+    assert len(marks) == 2000
+    assert all(mark.isspace() for mark in marks)

@@ -1,0 +1,73 @@
+"""DeepL's API."""
+
+from typing import Any
+
+import pytest
+from servers import Served
+from toy import toy_pairs
+
+from transformer_mt import Translator
+
+SENTENCES = [english for english, _ in toy_pairs(4, seed=6)]
+
+
+def test_texts_are_translated_and_billed(server: Served, translator: Translator) -> None:
+    before = server.get("/v2/usage").json["character_count"]
+    wanted = [
+        {"detected_source_language": "EN", "text": text, "billed_characters": len(sentence)}
+        for sentence, text in zip(SENTENCES, translator.translate(SENTENCES), strict=True)
+    ]
+    assert server.post("/v2/translate", {"text": SENTENCES, "target_lang": "ES"}).json == {"translations": wanted}
+    fields = [("text", sentence) for sentence in SENTENCES] + [("target_lang", "es-419"), ("source_lang", "EN-GB")]
+    assert server.form("/v2/translate", fields).json == {"translations": wanted}
+    usage = server.get("/v2/usage").json
+    assert usage["character_count"] - before == 2 * sum(map(len, SENTENCES))
+    assert usage["billed_characters"] == usage["character_count"] < usage["character_limit"]
+
+
+@pytest.mark.parametrize("kind", ["html", "xml"])
+def test_tags_stay(server: Served, translator: Translator, kind: str) -> None:
+    values = {"text": [f"<p>{SENTENCES[0]}</p><x id='1'/>"], "target_lang": "ES", "tag_handling": kind}
+    ((translation,),) = server.post("/v2/translate", values).json.values()
+    assert translation["text"] == f"<p>{translator.translate(SENTENCES[:1])[0]}</p><x id='1'/>"
+
+
+def test_sentences_are_split_or_not(server: Served, translator: Translator) -> None:
+    text = f"{SENTENCES[0]}\n{SENTENCES[1]}"
+    one, two = translator.translate(SENTENCES[:2])
+
+    def translated(**values: Any) -> str:
+        answer = server.post("/v2/translate", {"text": [text], "target_lang": "ES", **values})
+        return answer.json["translations"][0]["text"]
+
+    assert translated() == f"{one}\n{two}"
+    assert translated(split_sentences="nonewlines") == f"{one} {two}"
+    assert translated(split_sentences="0") == translator.translate([text])[0] != f"{one}\n{two}"
+
+
+def test_languages(server: Served) -> None:
+    assert server.get("/v2/languages").json == [{"language": "EN", "name": "English"}]
+    (spanish,) = server.get("/v2/languages?type=target").json
+    assert spanish == {"language": "ES", "name": "Spanish", "supports_formality": False}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"target_lang": "ES"}, "missing text"),
+        ({"text": ["one"]}, "missing target_lang"),
+        ({"text": ["one"], "target_lang": "DE"}, "Value for 'target_lang' not supported."),
+        ({"text": ["one"], "target_lang": "EN"}, "not supported as a target"),
+        ({"text": ["one"], "target_lang": "ES", "source_lang": "FR"}, "Value for 'source_lang' not supported."),
+        ({"text": ["one"], "target_lang": "ES", "glossary_id": "7"}, "glossary_id"),
+        ({"text": ["one"], "target_lang": "ES", "ignore_tags": "x"}, "ignore_tags"),
+        ({"text": ["one"], "target_lang": "ES", "formality": "more"}, "formality"),
+        ({"text": ["one"], "target_lang": "ES", "tag_handling": "pdf"}, "tag_handling"),
+        ({"text": ["one"], "target_lang": "ES", "split_sentences": "2"}, "split_sentences"),
+        ({"text": ["<link>one</link>"], "target_lang": "ES", "tag_handling": "xml"}, "<link>"),
+    ],
+)
+def test_what_is_not_here_is_refused_by_its_name(server: Served, values: Any, said: str) -> None:
+    answer = server.post("/v2/translate", values)
+    assert answer.status == 400
+    assert said in answer.json["message"]

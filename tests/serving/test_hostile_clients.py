@@ -1,0 +1,148 @@
+"""Clients that are slow, broken or many: each has an answer of its own or none, and all others have theirs."""
+
+import json
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servers import Serve, Served
+from toy import toy_pairs
+
+from transformer_mt import Translator
+
+PAIRS = toy_pairs(120, seed=8)
+VALUES = {"source": "en", "target": "es"}
+HEAD = b"POST /translate HTTP/1.1\r\nHost: tmt\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def answered(server: Served, translator: Translator) -> Iterator[None]:
+    """After whatever the test does, the server still has the right answers."""
+    wanted = translator.translate([english for english, _ in PAIRS[:3]])
+    yield
+    assert server.translate([english for english, _ in PAIRS[:3]]) == wanted
+
+
+@contextmanager
+def connected(server: Served, sent: bytes) -> Iterator[socket.socket]:
+    """A connection over which this was sent."""
+    with server.connect() as connection:
+        connection.sendall(sent)
+        yield connection
+
+
+def status_of(connection: socket.socket) -> int:
+    """Of the answer that comes; 0 where the server ends the connection without one."""
+    with connection.makefile("rb") as file:
+        line = file.readline()
+    return int(line.split()[1]) if line else 0
+
+
+def test_replies_depend_on_nobody_else(server: Served, translator: Translator) -> None:
+    sentences = [english for english, _ in PAIRS]
+    wanted = dict(zip(sentences, [translator.translate([one])[0] for one in sentences], strict=True))
+    chance = random.Random(3)
+    requests = [chance.choices(sentences, k=chance.randint(1, 6)) for _ in range(200)]
+    with ThreadPoolExecutor(32) as pool:
+        answers = list(pool.map(server.translate, requests))
+    assert answers == [[wanted[one] for one in request] for request in requests]
+
+
+def test_replies_with_tags_depend_on_nobody_else(server: Served, translator: Translator) -> None:
+    sentences = [english for english, _ in PAIRS[:40]]
+    wanted = [f"<p>{text}</p>" for text in translator.translate(sentences)]
+    with ThreadPoolExecutor(40) as pool:
+        answers = list(pool.map(lambda one: server.translate(f"<p>{one}</p>", format="html"), sentences))
+    assert answers == wanted
+
+
+@pytest.mark.usefixtures("answered")
+def test_half_a_request_is_refused_in_time(serve: Serve) -> None:
+    server = serve("--timeout", "2", "--workers", "1")
+    with connected(server, HEAD + b'Content-Length: 100\r\n\r\n{"q": "one') as half:
+        assert server.translate("one two.")
+        assert status_of(half) == 408
+
+
+@pytest.mark.usefixtures("answered")
+def test_clients_that_go_away_harm_nobody(server: Served) -> None:
+    body = json.dumps({"q": "one two.", **VALUES}).encode()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    for end in (1, len(HEAD) // 2, len(HEAD) + 10, len(whole) - 1, len(whole)):
+        with connected(server, whole[:end]) as connection:
+            # Ends it with a reset, so that the server cannot even answer.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.usefixtures("answered")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b'{"q": "\xff\xfe", "source": "en", "target": "es"}', b"\xc3", b"[" * 100_000,
+        b'{"q": ' + b"9" * 10_000 + b"}", b'"q"', b"null", b"q=%ff", b'{"q": "one"} {}',
+    ],
+)  # fmt: skip
+def test_a_body_that_is_no_request_is_refused(server: Served, body: bytes) -> None:
+    for kind in (
+        "application/json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "image/png",
+    ):
+        for path in ("/translate", "/v2/translate", "/detect", "/page/translate", "/page/attention"):
+            answer = server.request("POST", path, body, {"Content-Type": kind})
+            assert answer.status == 400
+            assert set(answer.json) == {"message" if path.startswith("/v2") else "error"}
+
+
+@pytest.mark.usefixtures("answered")
+def test_bytes_that_are_no_http_are_refused(server: Served) -> None:
+    for sent in (
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+        b"GET / HTTP/9.9\r\n\r\n",
+        HEAD + b"Content-Length: x\r\n\r\n",
+    ):
+        with connected(server, sent) as connection:
+            assert status_of(connection) in (0, 400)
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_body_of_ten_megabytes_is_refused(server: Served) -> None:
+    answer = server.request("POST", "/translate", b'{"q": "' + b"x" * 10**7 + b'"}')
+    assert answer.status == 413
+    chunks = b"".join(b"%x\r\n%s\r\n" % (10**6, b"x" * 10**6) for _ in range(10)) + b"0\r\n\r\n"
+    with connected(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks) as connection:
+        assert status_of(connection) == 413
+
+
+def test_text_that_no_encoding_can_write_is_replaced(server: Served) -> None:
+    body = b'{"q": "\\ud800 one \\udfff \\u0000", "source": "en", "target": "en"}'
+    assert server.request("POST", "/translate", body).json == {"translatedText": "\ufffd one \ufffd \x00"}
+    assert server.translate("\ud800 one \x00 \u2028 \x85 two") != ""
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=200), st.sampled_from(["text", "html"]))
+def test_any_text_has_an_answer(server: Served, text: str, format: str) -> None:
+    answer = server.post("/translate", {"q": text, **VALUES, "format": format})
+    assert answer.status == 200
+    assert isinstance(answer.json["translatedText"], str)
+
+
+@pytest.mark.usefixtures("answered")
+def test_a_thousand_connections_keep_nobody_waiting(server: Served, translator: Translator) -> None:
+    wanted = translator.translate([english for english, _ in PAIRS[:10]])
+    with ExitStack() as stack:
+        for i in range(1000):
+            # A third says nothing, a third half of a head, and a third half of a body.
+            sent = (b"", HEAD[:20], HEAD + b"Content-Length: 100\r\n\r\n{")[i % 3]
+            stack.enter_context(connected(server, sent))
+        assert [server.translate(english) for english, _ in PAIRS[:10]] == wanted
+        assert server.get("/health").status == 200

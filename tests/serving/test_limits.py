@@ -1,0 +1,115 @@
+"""What a server takes on, and what it says to the others."""
+
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from commands import call_tmt
+from servers import Answer, Serve, Served
+
+VALUES = {"source": "en", "target": "es"}
+
+
+def test_long_requests_are_refused_with_413(serve: Serve) -> None:
+    server = serve("--max-chars", "100", "--max-lines", "5", "--workers", "1")
+    assert server.translate("a" * 100)
+    assert server.translate("one\n" * 4 + "one")
+    for text in ("a" * 101, ["a" * 60, "b" * 41], "one\n" * 5 + "one", ["one"] * 6):
+        for path, values in (
+            ("/translate", {"q": text, **VALUES}),
+            ("/v2/translate", {"text": text, "target_lang": "ES"}),
+        ):
+            answer = server.post(path, values)
+            assert answer.status == 413
+            assert "Send less." in next(iter(answer.json.values()))
+    assert server.post("/detect", {"q": "a" * 101}).status == 413
+    assert server.post("/translate", {"q": "one", **VALUES, "other": "x" * 10**7}).status == 413
+
+
+def test_waiting_requests_are_refused_with_429_and_late_ones_with_503(serve: Serve) -> None:
+    server = serve("--max-waiting", "2", "--timeout", "3", "--workers", "1")
+    server.signal_search(signal.SIGSTOP)
+
+    def ask(_: int) -> Answer:
+        return server.post("/translate", {"q": "one two.", **VALUES})
+
+    with ThreadPoolExecutor(5) as pool:
+        answers = sorted(pool.map(ask, range(5)), key=lambda answer: answer.status)
+    assert [answer.status for answer in answers] == [429, 429, 429, 503, 503]
+    assert "retry-after" in answers[0].headers
+    assert "no more are taken" in answers[0].json["error"]
+    assert "within 3 seconds" in answers[-1].json["error"]
+    assert server.get("/health").status == 200
+    server.signal_search(signal.SIGCONT)
+    assert server.translate("one two.")
+
+
+def test_a_key_is_asked_for(serve: Serve) -> None:
+    server = serve("--workers", "1", "--api-key", "schlüssel")
+    values = {"q": "one", **VALUES}
+    assert server.post("/translate", values).status == 403
+    assert server.post("/translate", {**values, "api_key": "schlussel"}).status == 403
+    assert "A key is needed" in server.form("/translate", {**values, "api_key": ""}).json["error"]
+    assert server.post("/translate", {**values, "api_key": "schlüssel"}).status == 200
+    assert server.form("/translate", {**values, "api_key": "schlüssel"}).status == 200
+    texts = {"text": ["one"], "target_lang": "ES"}
+    assert server.post("/v2/translate", texts).status == 403
+    assert server.form("/v2/usage", {"auth_key": "schlüssel"}).status == 200
+    assert set(server.get("/v2/usage").json) == {"message"}
+    assert server.get("/languages").status == server.get("/health").status == server.get("/").status == 200
+    assert "schl" not in server.get("/metrics").body.decode()
+    assert not any("schl" in line for line in server.told)
+
+
+def test_the_key_may_stand_in_the_environment_or_a_header(run: Path) -> None:
+    with Served(run, "--workers", "1", environment={"TMT_API_KEY": "secret"}) as server:
+        texts = {"text": ["one"], "target_lang": "ES"}
+        assert server.post("/v2/translate", texts).status == 403
+        for scheme in ("DeepL-Auth-Key", "Bearer"):
+            assert server.post("/v2/translate", texts, {"Authorization": f"{scheme} secret"}).status == 200
+        assert server.post("/v2/translate", texts, {"Authorization": "DeepL-Auth-Key other"}).status == 403
+
+
+def test_two_runs_of_one_pair_are_refused_by_name(run: Path) -> None:
+    result = call_tmt(run.parent.parent, "serve", "--run", "runs/toy", "--run", str(run))
+    assert result.returncode == 2
+    assert f"runs/toy and {run} both translate en to es" in result.stderr
+
+
+def test_a_port_that_is_taken_is_told(server: Served, run: Path) -> None:
+    result = call_tmt(run, "serve", "--run", str(run), "--port", str(server.port))
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1, port {server.port}" in result.stderr
+
+
+def test_options_that_make_no_sense_are_refused_before_anything_is_loaded(run: Path) -> None:
+    for arguments, said in (
+        (("--beam-size", "0"), "beam_size"),
+        (("--seed", "3"), "nothing is drawn by chance"),
+        (("--api-key", ""), "--api-key is blank"),
+    ):
+        result = call_tmt(run, "serve", "--run", str(run), *arguments)
+        assert (result.returncode, said in result.stderr) == (2, True), result.stderr
+
+
+def test_a_missing_library_is_told_with_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    result = call_tmt(run, "serve", "--run", str(run))
+    assert result.returncode == 2
+    assert "starlette" in result.stderr
+    assert 'pip install "transformer-mt[serve]"' in result.stderr
+
+
+def test_metrics_name_no_address_and_no_key(server: Served) -> None:
+    server.post("/translate?api_key=hidden", {"q": "one two.", **VALUES})
+    server.get("/nowhere/hidden")
+    text = server.get("/metrics").body.decode()
+    assert "hidden" not in text
+    assert "127.0.0.1" not in text
+    assert 'tmt_requests_total{endpoint="other",status="404"}' in text
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(names) == len(set(names)) > 5
+    for line in text.splitlines():
+        assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0

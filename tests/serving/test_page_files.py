@@ -1,0 +1,53 @@
+"""The page's files: whole, and of this server alone."""
+
+import re
+
+from servers import Served
+from toy import toy_pairs
+
+from transformer_mt import Translator
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.serving.web.page import FILES, FOLDER
+
+TEXT = " ".join(english for english, _ in toy_pairs(2, seed=9))
+
+
+def test_the_page_asks_no_other_host(server: Served) -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {name for name, _ in FILES.values()}
+    for path, (name, kind) in FILES.items():
+        answer = server.get(path)
+        assert answer.body == (FOLDER / name).read_bytes()
+        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert not re.search(r"https?:|//\w+\.\w+/|@import|url\(", answer.body.decode())
+
+
+def test_sentences_come_with_their_alternatives_and_the_places_of_words(server: Served, translator: Translator) -> None:
+    answer = server.post("/page/translate", {"q": f" {TEXT}\n", "source": "auto", "target": "es"}).json
+    assert answer["source"] == "en"
+    assert "".join(one["space"] + one["source"] for one in answer["sentences"]) + answer["space"] == f" {TEXT}\n"
+    for one in answer["sentences"]:
+        (line,) = translator.translate_lines([one["source"]], search_options(translator.config.decoding, n_best=4))
+        assert [h["text"] for h in one["hypotheses"]] == [h.text for h in line.hypotheses]
+        best = one["hypotheses"][0]
+        words = [[text[a:b] for a, b in places] for text, places in
+                 ((one["source"], best["src_words"]), (best["text"], best["tgt_words"]))]  # fmt: skip
+        assert [" ".join(side) for side in words] == [re.sub(r"(?=\.)", " ", t) for t in (one["source"], best["text"])]
+        assert all(i < len(words[0]) and j < len(words[1]) for i, j in best["links"])
+
+
+def test_attention_is_a_distribution_over_words(server: Served) -> None:
+    values = {"q": "one two three.", "translation": "uno tres dos.", "source": "en", "target": "es"}
+    found = server.post("/page/attention", values).json["attentions"]
+    assert [one["name"] for one in found] == ["encoder", "decoder", "cross"]
+    for one in found:
+        for row in (row for layer in one["weights"] for head in layer for row in head):
+            assert len(row) == len(one["keys"])
+            assert abs(sum(row) - 1) < 0.001 * len(row)
+
+
+def test_what_cannot_be_shown_is_refused(server: Served) -> None:
+    values = {"q": "one " * 200, "translation": "uno", "source": "en", "target": "es"}
+    assert "Give a shorter" in server.post("/page/attention", values).json["error"]
+    assert server.post("/page/attention", {**values, "q": ""}).status == 400
+    assert server.post("/page/translate", {"q": ["one", "two"], "source": "en", "target": "es"}).status == 400

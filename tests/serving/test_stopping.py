@@ -1,0 +1,78 @@
+"""Signals, and processes that die."""
+
+import os
+import signal
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from servers import Answer, Serve, Served
+from toy import toy_pairs
+
+from transformer_mt import Translator
+
+SENTENCES = [english for english, _ in toy_pairs(6, seed=7)]
+VALUES = {"source": "en", "target": "es"}
+
+
+def under_way(server: Served, pool: ThreadPoolExecutor) -> "Future[Answer]":
+    """A request that the server has, and whose processes stand still."""
+    server.signal_search(signal.SIGSTOP)
+    answer = pool.submit(server.post, "/translate", {"q": SENTENCES, **VALUES})
+    while "tmt_waiting_requests 1" not in server.get("/metrics").body.decode():
+        time.sleep(0.01)
+    return answer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_what_is_begun(serve: Serve, translator: Translator, number: int) -> None:
+    server = serve("--workers", "1")
+    with ThreadPoolExecutor(1) as pool:
+        answer = under_way(server, pool)
+        # To all processes, as a terminal and a service manager do.
+        server.signal_search(number)
+        os.kill(server.process.pid, number)
+        while not _refuses(server):
+            time.sleep(0.01)
+        assert not answer.done()
+        server.signal_search(signal.SIGCONT)
+        assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}
+    status = server.process.wait(60)
+    assert status == (130 if number == signal.SIGINT else -signal.SIGTERM)
+    assert not any("Traceback" in line for line in server.told)
+
+
+def _refuses(server: Served) -> bool:
+    try:
+        server.connect().close()
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_a_process_that_dies_is_begun_again_and_its_sentences_are_searched_again(
+    serve: Serve, translator: Translator
+) -> None:
+    server = serve("--workers", "2")
+    with ThreadPoolExecutor(1) as pool:
+        answer = under_way(server, pool)
+        died = server.signal_search(signal.SIGKILL)
+        assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}
+    assert server.translate(SENTENCES) == translator.translate(SENTENCES)
+    while "tmt_processes 2" not in (text := server.get("/metrics").body.decode()):
+        time.sleep(0.05)
+    assert "tmt_processes_begun_again_total 2" in text
+    assert not set(died) & set(server.search_processes())
+
+
+def test_nothing_is_left_behind(serve: Serve) -> None:
+    server = serve("--workers", "2")
+    pids = server.search_processes()
+    assert len(pids) == 2
+    server.process.kill()
+    server.process.wait()
+    for _ in range(600):
+        if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            return
+        time.sleep(0.05)
+    pytest.fail("the processes live on without their server")

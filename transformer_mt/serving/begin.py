@@ -1,0 +1,118 @@
+"""From runs and options to a server that answers."""
+
+import resource
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_mt.aligning.run_aligner import aligner_of_run
+from transformer_mt.config.loading import load_config
+from transformer_mt.errors import UserError
+from transformer_mt.machine.device import choose_device
+from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.detection import Detector
+from transformer_mt.serving.languages import normal
+from transformer_mt.serving.pool import Pool
+from transformer_mt.serving.refusal import Limits
+from transformer_mt.serving.search_process import Setup
+from transformer_mt.serving.service import Served, Service, options_of
+from transformer_mt.serving.web.application import bound, run
+from transformer_mt.serving.web.endpoints import Server
+from transformer_mt.serving.web.metrics import Metrics
+from transformer_mt.storage.run_folder import RunFolder
+
+Remark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to serve. `num_processes` None: one for each of torch's threads on a CPU, and one on any other device."""
+
+    host: str
+    port: int
+    limits: Limits
+    checkpoint: str | None = None
+    device: str = "auto"
+    num_processes: int | None = None
+    api_key: str | None = None
+
+
+def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options, remark: Remark) -> None:
+    """Serve the runs until Ctrl-C or SIGTERM. `remark` gets what a person should know, with the address at the end.
+
+    Raises UserError for two runs of the same pair of languages, for options that make no sense, and where a run cannot
+    be loaded or the port is taken.
+    """
+    configs = [load_config(str(folder.config.resolve())).config for folder in runs]
+    refuse_same_pairs([Served(i, str(runs[i].path), config, None) for i, config in enumerate(configs)])
+    for i, config in enumerate(configs):
+        options_of(Served(i, "", config, None, decoding=decoding))
+    listener = bound(options.host, options.port)
+    device = choose_device(options.device).value
+    import torch
+
+    num_processes = options.num_processes or (torch.get_num_threads() if device == "cpu" else 1)
+    setup = Setup([folder.path for folder in runs], options.checkpoint, device, decoding.get("precision"))
+    pool = Pool(setup, num_processes)
+    try:
+        pool.begin()
+        served = [_served(i, folder, decoding, remark) for i, folder in enumerate(runs)]
+        for folder, note in zip(runs, pool.wait_until_ready(), strict=True):
+            if note:
+                remark(f"{folder.path}: {note}")
+        batch_size = decoding.get("batch_size") or max(config.decoding.batch_size for config in configs)
+        batcher = Batcher(pool, batch_size, options.limits.seconds)
+        service = Service(served, batcher, options.limits, _detector(served))
+        allow_many_files()
+        told = _address(served, *listener.getsockname()[:2])
+        run(Server(service, Metrics(), options.api_key), listener, lambda: remark(told))
+    finally:
+        pool.end()
+        listener.close()
+
+
+def refuse_same_pairs(runs: Sequence[Served]) -> None:
+    """Raise UserError for two runs of the same pair of languages, by their names."""
+    first: dict[tuple[str, str], Served] = {}
+    for one in runs:
+        src, tgt = (normal(code) for code in one.pair)
+        other = first.setdefault((src, tgt), one)
+        if other is not one:
+            raise UserError(
+                f"{other.name} and {one.name} both translate {src} to {tgt}. Serve one of them; the other may have a "
+                "server of its own, with another --port."
+            )
+
+
+def _served(number: int, folder: RunFolder, decoding: dict[str, Any], remark: Remark) -> Served:
+    """A run with its aligner, which is trained where there is none yet."""
+    config = load_config(str(folder.config.resolve())).config
+    try:
+        return Served(number, str(folder.path), config, aligner_of_run(folder, remark), decoding=decoding)
+    except UserError as error:
+        remark(f"{folder.path}: HTML, word alignment and detection of languages are off. {error}")
+        return Served(number, str(folder.path), config, None, f"It has no aligner for {folder.path.name}.", decoding)
+
+
+def _detector(served: Sequence[Served]) -> Detector | None:
+    """Knows the languages by the words of the aligners. None where one has no aligner."""
+    words: dict[str, set[str]] = {}
+    for one in served:
+        if one.aligner is None:
+            return None
+        for code, vocabulary in zip(one.pair, (one.aligner.src_vocabulary, one.aligner.tgt_vocabulary), strict=True):
+            words.setdefault(code, set()).update(vocabulary.words)
+    return Detector(words)
+
+
+def allow_many_files() -> None:
+    """Let this process have as many open files as the system allows it, because every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _address(served: Sequence[Served], host: str, port: int) -> str:
+    named = f"[{host}]" if ":" in host else host
+    pairs = ", ".join(" to ".join(one.pair) for one in served)
+    return f"serving {pairs} at http://{named}:{port} until Ctrl-C"

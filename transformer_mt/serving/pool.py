@@ -1,0 +1,178 @@
+"""The processes that search for the server: one for each core, each with all models, fed one job at a time."""
+
+import asyncio
+import contextlib
+import multiprocessing
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from transformer_mt.errors import UserError
+from transformer_mt.serving.search_process import Job, Outcome, Setup, live
+
+# What a process imports, once for all of them: the server's process of processes has it, and they are its copies.
+LIBRARIES = ["torch", "numpy", "tokenizers", "pydantic", "regex", "safetensors.torch", "numba"]
+MOST_TRIES = 3  # to begin a process anew, one after the other, before the server gives the place up
+END_SECONDS = 2.0
+
+
+class DiedError(Exception):
+    """The process ended before it had done its job."""
+
+
+class _Place:
+    """One of the processes, or its successor."""
+
+    def __init__(self) -> None:
+        self.process: Any = None
+        self.end: Connection | None = None
+        self.doing: asyncio.Future[Any] | None = None
+        self.failed_starts = 0
+
+
+class Pool:
+    """Processes that do jobs. One that dies is begun again, and its job ends with DiedError."""
+
+    def __init__(self, setup: Setup, num_processes: int) -> None:
+        self.setup = setup
+        self.num_begun_again = 0
+        self.on_idle: Callable[[], None] = lambda: None
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(LIBRARIES)
+        self._places = [_Place() for _ in range(num_processes)]
+        self._idle: deque[_Place] = deque()
+        self._ended = False
+
+    def begin(self) -> None:
+        """Begin the processes. Each loads the models while others do other things; see `wait_until_ready`."""
+        for place in self._places:
+            self._begin(place)
+
+    def wait_until_ready(self) -> list[str]:
+        """Wait until all have loaded the models. The note of each run's translator. Raises what loading raised."""
+        notes: list[str] = []
+        for place in self._places:
+            assert place.end is not None
+            try:
+                outcome: Outcome = place.end.recv()
+            except (EOFError, OSError):
+                raise UserError(_ended_early(place)) from None
+            if outcome.error is not None:
+                raise outcome.error
+            notes = outcome.result
+            self._idle.append(place)
+        return notes
+
+    def attach(self) -> None:
+        """From now on the running event loop hears what the processes send."""
+        for place in self._places:
+            self._listen(place)
+
+    @property
+    def num_processes(self) -> int:
+        """Those that have loaded the models, busy or idle."""
+        return len(self._idle) + sum(place.doing is not None for place in self._places)
+
+    @property
+    def num_idle(self) -> int:
+        """Those that wait for a job."""
+        return len(self._idle)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no process is left, nor any about to come."""
+        return all(place.failed_starts >= MOST_TRIES for place in self._places)
+
+    def start(self, job: Job) -> "asyncio.Future[Any]":
+        """Give an idle process a job. The future has its result, its error, or DiedError; cancelling it changes
+        nothing for the process.
+        """
+        place = self._idle.popleft()
+        assert place.end is not None
+        place.doing = asyncio.get_running_loop().create_future()
+        doing = place.doing
+        with contextlib.suppress(OSError):  # its end is heard of in a moment
+            place.end.send(job)
+        return doing
+
+    def kill(self, doing: "asyncio.Future[Any]") -> None:
+        """Kill the process that does a job, if it still does."""
+        for place in self._places:
+            if place.doing is doing:
+                place.process.kill()
+
+    def end(self) -> None:
+        """End all processes. They have nothing that anybody needs."""
+        self._ended = True
+        for place in self._places:
+            if place.end is not None:
+                place.end.close()
+            if place.process is not None:
+                place.process.join(END_SECONDS)
+                place.process.kill()
+                place.process.join()
+
+    def _begin(self, place: _Place) -> None:
+        place.end, theirs = self._context.Pipe()
+        place.process = self._context.Process(target=live, args=(theirs, self.setup), daemon=True)
+        try:
+            place.process.start()
+        finally:
+            theirs.close()
+
+    def _listen(self, place: _Place) -> None:
+        assert place.end is not None
+        asyncio.get_running_loop().add_reader(place.end.fileno(), self._hear, place)
+
+    def _hear(self, place: _Place) -> None:
+        """Something came from a process, or it has ended."""
+        assert place.end is not None
+        try:
+            outcome: Outcome = place.end.recv()
+        except (EOFError, OSError):
+            self._bury(place)
+            return
+        doing, place.doing = place.doing, None
+        if doing is None and outcome.error is not None:  # it could not load what others have loaded
+            self._bury(place)
+            return
+        place.failed_starts = 0
+        self._idle.append(place)
+        if doing is not None and not doing.done():
+            if outcome.error is not None:
+                doing.set_exception(outcome.error)
+            else:
+                doing.set_result(outcome.result)
+        self.on_idle()
+
+    def _bury(self, place: _Place) -> None:
+        """A process has ended. Begin another in its place."""
+        assert place.end is not None
+        asyncio.get_running_loop().remove_reader(place.end.fileno())
+        place.end.close()
+        doing, place.doing = place.doing, None
+        if place in self._idle:
+            self._idle.remove(place)
+        elif doing is None:
+            place.failed_starts += 1
+        if doing is not None and not doing.done():
+            doing.set_exception(DiedError())
+        if not self._ended and place.failed_starts < MOST_TRIES:
+            self.num_begun_again += 1
+            asyncio.get_running_loop().run_in_executor(None, self._begin_again, asyncio.get_running_loop(), place)
+        self.on_idle()
+
+    def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
+        """In a thread, because beginning a process takes its time."""
+        place.process.join()
+        self._begin(place)
+        loop.call_soon_threadsafe(self._listen, place)
+
+
+def _ended_early(place: _Place) -> str:
+    place.process.join(END_SECONDS)
+    return (
+        f"A process of the search ended with exit status {place.process.exitcode} while it loaded the model, killed "
+        "perhaps for want of memory. Take fewer with --workers."
+    )

@@ -1,0 +1,121 @@
+"""The life of a process that searches: it loads the models, says so, and does one job after another."""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.translation import Translated
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
+from transformer_mt.inspect.sentence_pair import sentence_pair
+from transformer_mt.machine.memory import keep_freed_memory
+
+DIGITS = 3  # of a weight of attention: a picture shows no more
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a process loads: the runs, by their folders, and how."""
+
+    runs: list[Path]
+    checkpoint: str | None = None
+    device: str = "cpu"
+    precision: str | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work for the translator of one run: its name in `WORKS`, and its arguments."""
+
+    work: str
+    run: int
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job: a result, or the error. The first outcome of a process has the notes of its translators."""
+
+    result: Any = None
+    error: Exception | None = field(default=None)
+
+
+def search_lines(translator: Translator, lines: list[SourceLine], options: SearchOptions) -> list[Translated]:
+    """The translations of some sentences, searched together."""
+    return translator.translate_lines(lines, options)
+
+
+def look(translator: Translator, source: str, target: str) -> list[dict[str, Any]]:
+    """Every attention of the model on a pair of sentences: words, and weights by layer and head. Raises UserError for a
+    blank side and for a long one.
+    """
+    src, tgt = sentence_pair(translator, source, target, MAX_TOKENS)
+    tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
+    attentions = pair_attention(translator.model, src, tgt, *tokenizers, (source, target))
+    return [
+        {
+            "name": attention.kind.name,
+            "title": attention.kind.title,
+            "caption": attention.kind.caption,
+            "queries": attention.query_words,
+            "keys": attention.key_words,
+            "weights": attention.weights.double().numpy().round(DIGITS).tolist(),
+        }
+        for attention in attentions
+    ]
+
+
+WORKS: dict[str, Callable[..., Any]] = {"search": search_lines, "look": look}
+
+
+def live(end: Connection, setup: Setup) -> None:
+    """Do the jobs that come, until nobody is left to send one."""
+    # Both signals may reach every process of a group. The server finishes what is begun, and needs this one for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, ConnectionError):
+        try:
+            translators = _load(setup)
+        except Exception as error:
+            end.send(Outcome(error=_told(error)))
+            return
+        end.send(Outcome([translator.note for translator in translators]))
+        while True:
+            job = end.recv()
+            try:
+                outcome = Outcome(WORKS[job.work](translators[job.run], *job.arguments))
+            except Exception as error:
+                outcome = Outcome(error=_told(error))
+            end.send(outcome)
+
+
+def _load(setup: Setup) -> list[Translator]:
+    keep_freed_memory()
+    translators = []
+    for run in setup.runs:
+        translator = Translator.load(run, setup.checkpoint, setup.device, setup.precision)
+        translator.translate(["."])  # what is made at the first search is made before anybody waits for it
+        translators.append(translator)
+    return translators
+
+
+def _told(error: Exception) -> Exception:
+    """The error as it can be sent. One that is no user's is told on standard error, with its traceback."""
+    if isinstance(error, UserError):
+        return UserError(str(error))
+    traceback.print_exc(file=sys.stderr)
+    return RuntimeError(f"{type(error).__name__}: {error}")

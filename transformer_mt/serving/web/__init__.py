@@ -1,0 +1,1 @@
+"""The APIs of the server and its page: everything that knows HTTP."""

@@ -1,0 +1,131 @@
+"""The server's own endpoints, the whole application, and the connections that it is asked over."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from transformer_mt.errors import UserError
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.web import deepl, libretranslate, page
+from transformer_mt.serving.web.endpoints import DEEPL, LIBRETRANSLATE, Server, route
+from transformer_mt.serving.web.parameters import Parameters
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+BACKLOG = 2048  # connections that wait to be accepted
+IDLE_SECONDS = 30  # that a connection may stay between two requests, or take for the head of one
+HTTP_ERRORS = {404: "There is nothing here. See docs/serving.md for what there is.", 405: "Method not allowed."}
+
+
+def application(server: Server) -> Starlette:
+    """The whole server as an ASGI application. Its start takes the event loop for the processes of the search."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        server.service.batcher.pool.attach()
+        yield
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        style = DEEPL if request.url.path.startswith("/v2/") else LIBRETRANSLATE
+        server.metrics.answered("other", status, 0.0)
+        return style.refuse(Refusal(status, HTTP_ERRORS.get(status, "The request is refused.")))
+
+    return Starlette(
+        routes=[
+            *libretranslate.routes(server),
+            *deepl.routes(server),
+            route(server, "/metrics", ["GET"], LIBRETRANSLATE, metrics, is_open=True, busy=False),
+            *page.routes(server),
+        ],
+        exception_handlers={HTTPException: refuse},
+        lifespan=lifespan,
+    )
+
+
+async def metrics(server: Server, parameters: Parameters) -> Response:
+    """What the server did, for Prometheus."""
+    batcher, service = server.service.batcher, server.service
+    others = {
+        "tmt_characters_total": ("counter", "Characters that were to be translated.", server.metrics.num_chars),
+        "tmt_sentences_total": ("counter", "Sentences that were translated.", batcher.num_searched),
+        "tmt_batches_total": ("counter", "Groups of sentences that were searched together.", batcher.num_batches),
+        "tmt_waiting_requests": ("gauge", "Requests that are under way.", service.num_waiting),
+        "tmt_waiting_sentences": ("gauge", "Sentences that wait for a process.", batcher.num_waiting),
+        "tmt_processes": ("gauge", "Processes that search.", batcher.pool.num_processes),
+        "tmt_processes_begun_again_total": (
+            "counter", "Processes that were begun again after one had died.", batcher.pool.num_begun_again,
+        ),
+    }  # fmt: skip
+    return Response(server.metrics.text(others).encode(), media_type=PROMETHEUS)
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that is closed where the head of a request does not come in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if self._timer is None and is_answered and not self.transport.is_closing():
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        self._wait_no_longer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_longer()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        self._timer = self.loop.call_later(IDLE_SECONDS, self.transport.close)
+
+    def _wait_no_longer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that is to listen there, at any free port for 0. Raises UserError where that is not possible."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise UserError(
+            f"The server cannot listen on {host}, port {port}: {error.strerror or error}. Give another --port."
+        ) from None
+    return listener
+
+
+def run(server: Server, listener: socket.socket, begun: Callable[[], None]) -> None:
+    """Answer until Ctrl-C or SIGTERM; then finish what is begun. `begun` is called when the first request can come."""
+
+    class Begun(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            begun()
+
+    config = uvicorn.Config(
+        application(server), http=_Connection, ws="none", lifespan="on", log_level="error", access_log=False,
+        server_header=False, backlog=BACKLOG, timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=int(server.service.limits.seconds) + 5,
+    )  # fmt: skip
+    Begun(config).run(sockets=[listener])

@@ -1,0 +1,110 @@
+"""From a request to an answer: keys, limits, counts, and refusals in the style of each API."""
+
+import hmac
+import json
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.service import Service
+from transformer_mt.serving.web.metrics import Metrics
+from transformer_mt.serving.web.parameters import Parameters, parameters_of
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What all endpoints share. With an `api_key` those that translate want it."""
+
+    service: Service
+    metrics: Metrics
+    api_key: str | None = None
+
+    @property
+    def needs_key(self) -> bool:
+        return self.api_key is not None
+
+
+Handler = Callable[[Server, Parameters], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How an API says things: the name of the sentence that says what is wrong, and of the parameter that is a key."""
+
+    message: str
+    key: str
+
+    def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+        """A value as JSON."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return Response(text.encode("utf-8", "replace"), status, headers, JSON)
+
+    def refuse(self, refusal: Refusal) -> Response:
+        """The answer for what the server does not do."""
+        headers = {} if refusal.seconds is None else {"Retry-After": str(refusal.seconds)}
+        return self.answer({self.message: refusal.message}, refusal.status, headers)
+
+
+LIBRETRANSLATE = Style("error", "api_key")
+DEEPL = Style("message", "auth_key")
+FAILED = Refusal(500, "The server failed at this request. Its operator finds out more on its standard error.")
+
+
+def route(
+    server: Server,
+    path: str,
+    methods: list[str],
+    style: Style,
+    handler: Handler,
+    is_open: bool = False,
+    busy: bool = True,
+) -> Route:
+    """A route that answers by what the handler returns: a value for JSON, or an answer.
+
+    `is_open`: it needs no key. `busy`: it counts among the requests that are under way, and keeps to the time limit.
+    """
+
+    async def answer(request: Request) -> Response:
+        begun = time.perf_counter()
+        try:
+            parameters = await parameters_of(request, server.service.limits)
+            if not is_open:
+                check_key(server, style, request, parameters)
+            if busy:
+                async with server.service.admitted():
+                    value = await handler(server, parameters)
+            else:
+                value = await handler(server, parameters)
+            response = value if isinstance(value, Response) else style.answer(value)
+        except Refusal as refusal:
+            response = style.refuse(refusal)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            response = style.refuse(FAILED)
+        server.metrics.answered(path, response.status_code, time.perf_counter() - begun)
+        return response
+
+    return Route(path, answer, methods=methods)
+
+
+def check_key(server: Server, style: Style, request: Request, parameters: Parameters) -> None:
+    """Raise Refusal where the server has a key and the request another, or none. The key stands in the header
+    Authorization, or among the parameters.
+    """
+    if server.api_key is None:
+        return
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() not in ("deepl-auth-key", "bearer"):
+        given = parameters.word(style.key, "")
+    if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), server.api_key.encode("utf-8", "replace")):
+        raise Refusal(403, "Invalid API key. Ask the operator of this server for one." if given else "A key is needed.")
