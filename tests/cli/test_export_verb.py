@@ -23,6 +23,7 @@ def exported(tmt, trained: Path) -> Path:
     assert said[0] == "run: runs/toy"
     assert [line.partition(" is ")[0] for line in said[1:]] == ["note: decoding.length_norm"]  # the default is gnmt
     assert "exported/toy: the model for ctranslate2, and its tokenizers" in result.stdout
+    assert 'ExportedTranslator("toy")' in (trained / "exported/toy/README.md").read_text(encoding="utf-8")
     return trained / "exported" / "toy"
 
 
@@ -67,7 +68,14 @@ def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "onnx", "new"], "not one of 'ctranslate2'"),
+        (["--to", "tflite", "new"], "not one of 'ctranslate2'"),
+        (
+            ["--to", "huggingface", "--run", "runs/toy", "new"],
+            "model.tie_embeddings is decoder and model.norm_position",
+        ),
+        (["--to", "huggingface", "--run", "runs/toy", "new"], "tokenizer.kind is word"),
+        (["--to", "huggingface", "--run", "runs/toy", "data"], "data exists and is not an empty folder. Name another"),
+        (["--to", "huggingface", "--quantization", "int8", "new"], "--quantization is int8, and the files of"),
         (["new"], "Missing option '--to'"),
         (["--to", "ctranslate2", "--run", "nowhere", "new"], "nowhere is not the folder of a run"),
         (["--to", "ctranslate2", "--run", "runs/toy", "data"], "data exists and is not an empty folder. Name another"),

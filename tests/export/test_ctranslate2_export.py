@@ -146,7 +146,7 @@ def test_an_option_that_says_nothing_of_ctranslate2_is_refused_by_its_key(
 def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bool) -> None:
     note = _other_norm(DecodingConfig(**decoding))
     kind = decoding["length_norm"]
-    assert note.startswith(f"note: decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
+    assert note.startswith(f"decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
     assert bool(note) == is_told
 
 

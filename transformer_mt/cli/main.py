@@ -20,6 +20,7 @@ from transformer_mt.cli.verbs import (
     attention,
     average,
     calibrate,
+    card,
     config,
     data,
     debug,
@@ -72,6 +73,7 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("runs")(runs.runs)
 app.command("average")(average.average)
 app.command("export")(export.export)
+app.command("card")(card.card)
 app.command("trace")(trace.trace)
 app.command("attention")(attention.attention)
 app.command("verify-resume")(verify.verify_resume)

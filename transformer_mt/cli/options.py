@@ -37,6 +37,9 @@ def path_argument(help: str) -> Any:
 RunOption = Annotated[Path | None, path_option("The folder of a run. Default: the newest in runs/.")]
 RunsOption = Annotated[Path, path_option("Where to look for the newest run.")]
 CheckpointOption = Annotated[str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")]
+LicenceOption = Annotated[
+    str | None, typer.Option("--license", help="The model's licence, for its card: apache-2.0, cc-by-4.0, …")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 RUNS = Path("runs")
 

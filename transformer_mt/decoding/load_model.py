@@ -28,15 +28,21 @@ def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, Translation
     Raises UserError where tokenizers or weights have changed since they were written, or the config no longer describes
     them.
     """
-    config = load_config(str(run.config.resolve())).config
-    checkpoint = find_checkpoint(run, choice)
-    _refuse_edited(config, run, checkpoint)
+    config, checkpoint = load_trained_config(run, choice)
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     check_manifest(checkpoint, [WEIGHTS])
     model = build_model(config, src, tgt)
     with torch.no_grad():
         load_weights(model, checkpoint / WEIGHTS)
     return config, model.eval(), src, tgt, checkpoint
+
+
+def load_trained_config(run: RunFolder, choice: str | None) -> tuple[RunConfig, Path]:
+    """The config, and the checkpoint taken. UserError where the config no longer describes its weights."""
+    config = load_config(str(run.config.resolve())).config
+    checkpoint = find_checkpoint(run, choice)
+    _refuse_edited(config, run, checkpoint)
+    return config, checkpoint
 
 
 def _refuse_edited(config: RunConfig, run: RunFolder, checkpoint: Path) -> None:

@@ -21,7 +21,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import check_bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import split_nll
-from transformer_mt.storage.checkpoint_files import averaged_steps
+from transformer_mt.storage.checkpoint_files import full_name
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -229,7 +229,7 @@ def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) ->
         data = f"{places[0].stem if scoring.files else data}-{key}"
     if scoring.data is not None:  # the split of that name is another run's
         data = f"{data}-{_key(scoring.data.model_dump_json())}"
-    parts = [data, _checkpoint_name(run, evaluation.checkpoint)]
+    parts = [data, full_name(run, evaluation.checkpoint)]
     if evaluation.ensemble:
         key = _key("\n".join(evaluation.ensemble))
         parts.append(f"ensemble{len(evaluation.ensemble)}-{evaluation.ensemble_mode}-{key}")
@@ -257,16 +257,8 @@ def _key(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
 
 
-def _checkpoint_name(run: RunFolder, checkpoint: str) -> str:
-    """The name of a checkpoint; that of an average says of which it is."""
-    if checkpoint != run.average.name:
-        return checkpoint
-    steps = averaged_steps(run)
-    return f"{checkpoint}{len(steps)}_to_{steps[-1]}"
-
-
 def _full_name(run: RunFolder, checkpoint: Path) -> str:
-    return f"{run.path.absolute()}, {_checkpoint_name(run, checkpoint.name)}"
+    return f"{run.path.absolute()}, {full_name(run, checkpoint.name)}"
 
 
 def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[Row]) -> Path:

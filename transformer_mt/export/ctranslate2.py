@@ -23,7 +23,6 @@ from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.checkpoint_files import stale_average
-from transformer_mt.storage.files import make_folder
 from transformer_mt.storage.run_folder import RunFolder
 
 try:
@@ -34,7 +33,10 @@ except ImportError as error:
         f"CTranslate2 is not installed ({error}). Install it with: pip install 'ctranslate2>=4.7'"
     ) from error
 
+from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.ctranslate2_spec import make_spec
+from transformer_mt.export.expressible import not_obeyed
+from transformer_mt.export.folder import refuse_occupied, write_folder
 
 DESCRIPTION = "transformer_mt.json"
 TOKENIZERS = "tokenizers"
@@ -63,28 +65,38 @@ _HOW_TO_BOTH = (
     "transformer_mt.export.ctranslate2.ExportedTranslator does all of this."
 )
 
+_USAGE = """\
+from transformer_mt.export.ctranslate2 import ExportedTranslator
+translator = ExportedTranslator("{folder}")
+print(translator.translate(["{text}"], beam_size=1))"""
 
-def export_run(run: RunFolder, checkpoint: str | None, folder: Path, quantization: str | None = None) -> str:
-    """Write a run's checkpoint for CTranslate2 into a new `folder`. Returns notes for the user, empty where there are
-    none.
 
-    `checkpoint` is as in `find_checkpoint`; `quantization` is CTranslate2's name of a type, None for float32. Raises
-    UserError where CTranslate2 cannot compute the model, with the key, and where the folder is there and not empty.
+def export_run(
+    run: RunFolder, checkpoint: str | None, folder: Path, quantization: str | None = None, licence: str | None = None
+) -> list[str]:
+    """Write a run's checkpoint for CTranslate2 into a new `folder`. Returns notes for the user.
+
+    `checkpoint` is as in `find_checkpoint`; `quantization` is CTranslate2's name of a type, None for float32; `licence`
+    stands on the card. Raises UserError where CTranslate2 cannot compute the model, with the key, and where the folder
+    is there and not empty.
     """
     refuse_occupied(folder)
     _check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
-    write_model(model, src, tgt, config, folder, quantization, taken.name)
-    return "\n".join(note for note in (stale_average(run, taken), _other_norm(config.decoding)) if note)
+    notes = [*filter(None, [_other_norm(config.decoding)])]
+    usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), "python", "ctranslate2", notes)
+    card = model_card(run, taken.name, licence, usage)
+    write_model(model, src, tgt, config, folder, quantization, taken.name, card)
+    return [*filter(None, [stale_average(run, taken)]), *notes]
 
 
 def _other_norm(decoding: DecodingConfig) -> str:
-    """A note where CTranslate2 would score a beam otherwise than the run does; else nothing."""
+    """A sentence where CTranslate2 would score a beam otherwise than the run does; else nothing."""
     if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
         return ""
     return (
-        f"note: decoding.length_norm is {decoding.length_norm}, and CTranslate2 has only average: a beam there is "
-        "scored otherwise than by `tmt translate`. Greedy search is the same."
+        f"decoding.length_norm is {decoding.length_norm}, and CTranslate2 has only average: a beam there is scored "
+        "otherwise than by `tmt translate`. Greedy search is the same."
     )
 
 
@@ -96,6 +108,7 @@ def write_model(
     folder: Path,
     quantization: str | None = None,
     checkpoint: str | None = None,
+    card: str | None = None,
 ) -> None:
     """`export_run` of a model in memory; `checkpoint` is only noted."""
     _check_quantization(quantization)
@@ -122,22 +135,10 @@ def write_model(
         save_tokenizers(temporary / TOKENIZERS, src, tgt)
         text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+        if card is not None:
+            (temporary / CARD).write_text(card, encoding="utf-8")
 
-    refuse_occupied(folder)
-    try:
-        make_folder(folder, write)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
-
-
-def refuse_occupied(folder: Path) -> None:
-    """UserError where the export would replace something."""
-    if folder.is_symlink() or not folder.name:
-        raise UserError(f"{folder} is not the name of a new folder. Give one, for example {folder / 'exported'}.")
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists():
-        raise UserError(f"{folder} exists and is not an empty folder. Name another, or delete it first.")
+    write_folder(folder, write)
 
 
 class ExportedTranslator:
@@ -230,13 +231,11 @@ class ExportedTranslator:
     @staticmethod
     def _refuse_unknown(options: SearchOptions) -> None:
         """Raise UserError for a key of the section `decoding` that is set and has no counterpart here."""
-        default = DecodingConfig().model_dump()
-        for key in DecodingConfig.model_fields.keys() - OBEYED:
-            if getattr(options, key) != default[key]:
-                raise UserError(
-                    f"decoding.{key} is {getattr(options, key)!r}, which CTranslate2 does not do. Translate with tmt, "
-                    "or take it out of the config and export again."
-                )
+        for key in not_obeyed(options, OBEYED):
+            raise UserError(
+                f"decoding.{key} is {getattr(options, key)!r}, which CTranslate2 does not do. Translate with tmt, "
+                "or take it out of the config and export again."
+            )
 
     def _search(
         self, rows: list[list[int]], batches: list[list[int]], limits: dict[int, int], options: SearchOptions

@@ -1,6 +1,5 @@
 """A model as CTranslate2's own specification. It computes the same function; other options are refused by name."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,45 +15,32 @@ from torch import Tensor, nn
 from transformer_mt.config.schema import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
+from transformer_mt.export.expressible import OPTIONS, Engine
+from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.layers import RESIDUALS, DecoderLayer, EncoderLayer
-from transformer_mt.model.option import Option
+from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.parts.attention import MultiHeadAttention
-from transformer_mt.model.parts.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
-from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.feed_forward import FeedForward, GatedFeedForward
 from transformer_mt.model.parts.positions import LARGEST_DISTANCE, POSITIONS, RelativeBias
 from transformer_mt.model.stack import Stack
 from transformer_mt.model.transformer import Transformer
 
-OPTIONS: dict[str, Mapping[str, Option[Any]]] = {
-    "norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS,
-}  # fmt: skip
 # The settings of those positions that CTranslate2 counts rightly after the prompt of a decoder_only model.
 RIGHT_IN_ONE_STREAM = {"rotary_dim", "rotary_interleave", "rotary_base"}
 # Every key of `model` that this module can write, or that does not change what a trained model computes.
-KNOWN_KEYS = {
+KNOWN_KEYS = frozenset({
     *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
     "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
     "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
-}  # fmt: skip
+})  # fmt: skip
+ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2, KNOWN_KEYS)
 
 
 def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with the key, unless CTranslate2 is known to compute the model."""
-    _refuse_unknown(config)
-    if config.num_experts > 1:
-        raise UserError(
-            f"model.num_experts is {config.num_experts}, and CTranslate2 has no mixture of experts. "
-            "Train a model with model.num_experts: 1 to export it, or translate with `tmt translate`."
-        )
-    longest = config.max_len * (2 if config.architecture == "decoder_only" else 1)  # source and target in one stream
-    if config.attention_window is not None and config.attention_window < longest:
-        raise UserError(
-            f"model.attention_window is {config.attention_window}, and CTranslate2 has no window over a sequence that "
-            "is read at once. Train a model with model.attention_window: null to export it, or translate with "
-            "`tmt translate`."
-        )
+    ENGINE.refuse_unknown(config)
+    ENGINE.refuse_window(config)
     told = POSITIONS[config.positions].ctranslate2 or {}
     if config.architecture == "decoder_only" and not told.keys() <= RIGHT_IN_ONE_STREAM:
         raise UserError(
@@ -62,25 +48,6 @@ def refuse_inexpressible(config: ModelConfig) -> None:
             "decoder_only model. Train one with model.positions: rotary to export it, or translate with "
             "`tmt translate`."
         )
-
-
-def _refuse_unknown(config: ModelConfig) -> None:
-    """UserError for a key that is not known here, and for an option that CTranslate2 does not have."""
-    for key, field in type(config).model_fields.items():
-        value = getattr(config, key)
-        if key not in KNOWN_KEYS and value != field.get_default(call_default_factory=True):
-            raise UserError(
-                f"model.{key} is {value}, which the export to CTranslate2 does not know. Train a model with "
-                f"model.{key}: {field.default} to export it, or translate with `tmt translate`."
-            )
-    for key, table in OPTIONS.items():
-        value = getattr(config, key)
-        if table[value].ctranslate2 is None:
-            others = " or ".join(name for name, option in table.items() if option.ctranslate2 is not None)
-            raise UserError(
-                f"model.{key} is {value}, which CTranslate2 does not compute as this model does. Train one with "
-                f"model.{key}: {others} to export it, or translate with `tmt translate`."
-            )
 
 
 def make_spec(model: TranslationModel, src_vocab: list[str], tgt_vocab: list[str]) -> Any:
@@ -123,12 +90,8 @@ def make_spec(model: TranslationModel, src_vocab: list[str], tgt_vocab: list[str
 
 def _stack_options(config: ModelConfig) -> dict[str, Any]:
     """The settings for the specification of either stack."""
-    told: dict[str, Any] = {"num_heads": config.num_heads}
-    for key, table in OPTIONS.items():
-        of_option = table[getattr(config, key)].ctranslate2
-        assert of_option is not None, f"model.{key} was to be refused"
-        told |= of_option
-    return told | {"activation": Activation[told["activation"]]}
+    told = ENGINE.settings(config)
+    return {"num_heads": config.num_heads, **told, "activation": Activation[told["activation"]]}
 
 
 def _fill_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
@@ -179,17 +142,12 @@ def _fill_attention(spec: Any, attention: MultiHeadAttention, norm: nn.Module, *
     }
     for linear, names in zip(spec.linear, joined, strict=False):
         chosen = [parts[name] for name in names]
-        linear.weight = _copy(torch.cat([_repeat_heads(p.weight, n, attention.head_dim) for p, n in chosen]))
+        linear.weight = _copy(torch.cat([repeat_heads(p.weight, n, attention.head_dim) for p, n in chosen]))
         if attention.q_proj.bias is not None:
-            linear.bias = _copy(torch.cat([_repeat_heads(p.bias, n, attention.head_dim) for p, n in chosen]))
+            linear.bias = _copy(torch.cat([repeat_heads(p.bias, n, attention.head_dim) for p, n in chosen]))
     _fill_linear(spec.linear[-1], attention.out_proj)
     _fill_norm(spec.layer_norm, norm)
     spec.queries_scale = attention.scale
-
-
-def _repeat_heads(rows: Tensor, times: int, head_dim: int) -> Tensor:
-    """(heads * head_dim, ...) -> (heads * times * head_dim, ...), with the copies of a head side by side."""
-    return rows.unflatten(0, (-1, head_dim)).repeat_interleave(times, dim=0).flatten(0, 1)
 
 
 def _fill_linear(spec: Any, linear: nn.Linear) -> None:

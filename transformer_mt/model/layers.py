@@ -51,8 +51,8 @@ class PostNormResidual(Residual):
 
 
 RESIDUALS: dict[str, Option[type[PreNormResidual] | type[PostNormResidual]]] = {
-    "pre": Option(PreNormResidual, {"pre_norm": True}),
-    "post": Option(PostNormResidual, {"pre_norm": False}),
+    "pre": Option(PreNormResidual, {"pre_norm": True}, huggingface={"model_type": "pegasus"}),
+    "post": Option(PostNormResidual, {"pre_norm": False}, huggingface={"model_type": "marian"}),
 }
 
 

@@ -60,6 +60,14 @@ def averaged_steps(run: RunFolder) -> list[int]:
     return steps
 
 
+def full_name(run: RunFolder, checkpoint: str) -> str:
+    """The name of a checkpoint; that of an average says of which it is."""
+    if checkpoint != run.average.name:
+        return checkpoint
+    steps = averaged_steps(run)
+    return f"{checkpoint}{len(steps)}_to_{steps[-1]}"
+
+
 def best_step(run: RunFolder) -> int | None:
     """The step with the best validation so far, as the newest checkpoint says; None where there is none."""
     steps = run.steps()

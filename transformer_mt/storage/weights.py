@@ -16,11 +16,11 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
     """Write a safetensors file with the rights of any new file. The library would let only its owner read it."""
     path.touch()
     mode = path.stat().st_mode
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
     path.chmod(mode)
 
 

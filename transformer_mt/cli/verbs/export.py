@@ -2,18 +2,31 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_mt.cli.options import RUNS, CheckpointOption, RunOption, RunsOption, chosen_run, path_argument
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointOption,
+    LicenceOption,
+    RunOption,
+    RunsOption,
+    chosen_run,
+    path_argument,
+)
 from transformer_mt.cli.terminal import remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.storage.run_folder import RunFolder
 
 
 class Engine(StrEnum):
     """Whose format it is."""
 
     ctranslate2 = "ctranslate2"
+    huggingface = "huggingface"
 
 
 def export(
@@ -22,17 +35,40 @@ def export(
     run: RunOption = None,
     checkpoint: CheckpointOption = None,
     quantization: Annotated[
-        str | None, typer.Option(help="int8, float16, bfloat16, … as CTranslate2 names them. Default: float32.")
+        str | None,
+        typer.Option(help="ctranslate2: int8, float16, bfloat16, … as CTranslate2 names them. Default: float32."),
     ] = None,
+    licence: LicenceOption = None,
     runs: RunsOption = RUNS,
 ) -> None:
     """Write a trained model in another engine's format."""
 
     source = chosen_run(run, runs)
-    from transformer_mt.export.ctranslate2 import DESCRIPTION, export_run
-
-    note = export_run(source, checkpoint, folder, quantization)
-    if note:
-        remark(note)
+    for note in _EXPORTS[to](source, checkpoint, folder, quantization, licence):
+        remark(f"note: {note.removeprefix('note: ')}")
     print(f"{folder}: the model for {to.value}, and its tokenizers")
-    print(f"{folder / DESCRIPTION} says how text becomes its tokens")
+    print(f"{folder / 'README.md'}: the model card, which says how to run it")
+
+
+def _to_ctranslate2(
+    run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
+) -> list[str]:
+    from transformer_mt.export.ctranslate2 import export_run
+
+    return export_run(run, checkpoint, folder, quantization, licence)
+
+
+def _to_huggingface(
+    run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
+) -> list[str]:
+    if quantization is not None:
+        raise UserError(
+            f"--quantization is {quantization}, and the files of transformers hold float32. Leave it out: "
+            "transformers converts weights as it loads them."
+        )
+    from transformer_mt.export.huggingface import export_run
+
+    return export_run(run, checkpoint, folder, licence)
+
+
+_EXPORTS = {Engine.ctranslate2: _to_ctranslate2, Engine.huggingface: _to_huggingface}

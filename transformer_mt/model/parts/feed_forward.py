@@ -54,10 +54,18 @@ class GatedFeedForward(FeedForward):
         return self.out_proj(self.dropout(self.activation(self.gate_proj(x)) * self.in_proj(x)))
 
 
-# Of CTranslate2's three kinds of GELU, GELU is the exact one.
+# Of CTranslate2's three kinds of GELU, GELU is the exact one; of those of transformers it is gelu.
 ACTIVATIONS: dict[str, Option[Callable[[ModelConfig], FeedForward]]] = {
-    "relu": Option(lambda config: ReluFeedForward(config, nn.ReLU()), {"activation": "RELU", "ffn_glu": False}),
-    "gelu": Option(lambda config: FeedForward(config, nn.GELU()), {"activation": "GELU", "ffn_glu": False}),
+    "relu": Option(
+        lambda config: ReluFeedForward(config, nn.ReLU()),
+        {"activation": "RELU", "ffn_glu": False},
+        huggingface={"activation_function": "relu"},
+    ),
+    "gelu": Option(
+        lambda config: FeedForward(config, nn.GELU()),
+        {"activation": "GELU", "ffn_glu": False},
+        huggingface={"activation_function": "gelu"},
+    ),
     "swiglu": Option(lambda config: GatedFeedForward(config, nn.SiLU()), {"activation": "SWISH", "ffn_glu": True}),
     "geglu": Option(lambda config: GatedFeedForward(config, nn.GELU()), {"activation": "GELU", "ffn_glu": True}),
 }

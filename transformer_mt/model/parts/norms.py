@@ -11,7 +11,10 @@ from transformer_mt.model.option import Option
 # In both, eps stands inside the root.
 NORMS: dict[str, Option[Callable[[ModelConfig], nn.LayerNorm | nn.RMSNorm]]] = {
     "layernorm": Option(
-        lambda config: nn.LayerNorm(config.d_model, eps=1e-5, bias=config.bias), {"rms_norm": False}, "layer norm"
+        lambda config: nn.LayerNorm(config.d_model, eps=1e-5, bias=config.bias),
+        {"rms_norm": False},
+        "layer norm",
+        huggingface={},  # transformers has this eps and no other in the models that we export to
     ),
     "rmsnorm": Option(lambda config: nn.RMSNorm(config.d_model, eps=1e-6), {"rms_norm": True}, "RMS norm"),
 }

@@ -180,7 +180,12 @@ class AlibiPositions(Positions):
 
 # Kinds that only add to the embedding need no key of CTranslate2: what they add is exported as a table.
 POSITIONS: dict[str, Option[type[Positions]]] = {
-    "sinusoidal": Option(SinusoidalPositions, {}, "sines and cosines of the position are added to the embedding"),
+    "sinusoidal": Option(
+        SinusoidalPositions,
+        {},
+        "sines and cosines of the position are added to the embedding",
+        huggingface={},  # with the sines before the cosines, which the export sees to
+    ),
     "learned": Option(LearnedPositions, {}, "a trained vector of the position is added to the embedding"),
     "rotary": Option(
         RotaryPositions,

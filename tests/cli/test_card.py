@@ -1,0 +1,90 @@
+"""`tmt card`: what it says is what the run's own files say."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import call_tmt
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    """A folder with runs/toy, which nobody has evaluated, and the data."""
+    shutil.copytree(trained / "runs/toy", tmp_path / "runs/toy", ignore=shutil.ignore_patterns("evaluations"))
+    shutil.copytree(trained / "data", tmp_path / "data")
+    return tmp_path
+
+
+def card(folder: Path, *arguments: str) -> str:
+    result = call_tmt(folder, "card", "--run", "runs/toy", *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_card_has_what_the_run_says_of_itself(folder: Path) -> None:
+    text = card(folder, "--license", "cc-by-4.0")
+    assert text.startswith("---\n")
+    assert yaml.safe_load(text.split("---\n")[1]) == {
+        "language": ["en", "es"], "license": "cc-by-4.0", "library_name": "transformer_mt",
+        "pipeline_tag": "translation", "tags": ["translation", "transformer_mt"],
+    }  # fmt: skip
+    assert "| train | 6,000 | train.en / train.es |" in text
+    assert "| validation | 20 | valid.en / valid.es |" in text
+    assert "tmt translate --run toy --checkpoint step_1200" in text
+    (settings,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    config = yaml.safe_load((folder / "runs/toy/config.yaml").read_text())
+    for section, keys in yaml.safe_load(settings).items():
+        assert keys.items() <= config[section].items()
+    assert yaml.safe_load(settings)["model"] == config["model"]
+    assert "A word that its vocabulary lacks" in text  # the toy's tokenizer is of whole words
+    headings = ["How to run it", "Data", "Scores", "Settings", "Limits", "Licence"]
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings
+    assert str(folder) not in text
+
+
+def test_scores_come_from_the_evaluations_of_this_checkpoint_alone(folder: Path) -> None:
+    lines = [json.loads(line) for line in (folder / "runs/toy/metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["kind"] == "validation"][-1]
+    assert f"bleu {last['bleu']:.2f}, chrf {last['chrf']:.2f}" in card(folder)
+    assert call_tmt(folder, "average", "runs/toy", "--last", "1").returncode == 0
+    assert "None: `tmt evaluate` was not run" in card(folder, "--checkpoint", "average")
+    assert call_tmt(folder, "evaluate", "--run", "runs/toy", "--beam-size", "1").returncode == 0
+    (path,) = (folder / "runs/toy/evaluations").glob("*.json")
+    saved = json.loads(path.read_text())
+    text = card(folder)
+    row = (
+        f"| valid.en / valid.es | 20 | greedy, fp32 | {saved['bleu']:.2f} | {saved['chrf']:.2f} | {saved['ppl']:.2f} |"
+    )
+    assert row in text
+    assert f"- `{saved['bleu_signature']}`\n- `{saved['chrf_signature']}`" in text
+    assert "None: `tmt evaluate` was not run" in card(folder, "--checkpoint", "average")
+
+
+def test_a_card_without_a_licence_says_so(folder: Path) -> None:
+    text = card(folder)
+    assert yaml.safe_load(text.split("---\n")[1])["license"] == "unknown"
+    assert "None was named." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--run", "nowhere"], "nowhere is not the folder of a run"),
+        (["--run", "runs/toy", "--checkpoint", "step_7"], "has no checkpoint 'step_7'; there are "),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(folder: Path, arguments: list[str], message: str) -> None:
+    result = call_tmt(folder, "card", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_damaged_evaluation_is_named(folder: Path) -> None:
+    (folder / "runs/toy/evaluations").mkdir()
+    (folder / "runs/toy/evaluations/test.json").write_text("{")
+    result = call_tmt(folder, "card", "--run", "runs/toy")
+    assert result.returncode == 2
+    assert "test.json cannot be read" in result.stderr

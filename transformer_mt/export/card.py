@@ -1,0 +1,194 @@
+"""The model card of a run: what it was trained on, how well it does and what it cannot, in Markdown.
+
+The head is YAML, by the keys of the model cards on the Hugging Face hub.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_mt import __version__
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.yaml_text import write_yaml
+from transformer_mt.data.encoding import load_tokenizers
+from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.load_model import load_trained_config
+from transformer_mt.errors import UserError
+from transformer_mt.model.model_size import model_size
+from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
+from transformer_mt.storage.run_folder import RunFolder
+
+UNKNOWN_LICENCE = "unknown"
+CARD = "README.md"
+_SPLITS = ("train", "validation", "test")
+# What a reader wants to know of each section; config.yaml of the run has all keys.
+_SETTINGS = {
+    "model": None,
+    "tokenizer": None,
+    "training": {
+        "max_tokens",
+        "grad_accum",
+        "label_smoothing",
+        "schedule",
+        "lr",
+        "factor",
+        "warmup_steps",
+        "precision",
+    },
+    "decoding": {"beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra"},
+}
+EXAMPLE = "A sentence."
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How the model of a folder is run: a block of code in its language, the engine's name, and what the engine does
+    otherwise than this project.
+    """
+
+    code: str
+    language: str = "bash"
+    library: str = "transformer_mt"
+    limits: Sequence[str] = ()
+
+
+def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: Usage | None = None) -> str:
+    """The card of a checkpoint, `choice` as in `find_checkpoint`; without `usage` it says how `tmt` runs the model.
+
+    Raises UserError where the run lacks what the card tells, or a file of it is damaged.
+    """
+    config, checkpoint = load_trained_config(run, choice)
+    src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
+    name = checkpoint.name
+    ours = Usage(f'tmt translate --run {config.name} --checkpoint {name} "{EXAMPLE}"')
+    usage = usage or ours
+    languages = f"{config.data.src_lang} to {config.data.tgt_lang}"
+    parts = [
+        _head(config, licence or UNKNOWN_LICENCE, usage),
+        f"# {config.name}: {languages}",
+        _what(config, run, checkpoint, src, tgt, languages),
+        f"## How to run it\n\n```{usage.language}\n{usage.code}\n```",
+        "## Data\n\n" + _data(config, run),
+        "## Scores\n\n" + _scores(run, name),
+        "## Settings\n\n```yaml\n" + write_yaml(_settings(config)) + "```",
+        "## Limits\n\n" + "\n".join(f"- {limit}" for limit in [*_limits(config, src), *usage.limits]),
+        "## Licence\n\n" + _licence(licence),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(config: RunConfig, licence: str, usage: Usage) -> str:
+    languages = dict.fromkeys([config.data.src_lang, config.data.tgt_lang])
+    head = {
+        "language": list(languages),
+        "license": licence,
+        "library_name": usage.library,
+        "pipeline_tag": "translation",
+        "tags": ["translation", "transformer_mt"],
+    }
+    return f"---\n{write_yaml(head)}---"
+
+
+def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, tgt: Tokenizer, languages: str) -> str:
+    size = model_size(config.model, src.vocab_size, tgt.vocab_size).parameters
+    steps = f"after {checkpoint.name.removeprefix('step_')} updates"
+    if checkpoint == run.average:
+        steps = f"the mean of the weights after {', '.join(map(str, averaged_steps(run)))} updates"
+    return (
+        f"A Transformer that translates {languages}, trained by transformer_mt {__version__} from random weights. It "
+        f"has {size:,} parameters ({steps}), and vocabularies of {src.vocab_size:,} and {tgt.vocab_size:,} entries "
+        f"(`{config.tokenizer.kind}`{', one for both languages' if config.tokenizer.joint else ''})."
+    )
+
+
+def _data(config: RunConfig, run: RunFolder) -> str:
+    """A table of the splits. The newest checkpoint has counted the pairs of those that a training reads."""
+    counted = _read_json(run.step(run.trained_steps()[-1]) / STATE).get("data", {})
+    rows = ["| split | pairs | from |", "|---|---|---|"]
+    for split in _SPLITS:
+        sources = sources_of(getattr(config.data, split), config.data)
+        if sources:
+            number = counted.get(split, {}).get("num_pairs")
+            names = ", ".join(_without_folders(source.description) for source in sources)
+            rows.append(f"| {split} | {'' if number is None else f'{number:,}'} | {names} |")
+    return "\n".join(rows)
+
+
+def _without_folders(description: str) -> str:
+    """A source's description without the folders of a whole path, which are nobody's business."""
+    names = (Path(name).name if Path(name).is_absolute() else name for name in description.split(" / "))
+    return " / ".join(names)
+
+
+def _scores(run: RunFolder, checkpoint: str) -> str:
+    """What `tmt evaluate` saved of this checkpoint, with signatures; else the validation of its step."""
+    label = full_name(run, checkpoint)
+    rows, signatures = [], {}
+    for path in sorted(run.evaluations.glob("*.json")):
+        found = _read_json(path)
+        if found["checkpoint"] != checkpoint or found["ensemble"] or f"_{label}_" not in path.name:
+            continue
+        names = ", ".join(map(_without_folders, found["source"]))
+        search = "greedy" if found["decoding"]["beam_size"] == 1 else f"beam of {found['decoding']['beam_size']}"
+        scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {found['ppl']:.2f}"
+        rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
+        signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])
+    if rows:
+        head = "| data | sentences | search | BLEU | chrF | ppl |\n|---|---|---|---|---|---|\n"
+        return head + "\n".join(rows) + "\n\n" + "\n".join(f"- `{signature}`" for signature in signatures)
+    for line in _validations(run):
+        if f"step_{line['step']}" == checkpoint:
+            metrics = ", ".join(f"{key} {line[key]:.2f}" for key in ("bleu", "chrf", "nll", "ppl") if key in line)
+            return (
+                f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
+                "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
+            )
+    return "None: `tmt evaluate` was not run on this checkpoint."
+
+
+def _validations(run: RunFolder) -> list[dict[str, Any]]:
+    """The lines of all validations, the newest first."""
+    try:
+        lines = run.metrics.read_text(encoding="utf-8").split("\n")[:-1]
+    except FileNotFoundError:
+        return []
+    parsed = (json.loads(line) for line in reversed(lines))
+    return [line for line in parsed if line["kind"] == "validation"]
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    return {section: getattr(config, section).model_dump(include=keys) for section, keys in _SETTINGS.items()}
+
+
+def _limits(config: RunConfig, src: Tokenizer) -> list[str]:
+    limits = [
+        "The model knows what its training pairs teach and nothing else. On text of another kind it is worse than the "
+        "scores above, and it may write fluent sentences that are wrong.",
+        f"It reads one sentence at a time, of {config.model.max_len - 1} tokens at most.",
+        "Nothing was done about offensive or one-sided text in the training pairs.",
+    ]
+    if not src.knows_every_text:
+        limits.append("A word that its vocabulary lacks is read as an unknown word, and guessed.")
+    if config.tokenizer.lowercase:
+        limits.append("It reads and writes lower case.")
+    return limits
+
+
+def _licence(licence: str | None) -> str:
+    if licence is None:
+        return (
+            "None was named. Whoever hands the model on names one, which the licences of the training pairs may bind: "
+            "`license` in the head of this file."
+        )
+    return f"{licence}, as whoever made this file says. The training pairs have licences of their own."
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """UserError where it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}). Put back a copy of it, or delete it.") from error

@@ -1,0 +1,89 @@
+"""What another engine is known to compute, by the tables of options. Everything else is refused by its key."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformer_mt.config.schema import DecodingConfig, ModelConfig
+from transformer_mt.errors import UserError
+from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.option import Option
+from transformer_mt.model.parts.feed_forward import ACTIVATIONS
+from transformer_mt.model.parts.norms import NORMS
+from transformer_mt.model.parts.positions import POSITIONS
+
+OPTIONS: dict[str, Mapping[str, Option[Any]]] = {
+    "norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS,
+}  # fmt: skip
+INSTEAD = "to export it, or translate with `tmt translate`."
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that is to compute our models. `told` reads from an option what the engine is told of it; None where
+    the engine does not compute it. `known_keys` are the keys of `model` that the export can write, or that do not
+    change what a trained model computes.
+    """
+
+    name: str
+    told: Callable[[Option[Any]], Mapping[str, Any] | None]
+    known_keys: frozenset[str]
+
+    def refuse_unknown(self, config: ModelConfig) -> None:
+        """UserError for a key that the export does not know, and for an option that the engine does not have."""
+        for key, field in type(config).model_fields.items():
+            value = getattr(config, key)
+            if key not in self.known_keys and value != field.get_default(call_default_factory=True):
+                raise UserError(
+                    f"model.{key} is {value}, which the export to {self.name} does not know. Train a model with "
+                    f"model.{key}: {field.default} {INSTEAD}"
+                )
+        for key, table in OPTIONS.items():
+            value = getattr(config, key)
+            if self.told(table[value]) is None:
+                others = " or ".join(name for name, option in table.items() if self.told(option) is not None)
+                raise UserError(
+                    f"model.{key} is {value}, which {self.name} does not compute as this model does. Train one with "
+                    f"model.{key}: {others} {INSTEAD}"
+                )
+        if config.num_experts > 1:
+            raise UserError(
+                f"model.num_experts is {config.num_experts}, and {self.name} has no mixture of experts. "
+                f"Train a model with model.num_experts: 1 {INSTEAD}"
+            )
+
+    def refuse_window(self, config: ModelConfig) -> None:
+        """UserError where a window of self-attention hides something."""
+        longest = config.max_len * (2 if config.architecture == "decoder_only" else 1)  # both sides in one stream
+        if config.attention_window is not None and config.attention_window < longest:
+            raise UserError(
+                f"model.attention_window is {config.attention_window}, and {self.name} has no window over a sequence "
+                f"that is read at once. Train a model with model.attention_window: null {INSTEAD}"
+            )
+
+    def settings(self, config: ModelConfig) -> dict[str, Any]:
+        """What the engine is told of all options."""
+        told: dict[str, Any] = {}
+        for key, table in OPTIONS.items():
+            of_option = self.told(table[getattr(config, key)])
+            assert of_option is not None, f"model.{key} was to be refused"
+            told |= of_option
+        return told
+
+
+def not_obeyed(decoding: DecodingConfig, obeyed: set[str]) -> list[str]:
+    """The keys of `decoding` that are set and that an engine does not know."""
+    default = DecodingConfig().model_dump()
+    return [key for key in DecodingConfig.model_fields if key not in obeyed and getattr(decoding, key) != default[key]]
+
+
+def all_refusals(*checks: Callable[[], None]) -> None:
+    """UserError with what all checks say, so that nobody trains again for one key after the other."""
+    said = []
+    for check in checks:
+        try:
+            check()
+        except UserError as error:
+            said.append(str(error))
+    if said:
+        raise UserError("\n".join(said))
