@@ -3,7 +3,8 @@
     PYTHON foreign_transformers.py < QUESTIONS > ANSWERS
 
 The questions are JSON, by folder: `src`, `tgt_in` (rows of ids, padded with 0), `texts`, `ids`, and `generate`, the
-settings of each search. The answers are JSON too; the logits are in FOLDER.safetensors. Nothing of ours is imported.
+settings of each search. The answers are JSON too. FOLDER.safetensors has the logits, and `again` those of the model
+after `transformers` has saved it. Nothing of ours is imported.
 """
 
 import json
@@ -21,8 +22,13 @@ def answer(folder: str, questions: dict) -> dict:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     src, tgt_in = torch.tensor(questions["src"]), torch.tensor(questions["tgt_in"])
-    logits = model(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt_in).logits
-    save_file({"logits": logits.float().contiguous()}, f"{folder}.safetensors")
+    model.save_pretrained(f"{folder}_again")  # leaves out the positions of Marian, which are worked out again
+    again = AutoModelForSeq2SeqLM.from_pretrained(f"{folder}_again").eval()
+    logits = {
+        name: each(input_ids=src, attention_mask=(src != 0).long(), decoder_input_ids=tgt_in).logits
+        for name, each in (("logits", model), ("again", again))
+    }
+    save_file(logits, f"{folder}.safetensors")
     answers = {
         "version": transformers.__version__,
         "classes": [type(model).__name__, type(tokenizer).__name__],
