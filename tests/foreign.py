@@ -13,11 +13,14 @@ from pathlib import Path
 
 from filelock import FileLock
 
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
 FOLDER = Path(os.environ.get("TMT_FOREIGN") or Path(tempfile.gettempdir()) / "transformer_mt_foreign")
 
 
-def foreign_python(name: str, *packages: str) -> Path:
-    """The Python of the environment `name`, made with these packages unless it is there."""
+def foreign_python(name: str, *packages: str, alone: bool = False) -> Path:
+    """The Python of the environment `name`, made with these packages unless it is there. Where `alone`, it does not
+    see the packages of this one.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     folder = FOLDER / name
     python = folder / "bin" / "python"
@@ -25,17 +28,16 @@ def foreign_python(name: str, *packages: str) -> Path:
         if not (folder / "done").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
             site = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
-            (Path(site.decode().strip()) / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
-            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+            if not alone:
+                (Path(site.decode().strip()) / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True, env=ENVIRONMENT)
             (folder / "done").touch()
     return python
 
 
 def ask(python: Path, script: Path, *arguments: str, stdin: str = "") -> str:
     """What a script of ours prints there, with nothing of ours to import."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    environment["OMP_NUM_THREADS"] = "1"
     command = [python, script, *arguments]
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, cwd=FOLDER)
+    result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=ENVIRONMENT, cwd=FOLDER)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout

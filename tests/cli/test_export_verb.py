@@ -65,6 +65,24 @@ def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None
     assert theirs.translate(["one two three.", "seven eight."], beam_size=1) == ["uno tres dos.", "ocho siete."]
 
 
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_onnx_translates_as_the_run_does(quantization: str | None, call, trained: Path) -> None:
+    pytest.importorskip("onnx", reason="the extra onnx is not installed; the extra dev brings it")
+    folder = trained / f"exported/onnx_{quantization}"
+    chosen = [] if quantization is None else ["--quantization", quantization]
+    result = call("export", "--to", "onnx", "--run", "runs/toy", *chosen, str(folder))
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "note: decoding.beam_size is 2, and translate.py searches greedily.\n"
+    texts = [*SENTENCES, "", " one  two\t", "one " * 40]
+    command, lines = [sys.executable, str(folder / "translate.py")], "".join(f"{text}\n" for text in texts)
+    found = subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout
+    ours = Translator.load(trained / "runs" / "toy", device="cpu").translate(texts, beam_size=1)
+    differing = [pair for pair in zip(found.split("\n")[:-1], ours, strict=True) if pair[0] != pair[1]]
+    assert len(differing) <= (0 if quantization is None else 3)
+    size = sum(path.stat().st_size for path in folder.glob("*.onnx"))
+    assert quantization is None or size < 0.6 * sum(p.stat().st_size for p in trained.glob("exported/onnx_None/*.onnx"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -76,6 +94,7 @@ def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None
         (["--to", "huggingface", "--run", "runs/toy", "new"], "tokenizer.kind is word"),
         (["--to", "huggingface", "--run", "runs/toy", "data"], "data exists and is not an empty folder. Name another"),
         (["--to", "huggingface", "--quantization", "int8", "new"], "--quantization is int8, and the files of"),
+        (["--to", "onnx", "--quantization", "int4", "new"], "'int4' is not a quantization of ONNX. Use int8"),
         (["new"], "Missing option '--to'"),
         (["--to", "ctranslate2", "--run", "nowhere", "new"], "nowhere is not the folder of a run"),
         (["--to", "ctranslate2", "--run", "runs/toy", "data"], "data exists and is not an empty folder. Name another"),
@@ -92,6 +111,17 @@ def test_mistakes_get_one_clear_sentence(
     assert message in result.stderr
     assert result.stdout == ""
     assert not (trained / "new").exists()
+
+
+def test_without_onnx_the_way_to_it_is_named(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformer_mt.export import onnx_export
+
+    monkeypatch.setattr(onnx_export, "_PACKAGES", ("onnx", "no-such-package"))
+    result = call("export", "--to", "onnx", "--run", "runs/toy", "new")
+    assert result.returncode == 2
+    if "no-such-package" in result.stderr:  # without the extra it is onnx that is named
+        assert "tmt: no-such-package is not installed." in result.stderr
+    assert "with: pip install onnx no-such-package" in result.stderr
 
 
 def test_without_ctranslate2_the_way_to_it_is_named(trained: Path) -> None:

@@ -27,6 +27,7 @@ class Engine(StrEnum):
 
     ctranslate2 = "ctranslate2"
     huggingface = "huggingface"
+    onnx = "onnx"
 
 
 def export(
@@ -36,7 +37,9 @@ def export(
     checkpoint: CheckpointOption = None,
     quantization: Annotated[
         str | None,
-        typer.Option(help="ctranslate2: int8, float16, bfloat16, … as CTranslate2 names them. Default: float32."),
+        typer.Option(
+            help="ctranslate2: int8, float16, bfloat16, … as CTranslate2 names them; onnx: int8. Default: float32."
+        ),
     ] = None,
     licence: LicenceOption = None,
     runs: RunsOption = RUNS,
@@ -71,4 +74,12 @@ def _to_huggingface(
     return export_run(run, checkpoint, folder, licence)
 
 
-_EXPORTS = {Engine.ctranslate2: _to_ctranslate2, Engine.huggingface: _to_huggingface}
+def _to_onnx(
+    run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
+) -> list[str]:
+    from transformer_mt.export.onnx_export import export_run
+
+    return export_run(run, checkpoint, folder, quantization, licence)
+
+
+_EXPORTS = {Engine.ctranslate2: _to_ctranslate2, Engine.huggingface: _to_huggingface, Engine.onnx: _to_onnx}
