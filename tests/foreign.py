@@ -35,9 +35,11 @@ def foreign_python(name: str, *packages: str, alone: bool = False) -> Path:
     return python
 
 
-def ask(python: Path, script: Path, *arguments: str, stdin: str = "") -> str:
+def ask(python: Path, script: Path, *arguments: str, stdin: str = "", environment: dict[str, str] | None = None) -> str:
     """What a script of ours prints there, with nothing of ours to import."""
-    command = [python, script, *arguments]
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=ENVIRONMENT, cwd=FOLDER)
+    result = subprocess.run(
+        [python, script, *arguments], input=stdin, capture_output=True, text=True, cwd=FOLDER,
+        env={**ENVIRONMENT, **(environment or {})},
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout

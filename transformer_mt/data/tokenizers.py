@@ -37,8 +37,8 @@ _SPECIALS = list(SPECIAL_TOKENS)
 # The byte behind each character of a subword's entry. A printable byte is its own character; the others have characters
 # from 256 on, as in GPT-2.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(byte): byte for byte in _PRINTABLE}
-_BYTES |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)}.difference(_PRINTABLE)))}
+BYTES_BY_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
+BYTES_BY_CHARACTER |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)}.difference(_PRINTABLE)))}
 SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 
 # How many bytes a tokenizer remembers before it forgets everything; looked at before each batch of texts. That is room
@@ -77,7 +77,7 @@ codecs.register_error("tmt_within", lambda error: ("x", getattr(error, "end", 0)
 @cache  # asked for each token of each translation
 def _piece(token: str) -> bytes:
     """The text behind a subword's entry, of which the first and last character may be cut."""
-    return bytes(_BYTES.get(character, 0xFF) for character in token)
+    return bytes(BYTES_BY_CHARACTER.get(character, 0xFF) for character in token)
 
 
 class _Memo:

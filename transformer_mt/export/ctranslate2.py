@@ -81,7 +81,7 @@ def export_run(
     is there and not empty.
     """
     refuse_occupied(folder)
-    _check_quantization(quantization)
+    check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
     notes = [*filter(None, [_other_norm(config.decoding)])]
     usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), "python", "ctranslate2", notes)
@@ -111,8 +111,8 @@ def write_model(
     card: str | None = None,
 ) -> None:
     """`export_run` of a model in memory; `checkpoint` is only noted."""
-    _check_quantization(quantization)
-    spec = make_spec(model, _vocabulary(src), _vocabulary(tgt))
+    check_quantization(quantization)
+    spec = make_spec(model, vocabulary(src), vocabulary(tgt))
     spec.validate()
     spec.optimize(quantization)
     architecture = config.model.architecture
@@ -169,8 +169,8 @@ class ExportedTranslator:
         folder = Path(folder)
         config, self.decoding, self.max_len, self.decoder_only = _read_description(folder)
         self.src_tokenizer, self.tgt_tokenizer = load_tokenizers(folder / TOKENIZERS, config, _AGAIN)
-        self._src_vocabulary = _vocabulary(self.src_tokenizer)
-        self._tgt_ids = {token: i for i, token in enumerate(_vocabulary(self.tgt_tokenizer))}
+        self._src_vocabulary = vocabulary(self.src_tokenizer)
+        self._tgt_ids = {token: i for i, token in enumerate(vocabulary(self.tgt_tokenizer))}
         engine: Any = ctranslate2.Generator if self.decoder_only else ctranslate2.Translator
         torch_threads = torch.get_num_threads()
         try:
@@ -289,7 +289,7 @@ def _batches(
     return batches
 
 
-def _vocabulary(tokenizer: Tokenizer) -> list[str]:
+def vocabulary(tokenizer: Tokenizer) -> list[str]:
     """The tokens in the order of their ids. They are keys of a dictionary, so none is there twice."""
     by_id = {i: token for token, i in tokenizer.backend.get_vocab().items()}
     assert sorted(by_id) == list(range(tokenizer.vocab_size)), "ids without a gap"
@@ -297,7 +297,8 @@ def _vocabulary(tokenizer: Tokenizer) -> list[str]:
     return [by_id[i] for i in range(len(by_id))]
 
 
-def _check_quantization(quantization: str | None) -> None:
+def check_quantization(quantization: str | None) -> None:
+    """UserError where CTranslate2 has no such type."""
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         raise UserError(f"{quantization!r} is not a quantization. Use one of {', '.join(ACCEPTED_MODEL_TYPES)}.")
 

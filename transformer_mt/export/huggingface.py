@@ -14,8 +14,9 @@ from transformer_mt.decoding.load_model import load_run
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import all_refusals, not_obeyed
 from transformer_mt.export.folder import refuse_occupied, write_folder
-from transformer_mt.export.huggingface_tokenizer import refuse_tokenizer, save_tokenizer
+from transformer_mt.export.huggingface_tokenizer import save_tokenizer
 from transformer_mt.export.huggingface_weights import model_settings, refuse_inexpressible, weights_of
+from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.storage.checkpoint_files import stale_average
@@ -53,7 +54,7 @@ def write_model(
     model: TranslationModel, tokenizer: Tokenizer, config: RunConfig, folder: Path, card: str | None = None
 ) -> None:
     """`export_run` of a model in memory; the tokenizer is that of both sides."""
-    all_refusals(lambda: refuse_inexpressible(config.model), lambda: refuse_tokenizer(config.tokenizer))
+    all_refusals(lambda: refuse_inexpressible(config.model), lambda: refuse_tokenizer(config.tokenizer, "transformers"))
     assert isinstance(model, Transformer)
     weights = weights_of(model)
     files = {

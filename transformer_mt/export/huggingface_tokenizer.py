@@ -4,38 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS
-from transformer_mt.data.tokenizers import TOKENIZERS, Tokenizer
-from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import INSTEAD
+from transformer_mt.data.tokenizers import Tokenizer
 
 # What `str.split` takes for white space.
 _WHITE = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 _PAD, _UNK, _BOS, _EOS = SPECIAL_TOKENS
-
-
-def refuse_tokenizer(config: TokenizerConfig) -> None:
-    """UserError, with all keys, unless the files can say how the tokenizer treats a text."""
-    said = []
-    if not TOKENIZERS[config.kind].knows_every_text:
-        others = " or ".join(kind for kind, tokenizer in TOKENIZERS.items() if tokenizer.knows_every_text)
-        said.append(
-            f"tokenizer.kind is {config.kind}, whose words a tokenizer of transformers does not split alike. Train a "
-            f"model with tokenizer.kind: {others} {INSTEAD}"
-        )
-    if not config.joint:
-        said.append(
-            "tokenizer.joint is False, and a tokenizer of transformers has one vocabulary for both languages. Train a "
-            f"model with tokenizer.joint: true {INSTEAD}"
-        )
-    if config.lowercase:
-        said.append(
-            "tokenizer.lowercase is True, and transformers has other lower-case letters (a Greek sigma at the end of a "
-            f"word). Train a model with tokenizer.lowercase: false {INSTEAD}"
-        )
-    if said:
-        raise UserError("\n".join(said))
 
 
 def save_tokenizer(folder: Path, tokenizer: Tokenizer, max_len: int) -> None:

@@ -28,17 +28,18 @@ class Engine(StrEnum):
     ctranslate2 = "ctranslate2"
     huggingface = "huggingface"
     onnx = "onnx"
+    argos = "argos"
 
 
 def export(
-    folder: Annotated[Path, path_argument("A new folder for the model.")],
+    folder: Annotated[Path, path_argument("A new folder for the model; argos: a new file, NAME.argosmodel.")],
     to: Annotated[Engine, typer.Option(help="The engine that is to read it.")],
     run: RunOption = None,
     checkpoint: CheckpointOption = None,
     quantization: Annotated[
         str | None,
         typer.Option(
-            help="ctranslate2: int8, float16, bfloat16, … as CTranslate2 names them; onnx: int8. Default: float32."
+            help="ctranslate2 and argos: int8, float16, … as CTranslate2 names them; onnx: int8. Default: float32."
         ),
     ] = None,
     licence: LicenceOption = None,
@@ -50,7 +51,8 @@ def export(
     for note in _EXPORTS[to](source, checkpoint, folder, quantization, licence):
         remark(f"note: {note.removeprefix('note: ')}")
     print(f"{folder}: the model for {to.value}, and its tokenizers")
-    print(f"{folder / 'README.md'}: the model card, which says how to run it")
+    where = f"README.md inside {folder}" if to == Engine.argos else str(folder / "README.md")
+    print(f"{where}: the model card, which says how to run it")
 
 
 def _to_ctranslate2(
@@ -82,4 +84,17 @@ def _to_onnx(
     return export_run(run, checkpoint, folder, quantization, licence)
 
 
-_EXPORTS = {Engine.ctranslate2: _to_ctranslate2, Engine.huggingface: _to_huggingface, Engine.onnx: _to_onnx}
+def _to_argos(
+    run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
+) -> list[str]:
+    from transformer_mt.export.argos import export_run
+
+    return export_run(run, checkpoint, folder, quantization, licence)
+
+
+_EXPORTS = {
+    Engine.ctranslate2: _to_ctranslate2,
+    Engine.huggingface: _to_huggingface,
+    Engine.onnx: _to_onnx,
+    Engine.argos: _to_argos,
+}

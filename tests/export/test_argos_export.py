@@ -1,0 +1,156 @@
+"""The real Argos Translate installs our package, makes our pieces of any text, and finds our greedy text."""
+
+import json
+import random
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from foreign import ask, foreign_python
+from toy import all_entries, toy_pairs
+from translators import ONE_STREAM, SMALL, make_translator, write_run
+
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+from transformer_mt.storage.run_folder import open_run
+
+pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
+
+from transformer_mt.export.argos import export_run, write_model
+from transformer_mt.export.ctranslate2 import vocabulary
+from transformer_mt.export.double_array import double_array
+from transformer_mt.export.sentencepiece_model import piece_of
+
+SCRIPT = Path(__file__).with_name("foreign_argos.py")
+PACKAGES = ["argos-translate-lt==1.12.1"]  # what LibreTranslate 1.9.6 asks for
+TEXTS = [
+    "", " ", "  one\u00a0 two\u2028three\x1cfour\t", "</s> <pad> one<s><unk>", "e\u0301 a\u0302\u0301 🙂 ß\u200b ñandú",
+    "«¿qué?» don't...", "日本語。 한글 \u1112\u1161\u11ab", "▁ Ġ Ċ \\u0041 \u0085", "\u212b ﬁ ½ ²", "aaaaaa aaaaa baba",
+]  # fmt: skip
+
+
+def translator_of(kind: str) -> Translator:
+    tokenizer = {"kind": kind, "vocab_size": 600, **all_entries(kind), "joint": True}
+    model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none", "max_len": 60}
+    pairs = toy_pairs(50) + [(text, text) for text in TEXTS if text.strip()]
+    translator = make_translator(model, pairs, noise=0.3, tokenizer=tokenizer, decoding={"beam_size": 1})
+    with torch.no_grad():
+        translator.model.output.bias[:EOS_ID] = -40  # Argos Translate forbids none of them
+        translator.model.output.bias[EOS_ID] += 3
+    return Translator(translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config)
+
+
+def texts_for(translator: Translator) -> list[str]:
+    dice = random.Random(3)
+    characters = [*"".join(TEXTS), *map(chr, range(1, 0x250)), *map(chr, range(0x4E00, 0x4E20))]
+    drawn = ["".join(dice.choices(characters, k=12)) for _ in range(200)]
+    return [*TEXTS, *drawn, *(src for src, _ in toy_pairs(30, seed=3))]
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_argos_translate_runs_the_package(kind: str, tmp_path: Path, foreign_home: dict[str, str]) -> None:
+    translator = translator_of(kind)
+    file = tmp_path / "en_es.argosmodel"
+    notes = export_run(open_run(write_run(tmp_path / "run", translator)), None, file)
+    assert notes[0].startswith("Argos Translate searches by its own rules")
+    texts, ours = texts_for(translator), translator.src_tokenizer
+    entries = vocabulary(ours)
+    dice = random.Random(5)
+    ids = [*ours.encode_batch(texts), *(dice.choices(range(4, len(entries)), k=9) for _ in range(100))]
+    pieces = [[piece_of(entries[i]) for i in row] for row in ids]
+    python = foreign_python("argos-translate-lt", *PACKAGES, alone=True)
+    asked = json.dumps({"texts": texts, "pieces": pieces})
+    found = json.loads(ask(python, SCRIPT, str(file), stdin=asked, environment=foreign_home))
+    assert found["languages"] == ["en", "English", "es", "Spanish"]
+    assert "# toy: en to es" in found["readme"]
+    assert found["ours"] == []
+    assert found["pieces"] == pieces[: len(texts)]
+    assert list(map(plain, found["decoded"])) == [plain(ours.decode(row)) for row in ids]
+    lines = zip(texts, translator.translate(texts), found["translated"], strict=True)
+    # One whose largest length ours reached is cut there, and theirs goes on. Theirs takes lines one by one.
+    compared = [
+        (plain(one), plain(two))
+        for text, one, two in lines
+        if text.strip() and "\n" not in text and len(ours.encode(one)) < min(59, 2 * len(ours.encode(text)) + 11)
+    ]
+    assert [one for one, _ in compared] == [two for _, two in compared]
+    assert len(set(compared)) > 5
+
+
+def plain(text: str) -> str:
+    """Without what Argos Translate changes itself: it writes a space for an underscore and for SentencePiece's space.
+    How many signs stand for bytes that are no text is a matter of taste too, and a zero byte is none there.
+    """
+    return " ".join(text.replace("_", " ").replace("▁", " ").replace("\ufffd", "").replace("\0", "").split())
+
+
+@pytest.fixture
+def foreign_home(tmp_path: Path) -> dict[str, str]:
+    """Folders of its own for what Argos Translate installs; a beam of 1 is greedy search."""
+    kinds = ("DATA", "CONFIG", "CACHE")
+    folders = {f"XDG_{kind}_HOME": str(tmp_path / kind.lower()) for kind in kinds}
+    return {**folders, "ARGOS_BEAM_SIZE": "1", "ARGOS_DEVICE_TYPE": "cpu"}
+
+
+def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
+    """Read by the rule of the layout: from p to p XOR offset XOR label, the number at p XOR offset."""
+    dice = random.Random(2)
+    keys = {bytes(dice.choices(range(1, 256), k=dice.randint(1, 4))) for _ in range(3000)}
+    keys |= {bytes([byte]) for byte in range(1, 256)}
+    values = {key: i for i, key in enumerate(sorted(keys))}
+    array = double_array(values)
+    assert len(array) % 1024 == 0
+    units = memoryview(array).cast("I")
+
+    def look_up(key: bytes) -> int | None:
+        place, unit = units[0] >> 10, units[0]
+        for byte in key:
+            place ^= byte
+            unit = units[place]
+            if unit & (1 << 31 | 0xFF) != byte:
+                return None
+            place ^= unit >> 10
+        return units[place] & ~(1 << 31) if unit & 1 << 8 else None
+
+    others = {bytes(dice.choices(range(1, 256), k=dice.randint(1, 5))) for _ in range(3000)} - keys
+    assert {key: look_up(key) for key in keys} == values
+    assert {look_up(key) for key in others} == {None}
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer", "message"),
+    [
+        (ONE_STREAM, {"kind": "bpe", "vocab_size": 400}, "model.architecture is decoder_only"),
+        ({"num_experts": 2}, {"kind": "bpe", "vocab_size": 400}, "model.num_experts is 2"),
+        ({}, {"kind": "word"}, "tokenizer.kind is word, .* tokenizer.kind: bpe or unigram"),
+        ({}, {"kind": "bpe", "vocab_size": 400, "joint": False}, "tokenizer.joint is False"),
+        ({}, {"kind": "bpe", "vocab_size": 400, "lowercase": True}, "tokenizer.lowercase is True"),
+    ],
+)
+def test_what_is_not_exact_is_refused_by_its_key(
+    model: dict[str, Any], tokenizer: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    translator = make_translator({"num_encoder_layers": 1, **SMALL, **model}, tokenizer=tokenizer)
+    with pytest.raises(UserError, match=message):
+        write_model(translator.model, translator.src_tokenizer, translator.config, tmp_path / "new.argosmodel")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path) -> None:
+    translator = translator_of("bpe")
+    sides = translator.model, translator.src_tokenizer, translator.config
+    with pytest.raises(UserError, match=r"model does not end in \.argosmodel\. Name the file .*model\.argosmodel"):
+        write_model(*sides, tmp_path / "model")
+    with pytest.raises(UserError, match=r"cannot be written: No such file or directory\. Choose another place"):
+        write_model(*sides, tmp_path / "nowhere" / "new.argosmodel")
+    assert list(tmp_path.iterdir()) == []
+    write_model(*sides, tmp_path / "new.argosmodel", quantization="int8")
+    assert [path.name for path in tmp_path.iterdir()] == ["new.argosmodel"]
+    with zipfile.ZipFile(tmp_path / "new.argosmodel") as archive:
+        assert archive.testzip() is None
+    with pytest.raises(UserError, match=r"new\.argosmodel exists\. Name another"):
+        write_model(*sides, tmp_path / "new.argosmodel")
