@@ -13,6 +13,7 @@ from toy import all_entries, toy_pairs
 from translators import ONE_STREAM, SMALL, make_translator, write_run
 
 from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import open_run
@@ -70,12 +71,13 @@ def test_argos_translate_runs_the_package(kind: str, tmp_path: Path, foreign_hom
     assert found["ours"] == []
     assert found["pieces"] == pieces[: len(texts)]
     assert list(map(plain, found["decoded"])) == [plain(ours.decode(row)) for row in ids]
-    lines = zip(texts, translator.translate(texts), found["translated"], strict=True)
-    # One whose largest length ours reached is cut there, and theirs goes on. Theirs takes lines one by one.
+    lines = translator.translate_lines(texts, search_options(translator.config.decoding))
+    # One whose largest length ours reached is cut there, and theirs goes on. Theirs takes lines one by one, and lets no
+    # translation be empty.
     compared = [
-        (plain(one), plain(two))
-        for text, one, two in lines
-        if text.strip() and "\n" not in text and len(ours.encode(one)) < min(59, 2 * len(ours.encode(text)) + 11)
+        (plain(line.text), plain(text))
+        for line, text, row in zip(lines, found["translated"], ids, strict=False)
+        if line.text and "\n" not in line.source and len(line.hypotheses[0].tokens) < min(59, 2 * len(row) + 11)
     ]
     assert [one for one, _ in compared] == [two for _, two in compared]
     assert len(set(compared)) > 5

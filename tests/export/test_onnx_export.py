@@ -121,7 +121,9 @@ def test_the_runner_obeys_the_rules_of_greedy_search(bias: float, shows: int, tm
     texts = [*(src for src, _ in toy_pairs(40, seed=2)), "", " ", "one " * 30]
     found = []
     for rule in ({}, {"min_length": 6}, {"max_length": 3}, {"max_length_ratio": 0.5, "max_length_extra": 2}):
-        config = translator.config.model_copy(update={"decoding": DecodingConfig(beam_size=1, **rule)})
+        config = translator.config.model_copy(
+            update={"decoding": DecodingConfig.model_validate({"beam_size": 1, **rule})}
+        )
         ours = Translator(translator.model, translator.src_tokenizer, translator.tgt_tokenizer, config)
         runner = onnx_runner.Translator(folder, threads=1)
         assert runner.settings["decoding"] == translator.config.decoding.model_dump()

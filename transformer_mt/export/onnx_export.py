@@ -55,6 +55,7 @@ def export_run(
     there and not empty.
     """
     refuse_occupied(folder)
+    _check_quantization(quantization)
     _check_packages()
     config, model, src, tgt, taken = load_run(run, checkpoint)
     notes = search_notes(config.decoding)
@@ -74,12 +75,9 @@ def write_model(
     card: str | None = None,
 ) -> None:
     """`export_run` of a model in memory."""
+    _check_quantization(quantization)
     _check_packages()
     refuse_inexpressible(config.model)
-    if quantization is not None and quantization not in QUANTIZATIONS:
-        raise UserError(
-            f"{quantization!r} is not a quantization of ONNX. Use {', '.join(QUANTIZATIONS)}, or leave it out."
-        )
     assert isinstance(model, Transformer)
     description = {
         "how_to": "translate.py beside this file translates; its source says how text becomes tokens.",
@@ -125,6 +123,13 @@ def search_notes(decoding: DecodingConfig) -> list[str]:
     if decoding.beam_size > 1:
         notes.append(f"decoding.beam_size is {decoding.beam_size}, and {RUNNER} searches greedily.")
     return notes
+
+
+def _check_quantization(quantization: str | None) -> None:
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise UserError(
+            f"{quantization!r} is not a quantization of ONNX. Use {', '.join(QUANTIZATIONS)}, or leave it out."
+        )
 
 
 def _check_packages() -> None:
