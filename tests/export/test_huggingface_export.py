@@ -12,6 +12,7 @@ import pytest
 import tokenizers as hf
 import torch
 from foreign import ask, foreign_python
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from toy import all_entries, toy_pairs
 from translators import SMALL, write_run
@@ -25,6 +26,7 @@ from transformer_mt.export.card import EXAMPLE
 from transformer_mt.export.expressible import OPTIONS
 from transformer_mt.export.huggingface import OBEYED, export_run, generation_settings, search_notes, write_model
 from transformer_mt.export.huggingface_weights import KNOWN_KEYS, refuse_inexpressible
+from transformer_mt.storage import weights
 from transformer_mt.storage.run_folder import open_run
 
 make_translator = partial(make_any_translator, noise=0.3, training={"max_tokens": 512})  # weights far apart
@@ -216,6 +218,19 @@ def test_the_tokenizer_is_ours_whatever_the_text(kind: str, tmp_path: Path) -> N
 def test_what_is_not_exact_is_refused_by_its_key(model: dict[str, Any], key: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=key):
         write(translator_of(model), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), SafetensorError("I/O error: No space left (os error)")]
+)
+def test_a_full_disk_leaves_nothing(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(weights, "save_file", full)
+    with pytest.raises(UserError, match=r"model cannot be written: .*No space left.*\. Choose another folder"):
+        write(translator_of(TIED), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import make_folder
 
@@ -22,5 +24,6 @@ def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
     refuse_occupied(folder)
     try:
         make_folder(folder, write)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"{folder} cannot be written: {reason}. Choose another folder.") from error
