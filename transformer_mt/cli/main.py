@@ -17,23 +17,19 @@ from transformer_mt import __version__
 from transformer_mt.cli.terminal import remark, set_up_output
 from transformer_mt.cli.verbs import (
     align,
-    attention,
     average,
     calibrate,
     card,
     config,
     data,
-    debug,
     evaluate,
     export,
-    runs,
     score,
     serve,
-    trace,
     train,
     translate,
-    verify,
 )
+from transformer_mt.cli.verbs.looking import attention, debug, runs, trace, verify
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 

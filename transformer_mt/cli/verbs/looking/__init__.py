@@ -1,0 +1,1 @@
+"""The verbs that look at runs and into models."""
