@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU the tests are what they are on others: only those that `-m gpu` asks for see it."""
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # A shell has its background jobs ignore Ctrl-C, and the commands that tests begin would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

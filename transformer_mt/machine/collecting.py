@@ -13,8 +13,9 @@ _usual: list[tuple[int, int, int]] = []
 
 def rest() -> None:
     """Collect hardly any garbage from here on. It is for a process that is all ours."""
-    _usual.append(gc.get_threshold())
-    gc.set_threshold(*_RESTING)
+    if not _usual:
+        _usual.append(gc.get_threshold())
+        gc.set_threshold(*_RESTING)
 
 
 def work() -> None:
