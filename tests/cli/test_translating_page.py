@@ -145,3 +145,20 @@ def test_every_pair_of_options_works_or_is_refused_by_both_names(one: str, folde
         else:
             assert result.returncode == 0, f"{arguments}: {result.stderr}"
             assert re.search(r"[a-z]", result.stdout), f"{arguments}: {result.stderr}"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("one", sorted(OPTIONS.keys() - {"--precision", "--format"}))
+@pytest.mark.parametrize("checkpoint", ["step_150", "last"])
+def test_an_option_does_on_a_gpu_what_it_does_on_a_cpu(one: str, checkpoint: str, folder: Path) -> None:
+    """The text; scores are rounded otherwise."""
+    arguments = ["--run", "runs/a", "--checkpoint", checkpoint, "--precision", "fp32", one, *OPTIONS[one]]
+    if "--run" in MORE.get(one, []):
+        arguments += ["--checkpoint", checkpoint]  # of the other run
+    lines = [f"{src}\t{tgt}" for src, tgt in zip(SOURCES.split("\n"), REFERENCES.split("\n"), strict=True) if src]
+    told = {}
+    for device in ("cpu", "cuda"):
+        result = call_tmt(folder, "translate", "--device", device, *arguments, *MORE.get(one, []), "--", *lines)
+        assert result.returncode == 0, result.stderr
+        told[device] = result.stdout
+    assert told["cuda"] == told["cpu"]
