@@ -20,7 +20,7 @@ import command
 from comparing import as_table, metrics, tmt
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.model_size import model_size
 
 VOCAB_SIZE = 8000

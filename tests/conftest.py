@@ -32,6 +32,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The mark `gpu` alone makes a test wait for one: no test says again that it needs what its mark names."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device, or not asked for by -m gpu"))
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays. The collector of garbage would look through all of torch each time that it is asked."""
     gc.collect()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search.options import LENGTH_NORMS, SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, Rules, make_rules

@@ -18,7 +18,7 @@ import torch
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt.config.loading import load_config, parse_run_config
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.storage.run_folder import RunFolder

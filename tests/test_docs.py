@@ -27,6 +27,8 @@ from transformer_mt.config import schema
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections import sources
+from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.finishing import run_calibration
 from transformer_mt.model.architectures import ARCHITECTURES
@@ -43,8 +45,8 @@ BY_HAND = "docs/worked_example.md"
 SECTION_OF_HEADING = {
     "Top level": schema.RunConfig,
     "data": schema.DataConfig,
-    "A source": schema.SourceConfig,
-    "columns": schema.ColumnsConfig,
+    "A source": sources.SourceConfig,
+    "columns": sources.ColumnsConfig,
     "tokenizer": schema.TokenizerConfig,
     "model": schema.ModelConfig,
     "training": schema.TrainingConfig,
@@ -53,7 +55,7 @@ SECTION_OF_HEADING = {
 }
 SECTIONS = {name: SECTION_OF_HEADING[name] for name in SECTION_OF_HEADING if name in schema.RunConfig.model_fields}
 PRINT_TREE = "import sys; sys.path.insert(0, 'scripts'); import house_tree; print(house_tree.page(), end='')"
-HUGE = schema.LARGEST  # a bound that no page needs to tell for each key
+HUGE = LARGEST  # a bound that no page needs to tell for each key
 
 
 # Links

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from commands import call_tmt, run_tmt
 from trainings import metrics_with_clock
 
@@ -120,7 +119,6 @@ def test_padding_on_multi30k_words_is_under_7_percent(shared_data) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, or not asked for by -m gpu")
 def test_twenty_steps_resume_and_translate_on_a_gpu(tmp_path: Path) -> None:
     arguments = [
         "train",

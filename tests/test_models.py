@@ -13,7 +13,7 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 from transformer_mt import Translator
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS

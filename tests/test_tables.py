@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.sections.section import Section
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
 from transformer_mt.decoding.search.options import LENGTH_NORMS
@@ -54,7 +55,7 @@ def test_a_key_allows_what_its_table_has(section: type[BaseModel], key: str) -> 
 
 
 def test_every_key_of_few_values_has_a_table_or_needs_none() -> None:
-    sections = [part for part in vars(schema).values() if isinstance(part, type) and issubclass(part, BaseModel)]
+    sections = Section.__subclasses__()
     keys = {(part, key) for part in sections for key, field in part.model_fields.items() if literals(field.annotation)}
     assert {key for part, key in keys if (part, key) not in TABLES} <= CONDITIONS
 

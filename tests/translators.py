@@ -9,7 +9,7 @@ from toy import toy_mapping, toy_pairs
 
 from transformer_mt.config.loading import dump_config, parse_run_config
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.make_tokenizers import train_tokenizers
 from transformer_mt.decoding.load_model import build_model

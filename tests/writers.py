@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.sources.kinds import source_of
 from transformer_mt.errors import UserError

@@ -9,7 +9,7 @@ from typer.main import get_command
 from transformer_mt.cli.main import app
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.verbs.translate import Format
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.lines.line_formats import FORMATS
 
 VERBS = ("translate", "evaluate")

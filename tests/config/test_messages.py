@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from transformer_mt.config import schema
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.messages import PATTERNS, SYNONYMS, near
+from transformer_mt.config.sections.section import Section
 from transformer_mt.errors import UserError
 
 SOURCE = {"src": "train.en", "tgt": "train.es"}
@@ -199,19 +199,14 @@ def test_a_thousand_problems_are_cut_short():
     assert lines[-1] == "  ... and 970 more"
 
 
-def sections() -> list[type[BaseModel]]:
-    return [
-        section for section in vars(schema).values() if isinstance(section, type) and issubclass(section, BaseModel)
-    ]
-
-
 def test_every_synonym_stands_for_a_key_and_is_none():
-    keys = {key for section in sections() for key in section.model_fields}
+    keys = {key for section in Section.__subclasses__() for key in section.model_fields}
     assert set(SYNONYMS.values()) <= keys
 
 
 def test_every_pattern_of_the_schema_has_words():
-    patterns = set(re.findall(r'pattern=r"(.*?)"', inspect.getsource(schema)))
+    modules = {module for section in Section.__subclasses__() if (module := inspect.getmodule(section))}
+    patterns = set(re.findall(r'pattern=r"(.*?)"', "".join(map(inspect.getsource, modules))))
     assert patterns == set(PATTERNS)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from transformer_mt.config.loading import dump_config, load_config, shipped_configs
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig, Preset
+from transformer_mt.config.sections.model import ModelConfig, Preset
 from transformer_mt.errors import UserError
 
 BASE = """

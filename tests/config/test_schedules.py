@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from transformer_mt.config.schedules import SCHEDULES, Rate, make_schedule
-from transformer_mt.config.schema import TrainingConfig
+from transformer_mt.config.sections.training import TrainingConfig
 
 VALUES: dict[str, Any] = {"factor": 2.0, "lr": 1e-3, "warmup_steps": 100, "max_steps": 1100, "decay_steps": 200}
 OTHERS: dict[str, Any] = {"factor": 3.0, "lr": 2e-3, "warmup_steps": 50, "max_steps": 900, "decay_steps": None}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 from toy import all_entries
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data import make_tokenizers, tokenizers
 from transformer_mt.data import word_splitting as words

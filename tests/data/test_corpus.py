@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from transformer_mt.config.schema import ColumnsConfig, DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.cache import cache_folder
@@ -315,7 +316,7 @@ def test_damaged_entry_that_cannot_be_removed_is_named(data: DataConfig, monkeyp
 
 KILLED = """
 import os, signal, sys
-from transformer_mt.config.schema import DataConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data import corpus
 from transformer_mt.data.sources.text_pair import TextPair
 data = DataConfig.model_validate_json(sys.argv[1])

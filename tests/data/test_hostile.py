@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.errors import UserError
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import all_entries
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizer, train_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer, normalize

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_constrained_translation import any_translator, holds
 from toy import ENGLISH, SPANISH, toy_pairs
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.lines.long_lines import TooLong

@@ -12,7 +12,7 @@ from toy import toy_pairs
 from translators import ONE_STREAM, SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.lines.line_formats import json_line
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES, expected_utilities, shares_of_probability

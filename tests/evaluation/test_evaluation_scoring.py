@@ -8,7 +8,7 @@ import pytest
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.evaluation.evaluate import Evaluation, Scoring, SetFiles, evaluate, evaluation_name
 from transformer_mt.storage.run_folder import RunFolder

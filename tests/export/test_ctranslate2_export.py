@@ -13,7 +13,9 @@ from toy import all_entries, toy_pairs
 from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import DecodingConfig, ModelConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.search.beam import Sentence

@@ -18,7 +18,8 @@ from toy import all_entries, toy_pairs
 from translators import SMALL, write_run
 from translators import make_translator as make_any_translator
 
-from transformer_mt.config.schema import DecodingConfig, ModelConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError

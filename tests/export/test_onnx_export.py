@@ -15,7 +15,7 @@ from foreign import ask, foreign_python
 from toy import all_entries, toy_pairs
 from translators import ONE_STREAM, SMALL, make_translator, write_run
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError

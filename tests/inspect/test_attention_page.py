@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig, TokenizerConfig
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.make_tokenizers import train_tokenizer
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.data.word_splitting import join_words

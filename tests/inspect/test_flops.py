@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from translators import MODELS_BY_NAME, ONE_STREAM, make_translator
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.model import cache as cache_module
 from transformer_mt.model.architectures import ARCHITECTURES

@@ -2,7 +2,7 @@
 
 import torch
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.inspect.attention import cross_attention, recorded_attention
 from transformer_mt.model.transformer import Transformer
 

@@ -31,7 +31,6 @@ def test_what_it_says_is_what_is_on(kind: str, as_before: None) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_matrix_product_on_a_gpu_runs_under_it() -> None:
     """In a process of its own: cuBLAS reads its setting once, at a process's first product."""
     code = (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.model_size import model_size
 from transformer_mt.model.parts.positions import POSITIONS

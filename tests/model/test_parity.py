@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.layers import RESIDUALS, DecoderLayer, EncoderLayer
 from transformer_mt.model.parts.attention import MultiHeadAttention

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.architectures import ARCHITECTURES
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from translators import rules
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.decoding.search.top_tokens import best_extensions
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.decoder_only import DecoderOnly

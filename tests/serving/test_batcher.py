@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated

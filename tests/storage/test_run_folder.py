@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.storage.manifest import write_manifest

@@ -11,7 +11,8 @@ import torch
 from toy import toy_config, write_toy_corpus
 from trainings import metrics
 
-from transformer_mt.config.schema import ModelConfig, TrainingConfig
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.batching import Batch, make_batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice
@@ -209,7 +210,6 @@ def test_a_compiler_that_fails_is_said_and_done_without_if_nobody_asked_for_it(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("bf16", 0.1)])
 def test_what_is_compiled_on_a_gpu_is_right_for_every_length(precision: str, tolerance: float) -> None:
     """Whichever comes first, and without compiling for each: see the module's docstring."""

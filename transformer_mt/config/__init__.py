@@ -1,1 +1,1 @@
-"""Configuration: what a YAML file may say (`schema`), and how it is read (`loading`)."""
+"""Configuration: what a YAML file may say (`schema`, `sections`), and how it is read (`loading`)."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from transformer_mt.config.schema import DataConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, temporary_beside
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
 from transformer_mt.data.sources.kinds import sources_of

@@ -11,7 +11,8 @@ import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 
-from transformer_mt.config.schema import DataConfig, TokenizerConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tokenizers as hf
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data.tokenizers import TOKENIZERS, Tokenizer
 from transformer_mt.errors import UserError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from transformer_mt.config.schema import DataConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.tokenizers import normalize

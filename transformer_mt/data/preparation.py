@@ -6,7 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_mt.config.schema import DataConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
 from transformer_mt.data.batches.plan import WholePlan
 from transformer_mt.data.batches.stream import Stream

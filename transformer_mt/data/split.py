@@ -10,7 +10,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.longest_line import beyond_error, is_beyond
 from transformer_mt.data.sources.files import UNPACKERS
 from transformer_mt.data.sources.source import PairBlock, Source

@@ -24,7 +24,7 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.word_splitting import count_words, has_word, join_words, split_words
 from transformer_mt.errors import UserError

@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import DataConfig, DecodingConfig, RunConfig, SourceConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.preparation import load_split

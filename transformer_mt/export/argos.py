@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_mt.config.schema import ModelConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError

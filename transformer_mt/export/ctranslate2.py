@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from transformer_mt import __version__
-from transformer_mt.config.schema import DecodingConfig, RunConfig, TokenizerConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer

@@ -12,7 +12,7 @@ from ctranslate2.specs import (
 from ctranslate2.specs.common_spec import Activation
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
 from transformer_mt.export.expressible import OPTIONS, Engine

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_mt.config.schema import DecodingConfig, ModelConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.option import Option

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import DecodingConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.errors import UserError
 from transformer_mt.export.expressible import INSTEAD, OPTIONS, Engine

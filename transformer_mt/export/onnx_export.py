@@ -18,7 +18,9 @@ from torch import nn
 from torch.export import Dim
 
 from transformer_mt import __version__
-from transformer_mt.config.schema import DecodingConfig, ModelConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer

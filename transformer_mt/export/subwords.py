@@ -1,6 +1,6 @@
 """Which of our tokenizers other engines can have: subwords over bytes, in one vocabulary for both languages."""
 
-from transformer_mt.config.schema import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.errors import UserError
 from transformer_mt.export.expressible import INSTEAD

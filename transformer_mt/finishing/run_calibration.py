@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import DataConfig, DecodingConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble

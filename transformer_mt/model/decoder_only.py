@@ -7,7 +7,7 @@ padding, and positions are counted in each row as if it had none.
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import Routing

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.model.option import Option
 from transformer_mt.model.parts.attention import MultiHeadAttention, make_attention

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.architectures import ARCHITECTURES
 
 

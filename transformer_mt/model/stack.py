@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.masks import as_bias, itself, window_mask

@@ -7,7 +7,7 @@ tokens -> embedding * sqrt(d_model) -> + positions -> dropout -> decoder layers 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
 from transformer_mt.model.cpu.attention import prepare_attention

@@ -26,7 +26,8 @@ from torch._dynamo import config as dynamo_config
 from torch._dynamo.exc import TorchDynamoException
 from torch.fx.experimental import _config as fx_config
 
-from transformer_mt.config.schema import ModelConfig, TrainingConfig
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import Choice

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.schedules import make_schedule
-from transformer_mt.config.schema import TrainingConfig
+from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import ALONE, World

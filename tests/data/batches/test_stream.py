@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from toy import toy_config, toy_pairs, write_toy_corpus
 from writers import WRITERS, write_hub
 
-from transformer_mt.config.schema import RunConfig, SourceConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data.batches.stream import Stream, StreamError, StreamPlan
 from transformer_mt.data.batches.stream_window import Window

@@ -10,7 +10,7 @@ import pytest
 from toy import toy_config
 from writers import PAIRS, fails, make_config, read
 
-from transformer_mt.config.schema import ColumnsConfig, SourceConfig
+from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.data.sources.kinds import source_of

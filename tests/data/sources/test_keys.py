@@ -9,7 +9,7 @@ import pytest
 from toy import toy_config
 from writers import make_source, write_csv, write_hub, write_jsonl, write_parquet, write_text, write_tsv
 
-from transformer_mt.config.sources import SOURCE_KINDS, SourceConfig
+from transformer_mt.config.sections.sources import SOURCE_KINDS, SourceConfig
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.builtin import IDENTITY
 from transformer_mt.data.corpus import load_corpus

@@ -36,7 +36,7 @@ from writers import (
     write_tsv,
 )
 
-from transformer_mt.config.schema import ColumnsConfig, SourceConfig
+from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.sources.kinds import source_of
 from transformer_mt.data.sources.source import RawPair

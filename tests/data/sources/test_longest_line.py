@@ -14,7 +14,7 @@ import pytest
 from toy import toy_config
 from writers import fails, make_config, make_source, write_csv, write_jsonl, write_text, write_tsv
 
-from transformer_mt.config.schema import SourceConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import BEYOND, LONGEST_LINE, is_beyond

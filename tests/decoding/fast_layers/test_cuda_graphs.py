@@ -381,9 +381,6 @@ def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy(change
     assert copy.translate_lines(texts, options) == expected
 
 
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, or not asked for by -m gpu")
-
-
 def on_cuda(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
     cuda = torch.device("cuda")
     if beam_size == 1:
@@ -392,7 +389,6 @@ def on_cuda(decoder: StepFunction, limits: list[int], beam_size: int) -> list[li
 
 
 @pytest.mark.gpu
-@CUDA
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("name", ["sinusoidal, pre-norm", "relative_bias, post-norm", "rotary, pre-norm, one stream"])
@@ -411,7 +407,6 @@ def test_cuda_graphs_find_what_a_search_without_them_finds(name: str, beam_size:
 
 
 @pytest.mark.gpu
-@CUDA
 @torch.inference_mode()
 def test_a_capture_that_fails_on_a_gpu_leaves_all_as_it_was() -> None:
     """The stream, random numbers, and the next object's captures."""

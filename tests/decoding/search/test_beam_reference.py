@@ -9,7 +9,7 @@ from languages import Language, Languages, allowed_tokens, random_case
 from torch import Tensor
 from translators import rules
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import greedy_search

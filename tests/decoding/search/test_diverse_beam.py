@@ -8,7 +8,7 @@ import pytest
 import torch
 from languages import Case, Language, Languages, allowed_tokens, random_case
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.choose_search import choose_search

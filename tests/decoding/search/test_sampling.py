@@ -9,7 +9,7 @@ import pytest
 import torch
 from languages import Case, Language, Languages, allowed_tokens, random_case, random_language
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search.greedy import Hypothesis, greedy_search
 from transformer_mt.decoding.search.options import SearchOptions, search_options
@@ -203,7 +203,6 @@ def test_a_wide_nucleus_is_found_as_a_sort_finds_it(num_kept: int, mass: float) 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device, or not asked for by -m gpu")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_gpu_draws_the_same_tokens(kind: dict) -> None:
     logits = torch.randn(2000, 5000, generator=torch.Generator().manual_seed(1)) * 3

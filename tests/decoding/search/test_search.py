@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from translators import rules
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, greedy_search

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_mt.config.schema import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import list_of_texts
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator

@@ -8,7 +8,8 @@ import pytest
 from toy import toy_config
 
 from transformer_mt.config.schedules import SCHEDULES
-from transformer_mt.config.schema import RunConfig, TrainingConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.errors import UserError
 from transformer_mt.training.resuming.resume_rules import allowed_changes
 

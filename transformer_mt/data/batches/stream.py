@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from transformer_mt.config.schema import DataConfig, RunConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
 from transformer_mt.data.batches.stream_window import Window, WindowReader
 from transformer_mt.data.sources.source import Source

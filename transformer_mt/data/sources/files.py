@@ -16,7 +16,7 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.schema import DataConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.longest_line import BEYOND, LONGEST_LINE
 from transformer_mt.errors import UserError
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.files import source_path
 from transformer_mt.errors import UserError
 

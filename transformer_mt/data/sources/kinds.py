@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.builtin import Builtin
 from transformer_mt.data.sources.hub import Hub
 from transformer_mt.data.sources.one_file import Csv, Jsonl, Parquet, Tsv

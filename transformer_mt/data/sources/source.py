@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from transformer_mt.config.schema import DataConfig, SourceConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.files import file_digest, file_size
 from transformer_mt.errors import UserError
 

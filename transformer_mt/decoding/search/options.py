@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from transformer_mt.config.messages import problems_of
-from transformer_mt.config.schema import SAMPLING, DecodingConfig, PositiveInt
+from transformer_mt.config.sections.decoding import SAMPLING, DecodingConfig
+from transformer_mt.config.sections.section import PositiveInt
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 

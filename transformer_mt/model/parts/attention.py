@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.cpu.attention import training_attention, unpadded_attention
 from transformer_mt.model.unpadded import BlockDiagonal

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.parts.feed_forward import FeedForward, make_dense
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
 

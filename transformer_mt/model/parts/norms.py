@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.option import Option
 
 # LayerNorm (Ba et al. 2016): biased variance. RMSNorm (Zhang and Sennrich 2019): the mean square, no mean, no bias.

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_mt.config.schema import ModelConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.errors import UserError

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from transformer_mt.config.section import PositiveInt, Section
+from transformer_mt.config.sections.section import PositiveInt, Section
 
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
 

@@ -1,0 +1,42 @@
+"""The section `data`: where the sentence pairs come from."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from transformer_mt.config.sections.section import PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
+
+
+class DataConfig(Section):
+    """Where the sentence pairs come from."""
+
+    src_lang: str = Field(default="src", min_length=1)
+    tgt_lang: str = Field(default="tgt", min_length=1)
+    root: str = Field(default=".", description="Relative paths of the sources start here.")
+    train: list[SourceConfig] = Field(min_length=1)
+    validation: list[SourceConfig] = Field(min_length=1)
+    test: list[SourceConfig] = Field(default_factory=list)
+    columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
+    too_long: Literal["filter", "error"] = Field(
+        default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
+    )
+    allow_left_out: bool = Field(
+        default=False, description="Go on where more than half of a split is left out as too long."
+    )
+    cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
+    streaming: bool = Field(
+        default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
+    )
+    shuffle_window: Annotated[int, Field(ge=1, le=10**9)] = Field(
+        default=100_000, description="streaming: pairs that are in memory at once and change places."
+    )
+    streaming_tokenizer_pairs: PositiveInt = Field(
+        default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
+    )
+
+    @model_validator(mode="after")
+    def _check_streaming(self) -> Self:
+        if not self.streaming:
+            refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
+        return self

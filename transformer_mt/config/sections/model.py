@@ -1,0 +1,81 @@
+"""The section `model`: the shape of the Transformer."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
+
+Preset = Literal[
+    "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
+    "modern",
+]  # fmt: skip
+
+
+class ModelConfig(Section):
+    """The shape of the Transformer."""
+
+    preset: Preset | None = Field(
+        default=None, description="A known model: its values replace what was inherited; keys beside it win."
+    )
+    architecture: Literal["encoder_decoder", "decoder_only"] = "encoder_decoder"
+    d_model: PositiveInt = 512
+    d_ff: PositiveInt = 2048
+    num_heads: PositiveInt = 8
+    num_kv_heads: PositiveInt | None = Field(
+        default=None, description="Heads with keys and values, shared by the others; null: all of them."
+    )
+    num_encoder_layers: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
+        default=6, description="0 where it is decoder_only."
+    )
+    num_decoder_layers: PositiveInt = 6
+    dropout: Probability = 0.1
+    attention_dropout: Probability | None = Field(default=None, description="Of attention weights; null: as dropout.")
+    activation_dropout: Probability | None = Field(
+        default=None, description="Inside the feed-forward, after its activation; null: as dropout."
+    )
+    norm_position: Literal["pre", "post"] = "pre"
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
+    positions: Literal["sinusoidal", "learned", "rotary", "relative_bias", "alibi", "none"] = "sinusoidal"
+    attention_window: PositiveInt | None = Field(
+        default=None, description="Self-attention sees so many positions, its own among them; null: all."
+    )
+    scale_attention: bool = Field(default=True, description="Scores are divided by the root of a head's size.")
+    num_experts: PositiveInt = Field(default=1, description="Feed-forwards that share the tokens; 1: one for all.")
+    experts_per_token: PositiveInt = 1
+    load_balancing_weight: Annotated[float, Field(ge=0)] = Field(
+        default=0.01, description="Of what is added to the loss where experts share tokens unevenly."
+    )
+    tie_embeddings: Literal["none", "decoder", "all"] = "decoder"
+    bias: bool = True
+    max_len: Annotated[int, Field(ge=2, le=LARGEST)] = Field(
+        default=512, description="Positions available to a side, EOS counted."
+    )
+
+    @model_validator(mode="after")
+    def _check_stacks(self) -> Self:
+        if self.architecture == "decoder_only" and self.num_encoder_layers:
+            raise ValueError(
+                f"num_encoder_layers is {self.num_encoder_layers}; a decoder_only model has no encoder: set it to 0"
+            )
+        if self.architecture == "encoder_decoder" and not self.num_encoder_layers:
+            raise ValueError("num_encoder_layers is 0; an encoder_decoder model needs 1 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"num_heads is {self.num_heads}, which does not divide d_model {self.d_model}")
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_kv_heads is {self.num_kv_heads}, which does not divide num_heads {self.num_heads}")
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"d_model is {self.d_model}; sinusoidal positions need an even number")
+        if self.positions == "rotary" and self.d_model // self.num_heads % 2:
+            raise ValueError(
+                f"a head has {self.d_model // self.num_heads} numbers (d_model / num_heads); rotary positions turn "
+                "pairs of them and need an even number"
+            )
+        if self.experts_per_token > self.num_experts:
+            raise ValueError(f"experts_per_token is {self.experts_per_token}, more than num_experts {self.num_experts}")
+        return self

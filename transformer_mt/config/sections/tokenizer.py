@@ -1,0 +1,37 @@
+"""The section `tokenizer`: how text becomes tokens."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
+
+MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
+
+
+class TokenizerConfig(Section):
+    """How text becomes tokens."""
+
+    kind: Literal["word", "bpe", "unigram"] = "word"
+    vocab_size: Annotated[int, Field(ge=8, le=LARGEST)] = Field(
+        default=10000, description="Largest size, special tokens included."
+    )
+    min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
+    joint: bool = Field(default=False, description="One vocabulary for both languages.")
+    lowercase: bool = False
+
+    @model_validator(mode="after")
+    def _check_subwords(self) -> Self:
+        if self.kind != "word" and self.vocab_size < 300:
+            raise ValueError(
+                f"vocab_size is {self.vocab_size}; {self.kind} starts from 256 bytes and 4 special tokens: "
+                "use 300 or more"
+            )
+        if self.kind != "word" and self.vocab_size > MOST_SUBWORDS:
+            raise ValueError(
+                f"vocab_size is {self.vocab_size:,}, and {self.kind} learns {MOST_SUBWORDS:,} pieces at most; "
+                "8,000 to 64,000 suit most corpora"
+            )
+        if self.kind == "unigram":
+            refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
+        return self

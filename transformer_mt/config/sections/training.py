@@ -1,0 +1,81 @@
+"""The section `training`: updates, schedule, precision, and how long."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
+
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
+
+
+class TrainingConfig(Section):
+    """Updates, schedule, precision, and how long."""
+
+    max_tokens: PositiveInt = Field(
+        default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
+    )
+    grad_accum: PositiveInt = Field(default=1, description="Micro-batches an update and process.")
+    max_steps: PositiveInt | None = None
+    max_epochs: PositiveInt | None = None
+    max_minutes: Annotated[float, Field(gt=0)] | None = None
+    label_smoothing: Probability = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] | None = Field(default=1.0, description="null: no clipping.")
+    schedule: ScheduleName = "noam"
+    factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="noam: multiplies the rate.")
+    lr: Annotated[float, Field(gt=0)] | None = Field(default=None, description="Peak rate of the other schedules.")
+    warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 4000
+    decay_steps: PositiveInt | None = Field(
+        default=None, description="wsd: the last updates, in which the rate falls to 0; null: a tenth of max_steps."
+    )
+    adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
+    adam_eps: Annotated[float, Field(gt=0)] = 1e-9
+    precision: Precision = "auto"
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    compile: bool | Literal["auto"] = Field(
+        default="auto", description="Layers and loss by torch.compile; auto: on a GPU, where nothing hinders it."
+    )
+    deterministic: bool = Field(default=False, description="On a GPU: the same numbers every time, more slowly.")
+    sharding: Literal["none", "full"] = Field(
+        default="none", description="full: several processes share out weights, gradients and moments (FSDP2)."
+    )
+    timeout_minutes: Annotated[float, Field(gt=0)] = Field(
+        default=10.0, description="Several processes: how long one may keep the others waiting before all stop."
+    )
+    log_every_steps: PositiveInt = 20
+    checkpoint_every_steps: PositiveInt = 500
+    keep_checkpoints: PositiveInt = 5
+    on_save_error: Literal["stop", "continue"] = Field(
+        default="stop", description="What to do when a checkpoint cannot be written. The last one is always needed."
+    )
+
+    @model_validator(mode="after")
+    def _check_end(self) -> Self:
+        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
+            raise ValueError("nothing ends the training: set max_steps, max_epochs or max_minutes")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        schedule = SCHEDULES[self.schedule]
+        if "lr" not in schedule.keys and self.lr is not None:
+            raise ValueError(f"lr has no meaning under schedule: {self.schedule}; use factor")
+        if schedule.needs_warmup and self.warmup_steps == 0:
+            raise ValueError(f"warmup_steps is 0; the {self.schedule} schedule needs 1 or more")
+        if "lr" in schedule.keys and self.lr is None:
+            raise ValueError(f"schedule: {self.schedule} needs lr, its peak rate, for example lr: 0.0005")
+        if "factor" not in schedule.keys and self.factor != 1.0:
+            raise ValueError(f"factor has no meaning under schedule: {self.schedule}; use lr")
+        if schedule.needs_end and (self.max_steps is None or self.max_steps <= self.warmup_steps):
+            raise ValueError(f"schedule: {self.schedule} needs max_steps, and more of them than warmup_steps")
+        if "decay_steps" not in schedule.keys and self.decay_steps is not None:
+            raise ValueError(f"decay_steps has no meaning under schedule: {self.schedule}; leave it out")
+        if "decay_steps" in schedule.keys and self.max_steps is not None:
+            decay = length_of_decay(self.max_steps, self.decay_steps)
+            if self.warmup_steps + decay > self.max_steps:
+                raise ValueError(
+                    f"warmup_steps {self.warmup_steps} and decay_steps {decay} are more than max_steps "
+                    f"{self.max_steps}; lower one of them"
+                )
+        return self
