@@ -49,8 +49,8 @@ class _CrossEntropySums(torch.autograd.Function):
     def forward(
         ctx, logits: Tensor, targets: Tensor, label_smoothing: float, num_classes: int | None, prior: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """logits (num_tokens, vocab_size or more), targets (num_tokens,), prior (vocab_size,) -> loss and nll, sums over
-        the tokens, in float32.
+        """logits (num_tokens, vocab_size or more), targets (num_tokens,), prior (vocab_size,) -> loss and nll, sums
+        over the tokens, in float32.
         """
         scores = logits[:, :num_classes].float()
         normaliser = scores.logsumexp(dim=-1, keepdim=True)

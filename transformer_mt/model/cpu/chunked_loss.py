@@ -78,7 +78,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def logits_of(rows: Tensor, weight: Tensor, bias: Tensor | None, memory: Tensor) -> Tensor:
-    """The logits of some rows of hidden states, and then rows of 0 (see `_filled_up`), in the first rows of `memory`."""
+    """The logits of some rows of hidden states, then rows of 0 (see `_filled_up`), in the first rows of `memory`."""
     inputs = _filled_up(rows)
     logits = memory[: len(inputs)]
     if bias is None:
@@ -134,7 +134,7 @@ class OutputGradients:
             self.bias += (logits[: len(s)] / s).sum(dim=0)
 
     def smooth(self, rows: slice, label_smoothing: float, prior: Tensor | None) -> None:
-        """Add the smooth part of the targets of some rows. It is the same for every row; uniform, for every word too."""
+        """Add the smooth part of the targets of some rows, the same for every row; a uniform one is for every word."""
         hidden, weight, _ = self.inputs
         hidden = hidden[rows]
         if label_smoothing == 0:

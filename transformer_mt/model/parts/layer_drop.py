@@ -13,10 +13,10 @@ def drawn(p: float) -> bool:
 
 
 class Skipped(torch.autograd.Function):
-    """x itself. The parameters of the layer get a gradient of 0, which is the gradient of a loss that they do not enter.
+    """x itself. The parameters of the layer get a gradient of 0, that of a loss which does not depend on them.
 
-    Without it DDP would wait for their gradients, and Adam would leave its means of them as they are in one process,
-    but not among several of which one computes the layer.
+    Without it DDP would wait for their gradients. And Adam would make no step on them where every micro-batch of an
+    update skips the layer, but would among several processes, whose sum is 0.
     """
 
     @staticmethod

@@ -11,7 +11,8 @@ from transformer_mt.training.updates import Updater
 
 def probe(updater: Updater, split: TrainingSplit, plan: list[Rows]) -> Rows | None:
     """Compute forward and backward pass of the largest planned micro-batch (see `MemoryLimit`), and leave everything as
-    it was, with two passes if later updates have two. Returns the micro-batch where it does not fit; `Updater.update` then splits all of that size from the start.
+    it was. Where later updates have two passes, so has this. Returns the micro-batch where it does not fit;
+    `Updater.update` then splits all of that size from the start.
     Raises UserError where a single pair does not fit, or where the micro-batch does not and the model is sharded.
     """
     updater.model.train()

@@ -1,4 +1,4 @@
-"""The optimizer: Adam, or with weight decay AdamW (Loshchilov and Hutter 2019), whose decay is no part of the gradient."""
+"""The optimizer: Adam, or with weight decay AdamW (Loshchilov and Hutter 2019), where it is no part of the gradient."""
 
 import torch
 from torch import nn
