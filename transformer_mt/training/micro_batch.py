@@ -27,7 +27,7 @@ def add_gradient(
     sums, detached.
 
     `with_loss` is a `WithLoss`, or a module that torch has wrapped around one. `seed` is that of the batch's dropout
-    (see `dropout_seed`). With `consistency` there are two passes over it. The gradient is scaled by `scaler`; the caller
+    (see `dropout_seed`). With `consistency` it passes twice. The gradient is scaled by `scaler`; the caller
     unscales it.
     """
     torch.manual_seed(seed)
