@@ -73,7 +73,8 @@ class Stack(nn.Module):
     def through(self, layer: nn.Module, x: Tensor, *arguments: object) -> Tensor:
         """The layer's result, x (batch, length, d_model) first among its arguments. In training it may be skipped."""
         if self.training and self.layer_drop and drawn(self.layer_drop):
-            return Skipped.apply(x, *layer.parameters())
+            unused = (a for a in arguments if isinstance(a, Tensor) and a.requires_grad)  # the memory of a decoder
+            return Skipped.apply(x, *unused, *layer.parameters())
         return layer(x, *arguments)
 
     @property

@@ -13,15 +13,16 @@ def drawn(p: float) -> bool:
 
 
 class Skipped(torch.autograd.Function):
-    """x itself. The parameters of the layer get a gradient of 0, that of a loss which does not depend on them.
+    """x itself. What the layer would have used, its parameters and a memory, gets a gradient of 0, as it should where
+    the loss does not depend on it.
 
     Without it DDP would wait for their gradients. And Adam would make no step on them where every micro-batch of an
     update skips the layer, but would among several processes, whose sum is 0.
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.save_for_backward(*parameters)
+    def forward(ctx, x: Tensor, *unused: Tensor) -> Tensor:
+        ctx.save_for_backward(*unused)
         return x.view_as(x)
 
     @staticmethod
