@@ -151,14 +151,14 @@ def output_loss_sums(
     return LossSums(*sums)
 
 
-def show_hooks(output: nn.Linear, hidden: Tensor) -> bool:
+def show_hooks(output: nn.Module, hidden: Tensor) -> bool:
     """Show hooks on the output projection the logits, which change nothing about the sums of a loss in chunks. Returns
     whether that loss needs gradients.
     """
     if output._forward_hooks:
         with torch.no_grad():
             output(hidden)
-    return torch.is_grad_enabled() and (hidden.requires_grad or output.weight.requires_grad)
+    return torch.is_grad_enabled() and (hidden.requires_grad or any(p.requires_grad for p in output.parameters()))
 
 
 def batch_loss(

@@ -113,8 +113,8 @@ class ChunkedPairs(torch.autograd.Function):
                 logits_of(narrow[rows], narrow_weight, narrow_bias, place)
                 for rows, place in zip(halves, memory, strict=True)
             ]
-            own = (half[: end - start] for half in logits)
-            chunk = of_logits(*own, targets[start:end], weights)
+            first, second = (half[: end - start] for half in logits)
+            chunk = of_logits(first, second, targets[start:end], weights)
             sums = sums.plus(PairSums(*chunk))
             if grads is not None:
                 ones = hidden.new_ones(end - start, 1)
