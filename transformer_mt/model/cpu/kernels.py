@@ -14,7 +14,7 @@ from torch import Tensor
 
 from transformer_mt.machine.numba_compile import ParallelPass
 
-Pair = tuple[Tensor, Tensor]
+_Pair = tuple[Tensor, Tensor]
 DTYPES = torch.float32, torch.bfloat16
 _LEVELS = 2**32  # a probability is rounded to one of so many
 
@@ -264,7 +264,7 @@ def _pair_gradients(first, second, targets, first_share, second_share, forth, ba
 _PAIR_GRADIENTS = ParallelPass(_pair_gradients, fastmath={"reassoc", "contract"})
 
 
-def pair_gradients(first: Tensor, second: Tensor, targets: Tensor, weights: tuple[float, ...]) -> tuple[Pair, ...]:
+def pair_gradients(first: Tensor, second: Tensor, targets: Tensor, weights: tuple[float, ...]) -> tuple[_Pair, ...]:
     """`chunked_pairs.pair_gradients` of logits of one of `DTYPES`; `weights` is a `PairWeights`."""
     _refuse_other_words(targets, first.size(1))
     sums = torch.empty(6, len(first))
