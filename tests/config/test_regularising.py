@@ -50,6 +50,10 @@ def training(**changes: Any) -> dict[str, Any]:
             {**training(sharding="full"), "model": {"layer_drop": 0.1}},
             "model.layer_drop is 0.1, and training.sharding: full needs every layer in every process",
         ),
+        (
+            {**training(consistency={"kind": "rdrop"}), "model": {"dropout": 0.0, "layer_drop": 0.1}},
+            "training.consistency.kind is rdrop, which compares two draws of dropout, and model.dropout is 0; raise",
+        ),
         ({"model": {"layer_drop": 1.0}}, "model.layer_drop: 1.0 is not allowed; must be less than 1"),
         ({"model": {"src_word_dropout": -0.1}}, "model.src_word_dropout: -0.1 is not allowed"),
     ],

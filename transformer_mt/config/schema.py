@@ -40,19 +40,31 @@ class RunConfig(Section):
                 "model.architecture: decoder_only reads source and target as one stream and needs one vocabulary for "
                 "both sides; set tokenizer.joint: true"
             )
-        if self.training.label_smoothing_by == "unigram" and self.data.streaming:
-            raise ValueError(
-                "training.label_smoothing_by: unigram needs the shares of all training targets, and data.streaming "
-                "reads them as they are trained on; use label_smoothing_by: uniform, or streaming: false"
-            )
-        if self.model.layer_drop and self.training.sharding == "full":
-            raise ValueError(
-                f"model.layer_drop is {self.model.layer_drop}, and training.sharding: full needs every layer in every "
-                "process; use sharding: none, or layer_drop: 0"
-            )
         if self.training.max_tokens < self.model.max_len:
             raise ValueError(
                 f"training.max_tokens is {self.training.max_tokens}, less than model.max_len {self.model.max_len}: "
                 "the longest pair would not fit a batch; raise max_tokens or lower max_len"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_regularisers(self) -> Self:
+        model, training = self.model, self.training
+        if training.label_smoothing_by == "unigram" and self.data.streaming:
+            raise ValueError(
+                "training.label_smoothing_by: unigram needs the shares of all training targets, and data.streaming "
+                "reads them as they are trained on; use label_smoothing_by: uniform, or streaming: false"
+            )
+        if model.layer_drop and training.sharding == "full":
+            raise ValueError(
+                f"model.layer_drop is {model.layer_drop}, and training.sharding: full needs every layer in every "
+                "process; use sharding: none, or layer_drop: 0"
+            )
+        dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
+        drops = any((*dropouts, model.src_word_dropout, model.tgt_word_dropout))
+        if training.consistency and training.consistency.kind == "rdrop" and not drops:
+            raise ValueError(
+                "training.consistency.kind is rdrop, which compares two draws of dropout, and model.dropout is 0; "
+                "raise model.dropout, or leave training.consistency out"
             )
         return self
