@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
@@ -31,6 +32,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "positions"): POSITIONS,
     (schema.TokenizerConfig, "kind"): TOKENIZERS,
     (schema.TrainingConfig, "schedule"): SCHEDULES,
+    (ConsistencyConfig, "kind"): CONSISTENCIES,
     (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
     (schema.ValidationConfig, "metric"): HIGHER_IS_BETTER,
     (schema.DecodingConfig, "length_norm"): LENGTH_NORMS,
@@ -39,6 +41,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
 # Keys whose few values are no table: a condition in one place, or more than one name of one thing.
 CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
+    "label_smoothing_by",
 }  # fmt: skip
 
 
