@@ -113,7 +113,7 @@ MORE = {  # what an option needs beside it
     "--mbr-candidates": ["--mbr", "bleu"], "--unk-dictionary": ["--replace-unk"],
     "--seed": ["--sampling-topk", "5"], "--diverse-beam-strength": ["--diverse-beam-groups", "3"],
 }  # fmt: skip
-NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
+NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size", "--first-line"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
 
 

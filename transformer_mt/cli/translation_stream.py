@@ -23,7 +23,7 @@ class TranslationStream:
     """What happens to each line between the translator and the sink.
 
     `name` is what messages call the input. `positions` are those of the model. `is_waited_for`: a person waits for each
-    line, so that no bar is drawn.
+    line, so that no bar is drawn. `first_line` is the number of the first line.
     """
 
     sink: LineSink
@@ -32,6 +32,7 @@ class TranslationStream:
     name: str
     positions: int
     is_waited_for: bool
+    first_line: int = 1
     unknown: UnknownWords = field(default_factory=UnknownWords)
 
     def run(self, translator: "LineTranslator", chunks: "Iterable[Sequence[str | SourceLine]]") -> None:
@@ -42,9 +43,9 @@ class TranslationStream:
 
         hidden = self.is_waited_for or not sys.stderr.isatty() or self.sink.stream.isatty()
         with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
-            for chunk in translate_chunks(translator, chunks, self.options):
+            for chunk in translate_chunks(translator, chunks, self.options, self.first_line - 1):
                 written: list[str] = []
-                for number, translated in enumerate(chunk, start=self.sink.num_done + 1):
+                for number, translated in enumerate(chunk, start=self.first_line + self.sink.num_done):
                     self._tell(number, translated)
                     written += self.format.lines(number, translated, self.options.n_best)
                 self.sink.write("".join(line + "\n" for line in written), len(chunk))
