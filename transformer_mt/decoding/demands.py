@@ -167,7 +167,8 @@ def writings_of(phrase: str, tokenizer: Tokenizer) -> list[Writing]:
     behind = "(" if has_word(phrase[0]) else "x"  # neither makes one token with what follows
     joined = tokenizer.encode(behind + phrase)[len(tokenizer.encode(behind)) :]
     spaced = tokenizer.encode(phrase)
-    ways = [Writing(tuple(spaced), False, ends_in_word)]
+    num_spaces = next(i for i, token in enumerate(spaced) if tokenizer.decode([token]))
+    ways = [Writing(tuple(spaced), False, ends_in_word, num_spaces)]
     if joined != spaced:
         ways.append(Writing(tuple(joined), is_of_spaced_word(phrase[0]), ends_in_word))
     return [way for way in ways if UNK_ID not in way.tokens]
