@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from transformer_mt.cli.line_files import STANDARD, name_of
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
@@ -57,15 +58,16 @@ class TranslationStream:
         from transformer_mt.finishing.confidence import confidence_of
 
         self.unknown.add(translated.unknown_words)
+        where = f"line {number}" if self.name == name_of(STANDARD) else f"{self.name}, line {number}"
         if is_beyond(translated.source):
             remark(f"{self.name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
         elif translated.too_long:
             done = WHAT_BECOMES[self.options.too_long]
-            remark(f"line {number}: longer than the model's {self.positions} positions, {done}")
+            remark(f"{where}: longer than the model's {self.positions} positions, {done}")
         if translated.problem:
-            remark(f"line {number}: {translated.problem}; left blank")
+            remark(f"{where}: {translated.problem}; left blank")
         if translated.rejected:
-            remark(f"line {number}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
+            remark(f"{where}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
 
 
 WHAT_BECOMES = {

@@ -76,6 +76,7 @@ PHRASES = [
     [[(A, B)], [(B, C)]],
     [[(A, A)], [(A, A)]],
     [[(A,)], [(B,)], [(A, B)]],
+    [[(A, B), (A,)], [(B,)]],  # in "A B" the second way of the first
     [],
 ]
 
