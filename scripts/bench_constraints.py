@@ -4,8 +4,10 @@
         [--foreign] [--device auto] [--precision fp32]
 
 RUN is a trained model. The sources are those of its validation split, with phrases of one or two words from each
-reference, in a random order and none within another. Each side translates all lines; the best round counts. The last
-line says by which factor constraints are slower, and which share of the phrases a plain beam writes anyway.
+reference, in a random order and none within another. Each side translates all lines; the best round counts. Seconds
+are those of one thread's processor, which other work on the machine changes little, and on a GPU those of the clock.
+The last line says by which factor constraints are slower, for each line and for each token: what is demanded makes
+texts longer, which is no cost of the search. The shares are of the phrases, which a plain beam writes in part anyway.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import time
 from pathlib import Path
 
 import regex
+import torch
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.data.corpus import load_corpus
@@ -70,7 +73,9 @@ def main() -> None:
     ]
     constrained = [line for line in constrained if len(line.constraints) == asked.phrases]
     plain = [line.text for line in constrained]
+    torch.set_num_threads(1)  # and so no processes, whose seconds would be counted elsewhere
     translator = Translator.load(asked.run, device=asked.device, precision=asked.precision)
+    now = time.process_time if translator.device.type == "cpu" else time.perf_counter
     options = search_options(translator.config.decoding, beam_size=asked.beam_size)
     seconds = {"plain": float("inf"), "constrained": float("inf")}
     found = {}
@@ -79,21 +84,22 @@ def main() -> None:
             translator.translate_lines(texts, options)
         for _ in range(asked.rounds):
             for name, texts in (("plain", plain), ("constrained", constrained)):
-                start = time.perf_counter()
+                start = now()
                 found[name] = translator.translate_lines(texts, options)
-                seconds[name] = min(seconds[name], time.perf_counter() - start)
+                seconds[name] = min(seconds[name], now() - start)
     print(f"{len(plain)} lines, {asked.phrases} phrases each, beam {asked.beam_size}")
+    num_tokens = {}
     for name, results in found.items():
         met = [
             is_in(phrase, one.text)
             for line, one in zip(constrained, results, strict=True)
             for phrase in map(str, line.constraints)
         ]
-        num_tokens = sum(len(one.hypotheses[0].tokens) for one in results if one.hypotheses)
-        print(
-            f"{name}: {seconds[name]:.2f} s, {num_tokens:,} tokens, {sum(met) / len(met):.1%} of the phrases are there"
-        )
-    print(f"{seconds['constrained'] / seconds['plain']:.2f} times slower")
+        num_tokens[name] = sum(len(one.hypotheses[0].tokens) + 1 for one in results if one.hypotheses)  # and EOS
+        share = f"{sum(met) / len(met):.1%} of the phrases are there"
+        print(f"{name}: {seconds[name]:.2f} s, {num_tokens[name]:,} tokens, {share}")
+    slower, longer = (of["constrained"] / of["plain"] for of in (seconds, num_tokens))
+    print(f"{slower:.2f} times slower, texts {longer:.2f} times as long: {slower / longer:.2f} times slower a token")
 
 
 if __name__ == "__main__":

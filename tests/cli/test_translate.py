@@ -278,6 +278,20 @@ def test_jsonl(call) -> None:
     assert first["score"] == pytest.approx(first["log_prob"] / ((5 + 5) / 6) ** 0.6, abs=1e-5)
 
 
+def test_a_text_goes_on_where_it_was_left(call, tmp_path: Path) -> None:
+    """Numbers, prefixes and messages; samples are in test_whole_results.py."""
+    lines = ["one two three.", "seven eight.", "", "one " * 30]
+    (tmp_path / "prefixes").write_text("\nocho\nuno\n\n")
+    options = ("translate", "--n-best", "2", "--beam-size", "4", "--prefix", str(tmp_path / "prefixes"))
+    whole, rest = call(*options, *lines), call(*options, "--first-line", "2", *lines[1:])
+    assert [row for row in whole.stdout.split("\n") if not row.startswith("1 |||")] == rest.stdout.split("\n")
+    assert "line 4: longer than" in whole.stderr
+    assert "line 4: longer than" in rest.stderr
+    assert "prefixes ends after line 4" in call(*options, "--first-line", "5", "one").stderr
+    assert "prefixes ends after line 4" in call(*options, "--first-line", "9", "one").stderr
+    assert call("translate", "--first-line", "0", "one").returncode == 2
+
+
 def test_n_best_as_text(call) -> None:
     lines = call("translate", "--n-best", "2", "--beam-size", "4", "seven eight.", "").stdout.split("\n")
     assert lines[0].startswith("1 ||| ocho siete. ||| -")

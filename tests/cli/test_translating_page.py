@@ -103,17 +103,19 @@ OPTIONS = {
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],
     "--mbr": ["chrf"], "--mbr-candidates": ["5"], "--too-long": ["split"], "--html": [],
-    "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
+    "--ensemble-mode": ["log_linear"], "--alignment": ["soft"], "--alignment-from": ["attention"],
+    "--alignment-layer": ["1"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
     "--sampling-topk": ["5"], "--sampling-topp": ["0.9"], "--temperature": ["1.5"], "--seed": ["3"],
     "--diverse-beam-groups": ["3"], "--diverse-beam-strength": ["1"],
     "--confidence": [], "--reject-below": ["0"],
 }  # fmt: skip
 MORE = {  # what an option needs beside it
-    "--ensemble-mode": ["--run", "runs/b"],
+    "--ensemble-mode": ["--run", "runs/b"], "--alignment-from": ["--alignment", "hard"],
+    "--alignment-layer": ["--alignment", "soft", "--alignment-from", "attention"],
     "--mbr-candidates": ["--mbr", "bleu"], "--unk-dictionary": ["--replace-unk"],
     "--seed": ["--sampling-topk", "5"], "--diverse-beam-strength": ["--diverse-beam-groups", "3"],
 }  # fmt: skip
-NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size"}
+NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size", "--first-line"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
 
 

@@ -139,23 +139,37 @@ def test_ctrl_c_between_a_write_and_its_count_loses_no_line(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    ("options", "number"),
+    ("options", "is_counted"),
     [
-        ([], ""),
-        (["--n-best", "2"], ", whose numbers begin with 1 again"),
-        (["--format", "moses"], ", whose numbers begin with 0 again"),
-        (["--format", "jsonl", "--n-best", "2"], ""),
+        ([], False),
+        (["--n-best", "2"], True),
+        (["--format", "moses"], True),
+        (["--format", "jsonl", "--n-best", "2"], False),
+        (["--sampling-topk", "5"], True),
+        (["--prefix", "prefixes"], True),
     ],
-    ids=["plain", "numbered", "moses", "jsonl"],
+    ids=["plain", "numbered", "moses", "jsonl", "sampled", "prefixed"],
 )
-def test_the_way_on_reads_a_packed_file_whatever_its_name(
-    options: list[str], number: str, call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_who_goes_on_as_told_gets_what_an_unbroken_run_gives(
+    options: list[str], is_counted: bool, call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_stream, "translate_chunks", stopped_after_the_first(line_stream.translate_chunks))
     source, out = tmp_path / "in.packed", tmp_path / "out.txt"
     source.write_bytes(gzip.compress(write_input(tmp_path).read_bytes()))
-    result = call("translate", "--input", str(source), "--batch-size", "4", *options, "--output", str(out))
-    assert re.search(rf"the same options{number}: zcat {re.escape(str(source))} \| tail -n \+\d+ \| tmt", result.stderr)
+    (tmp_path / "prefixes").write_text("uno\n\n" * (len(LINES) // 2))
+    options = [str(tmp_path / part) if part == "prefixes" else part for part in options]
+    command = ("translate", "--batch-size", "4", *options)
+    whole = call(*command, "--input", str(source)).stdout
+    with monkeypatch.context() as patch:
+        patch.setattr(line_stream, "translate_chunks", stopped_after_the_first(line_stream.translate_chunks))
+        result = call(*command, "--input", str(source), "--output", str(out))
+    way = re.search(
+        rf"the same options: zcat {re.escape(str(source))} \| tail -n \+(\d+) \| tmt translate …( --first-line \d+)?",
+        result.stderr,
+    )
+    assert way
+    assert way[2] == (f" --first-line {way[1]}" if is_counted else None)
+    rest = "".join(f"{line}\n" for line in LINES[int(way[1]) - 1 :]).encode()
+    assert out.read_text() + call(*command, *(way[2] or "").split(), stdin=rest).stdout == whole
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,6 +12,7 @@ from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizer, train_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer, normalize
+from transformer_mt.data.word_splitting import has_word
 from transformer_mt.errors import UserError
 
 KINDS = ["word", "bpe", "unigram"]
@@ -49,6 +50,17 @@ def test_words_are_named_without_their_punctuation() -> None:
     tokenizer = train_tokenizer(TEXTS, config("word"))
     text = "The Zebras, ¡cat! ~quartz The"
     assert tokenizer.unknown_words(text) == ["Zebras", "~", "quartz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entries_without_a_letter_are_told_with_or_without_a_space(kind: str) -> None:
+    tokenizer = train_tokenizer([*TEXTS, "Hi , hi ?"] * 20, config(kind))
+    marks = set(tokenizer.punctuation_ids())
+    assert not any(has_word(tokenizer.decode([i])) for i in marks)
+    for text in ("Hi , hi ?", "Hi, hi?"):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode([i for i in ids if i not in marks]).replace(" ", "").lower() == "hihi"
+        assert len(marks.intersection(ids)) >= 2
 
 
 def test_every_training_text_comes_back(tokenizer: Tokenizer) -> None:

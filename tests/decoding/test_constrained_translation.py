@@ -41,14 +41,17 @@ def places(phrase: str, text: str) -> list[tuple[int, int]]:
     return [match.span() for match in regex.finditer(pattern, text, overlapped=True)]
 
 
-def holds(text: str, phrases: tuple[str | tuple[str, ...], ...], ordered: bool, free_from: int = 0) -> bool:
+def holds(
+    text: str, phrases: tuple[str | tuple[str, ...], ...], ordered: bool, after: tuple[int, int] = (-1, -1)
+) -> bool:
     """Whether the phrases stand in the text, none within another, by trying all places."""
     if not phrases:
         return True
     for i, phrase in enumerate(phrases[:1] if ordered else phrases):
         for one in (phrase,) if isinstance(phrase, str) else phrase:
             for start, end in places(one, text):
-                if start >= free_from and holds(text, phrases[:i] + phrases[i + 1 :], ordered, end):
+                is_after = start > after[0] and end > after[1]
+                if is_after and holds(text, phrases[:i] + phrases[i + 1 :], ordered, (start, end)):
                     return True
     return False
 

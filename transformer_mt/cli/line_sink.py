@@ -20,7 +20,6 @@ class LineSink:
     """A file, or standard output where `path` is None.
 
     `rest` says by which command the input is worked on from a line on. `results` is what one line gives, in the plural.
-    `numbered_from`: each result begins with the number of its line, counted from here.
     """
 
     def __init__(
@@ -29,13 +28,11 @@ class LineSink:
         path: Path | None,
         rest: Callable[[int], str],
         results: str = "translations",
-        numbered_from: int | None = None,
     ) -> None:
         self.stream = stream
         self.path = path
         self.rest = rest
         self.results = results
-        self.numbered_from = numbered_from
         # The lines of the input whose results are written whole, and the bytes of these results in a file.
         # Both change in one statement, because Ctrl-C may come between any two.
         self._whole = 0, 0
@@ -79,8 +76,7 @@ class LineSink:
         there = f"{self.path} holds {done}" if self.path else f"Standard output has {done}; delete what follows them"
         write = shlex.quote(str(self.path)) if self.path else "OUTPUT"
         go_on = f"{first}, and go on" if first else "Go on"
-        numbers = "" if self.numbered_from is None else f", whose numbers begin with {self.numbered_from} again"
-        return f"{there}. {go_on} with the same options{numbers}: {self.rest(self.num_done + 1)} >> {write}"
+        return f"{there}. {go_on} with the same options: {self.rest(self.num_done + 1)} >> {write}"
 
     def _is_file(self) -> bool:
         """Whether this command began the file. Standard output may hold the text of another, which stays as it is."""
@@ -93,7 +89,6 @@ def open_sink(
     inputs: "Sequence[ByteStream]",
     rest: Callable[[int], str],
     results: str = "translations",
-    numbered_from: int | None = None,
     is_told: bool = True,
 ) -> Iterator[LineSink]:
     """The sink of `--output`, or standard output; see `LineSink` and `open_output`. On Ctrl-C the file ends with a
@@ -101,7 +96,7 @@ def open_sink(
     file as it was.
     """
     with open_output(path, *inputs) as stream:
-        sink = LineSink(stream, None if stream is read_output() else path, rest, results, numbered_from)
+        sink = LineSink(stream, None if stream is read_output() else path, rest, results)
         try:
             yield sink
         except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from transformer_mt.cli.line_files import STANDARD, name_of
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
@@ -23,7 +24,7 @@ class TranslationStream:
     """What happens to each line between the translator and the sink.
 
     `name` is what messages call the input. `positions` are those of the model. `is_waited_for`: a person waits for each
-    line, so that no bar is drawn.
+    line, so that no bar is drawn. `first_line` is the number of the first line.
     """
 
     sink: LineSink
@@ -32,6 +33,7 @@ class TranslationStream:
     name: str
     positions: int
     is_waited_for: bool
+    first_line: int = 1
     unknown: UnknownWords = field(default_factory=UnknownWords)
 
     def run(self, translator: "LineTranslator", chunks: "Iterable[Sequence[str | SourceLine]]") -> None:
@@ -42,9 +44,9 @@ class TranslationStream:
 
         hidden = self.is_waited_for or not sys.stderr.isatty() or self.sink.stream.isatty()
         with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
-            for chunk in translate_chunks(translator, chunks, self.options):
+            for chunk in translate_chunks(translator, chunks, self.options, self.first_line - 1):
                 written: list[str] = []
-                for number, translated in enumerate(chunk, start=self.sink.num_done + 1):
+                for number, translated in enumerate(chunk, start=self.first_line + self.sink.num_done):
                     self._tell(number, translated)
                     written += self.format.lines(number, translated, self.options.n_best)
                 self.sink.write("".join(line + "\n" for line in written), len(chunk))
@@ -56,15 +58,16 @@ class TranslationStream:
         from transformer_mt.finishing.confidence import confidence_of
 
         self.unknown.add(translated.unknown_words)
+        where = f"line {number}" if self.name == name_of(STANDARD) else f"{self.name}, line {number}"
         if is_beyond(translated.source):
             remark(f"{self.name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
         elif translated.too_long:
             done = WHAT_BECOMES[self.options.too_long]
-            remark(f"line {number}: longer than the model's {self.positions} positions, {done}")
+            remark(f"{where}: longer than the model's {self.positions} positions, {done}")
         if translated.problem:
-            remark(f"line {number}: {translated.problem}; left blank")
+            remark(f"{where}: {translated.problem}; left blank")
         if translated.rejected:
-            remark(f"line {number}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
+            remark(f"{where}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
 
 
 WHAT_BECOMES = {

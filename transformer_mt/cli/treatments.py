@@ -26,6 +26,13 @@ class AlignmentKind(StrEnum):
     soft = "soft"
 
 
+class AlignmentSource(StrEnum):
+    """What says which words translate which."""
+
+    aligner = "aligner"
+    attention = "attention"
+
+
 @dataclass(frozen=True)
 class Treatments:
     """The options of that kind, each field one (see `with_search_flags`)."""
@@ -41,6 +48,17 @@ class Treatments:
         typer.Option(
             help="Write which words translate which behind each translation: i-j, white-space words counted from 0; "
             "soft: with probabilities."
+        ),
+    ] = None
+    alignment_from: Annotated[
+        AlignmentSource | None,
+        typer.Option(help="Align by the run's aligner or by the model's own attention. Default: aligner."),
+    ] = None
+    alignment_layer: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --alignment-from attention, whose attention: 1 is the first. Default: that before the last.",
         ),
     ] = None
     replace_unk: Annotated[
@@ -75,6 +93,10 @@ class Treatments:
             raise UserError("--html and --prefix were both given. Tags are put into whole translations: leave one out.")
         if self.html and self.alignment is not None:
             raise UserError("--html and --alignment were both given. Words of HTML hold tags: leave one out.")
+        if self.alignment_from is not None and self.alignment is None:
+            raise UserError("--alignment-from was given without --alignment. Give --alignment hard or soft too.")
+        if self.alignment_layer is not None and self.alignment_from is not AlignmentSource.attention:
+            raise UserError("--alignment-layer was given without --alignment-from attention. Give both.")
         if self.unk_dictionary is not None and not self.replace_unk:
             raise UserError("--unk-dictionary was given without --replace-unk. Give both.")
         if self.replace_unk and decoding.get("allow_unk") is False:
@@ -144,7 +166,11 @@ class Treatments:
 
             works = HtmlTranslator(works, aligner_when_needed())
         if self.alignment is not None:
+            from transformer_mt.finishing.attention_alignment import BEFORE_THE_LAST, AttentionAligner
             from transformer_mt.finishing.word_alignment import AlignedTranslator
 
-            works = AlignedTranslator(works, aligner_when_needed(), soft=self.alignment is AlignmentKind.soft)
+            layer = BEFORE_THE_LAST if self.alignment_layer is None else self.alignment_layer - 1
+            by_attention = self.alignment_from is AlignmentSource.attention
+            aligner = AttentionAligner(translator, layer) if by_attention else aligner_when_needed()
+            works = AlignedTranslator(works, aligner, soft=self.alignment is AlignmentKind.soft)
         return works

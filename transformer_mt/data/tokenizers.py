@@ -164,7 +164,11 @@ class Tokenizer(ABC):
 
     def punctuation_ids(self) -> list[int]:
         """The entries without a letter, mark or digit; special ones are not counted."""
-        return [i for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS) and not has_word(token)]
+        return [i for i, text in self._texts() if not has_word(text)]
+
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        """The entries but the special ones, and the text behind each."""
+        return ((i, token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS))
 
     def ids_within_words(self) -> list[int]:
         """The entries that go on with the word before them."""
@@ -263,13 +267,15 @@ class SubwordTokenizer(Tokenizer):
 
     def ids_within_words(self) -> list[int]:
         """Those that begin with a letter, mark or digit, or with a byte that may be a part of one."""
-        pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
-        return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[:1]))
+        return sorted(i for i, text in self._texts() if has_word(text[:1]))
 
     def ids_ending_within_words(self) -> list[int]:
         """Those that end with a letter, mark or digit, or with a byte that may be a part of one."""
-        pieces = {i: _piece(token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS)}
-        return sorted(i for i, piece in pieces.items() if has_word(piece.decode("utf-8", errors="tmt_within")[-1:]))
+        return sorted(i for i, text in self._texts() if has_word(text[-1:]))
+
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        """As above; bytes that are no character by themselves are a letter, since they may be a part of one."""
+        return ((i, _piece(token).decode("utf-8", errors="tmt_within")) for i, token in super()._texts())
 
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:

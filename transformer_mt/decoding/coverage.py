@@ -19,13 +19,14 @@ IdPair = tuple[Sequence[int], Sequence[int]]  # source and target, both without 
 LEAST = 1e-10  # a sum of attention that is rounded to nothing would forbid a translation for good
 
 
-def source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Tensor:
-    """How the target attends to the source in the last layer, averaged over heads; of an ensemble also over models.
+def source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer: int = -1) -> Tensor:
+    """How the target attends to the source in a layer, averaged over heads; of an ensemble also over models. Layers are
+    counted as Python counts; where a model has too few, it is the nearest.
 
     src (batch, src_len), tgt_in (batch, tgt_len) -> (batch, tgt_len, src_len). In a decoder-only model a row also
     attends to the target so far, so its weights on the source sum to less than 1.
     """
-    found = [_source_weights(member, src, tgt_in) for member in members_of(model)]
+    found = [_source_weights(member, src, tgt_in, layer) for member in members_of(model)]
     return torch.stack(found).mean(dim=0)
 
 
@@ -42,7 +43,8 @@ def coverages(model: TranslationModel, pairs: Sequence[IdPair]) -> list[float]:
     return covered.log().masked_fill(src == PAD_ID, 0).sum(dim=1).tolist()
 
 
-def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Tensor:
+def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer: int) -> Tensor:
+    attentions = model.source_attentions
     recorded: list[Tensor] = []
     this_thread = threading.get_ident()
 
@@ -51,7 +53,8 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
         if threading.get_ident() == this_thread:  # another may go through the same module
             recorded.append(module.weights(*inputs[:4]))  # the mask among these holds window and causality already
 
-    handle = model.source_attention.register_forward_pre_hook(record)
+    attention = attentions[max(-len(attentions), min(layer, len(attentions) - 1))]
+    handle = attention.register_forward_pre_hook(record)
     try:
         model.hidden_states(src, tgt_in)
     finally:

@@ -40,17 +40,18 @@ def with_places(lines: Sequence[str | SourceLine], first: int = 0) -> list[Sourc
 
 
 def demanding(
-    chunks: Iterable[Sequence[str]], prefix: str | None, has_constraints: bool = False
+    chunks: Iterable[Sequence[str]], prefix: str | None, has_constraints: bool = False, first_line: int = 1
 ) -> Iterator[list[SourceLine]]:
-    """The chunks of texts with the prefixes of their translations: the lines of a file, or with `tab` what stands
-    behind the first tab of the text itself. Where a text has constraints, each stands behind a tab after that.
+    """The chunks of texts with the prefixes of their translations: the lines of a file, from `first_line` on, or with
+    `tab` what stands behind the first tab of the text itself. Where a text has constraints, each stands behind a tab
+    after that.
 
     Raises UserError where the file cannot be read, or has not a line for each text.
     """
     if prefix is None or prefix == "tab":
         lines = ([_parted(text, prefix == "tab", has_constraints) for text in chunk] for chunk in chunks)
     else:
-        lines = _with_prefixes(chunks, Path(prefix), has_constraints)
+        lines = _with_prefixes(chunks, Path(prefix), has_constraints, first_line)
     yield from lines
 
 
@@ -66,9 +67,11 @@ def _parted(text: str, has_prefix: bool, has_constraints: bool) -> SourceLine:
     return SourceLine(text, prefix, tuple(constraints))
 
 
-def _with_prefixes(chunks: Iterable[Sequence[str]], path: Path, has_constraints: bool) -> Iterator[list[SourceLine]]:
+def _with_prefixes(
+    chunks: Iterable[Sequence[str]], path: Path, has_constraints: bool, first_line: int
+) -> Iterator[list[SourceLine]]:
     prefixes = lines_named_by("--prefix", path)
-    number = 0
+    number = sum(1 for _ in islice(prefixes, first_line - 1))
     for chunk in chunks:
         begun = [prefix for _, prefix in islice(prefixes, len(chunk))]
         number += len(begun)
@@ -164,7 +167,8 @@ def writings_of(phrase: str, tokenizer: Tokenizer) -> list[Writing]:
     behind = "(" if has_word(phrase[0]) else "x"  # neither makes one token with what follows
     joined = tokenizer.encode(behind + phrase)[len(tokenizer.encode(behind)) :]
     spaced = tokenizer.encode(phrase)
-    ways = [Writing(tuple(spaced), False, ends_in_word)]
+    num_spaces = next(i for i, token in enumerate(spaced) if tokenizer.decode([token]))
+    ways = [Writing(tuple(spaced), False, ends_in_word, num_spaces)]
     if joined != spaced:
         ways.append(Writing(tuple(joined), is_of_spaced_word(phrase[0]), ends_in_word))
     return [way for way in ways if UNK_ID not in way.tokens]

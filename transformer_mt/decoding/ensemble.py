@@ -91,8 +91,8 @@ class Ensemble(TranslationModel):
         raise AssertionError("an ensemble has no cache of its own: see decoder_of")
 
     @property
-    def source_attention(self) -> MultiHeadAttention:
-        raise AssertionError("an ensemble has as many attentions as models")
+    def source_attentions(self) -> list[MultiHeadAttention]:
+        raise AssertionError("an ensemble has as many stacks as models")
 
 
 class EnsembleDecoder:

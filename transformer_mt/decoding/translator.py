@@ -197,11 +197,17 @@ class Translator:
             else:
                 yield index, blank
         by_length = sorted(to_do, key=lambda index: len(ids[index]), reverse=True)
-        # Those that have constraints are apart from the others, which they would slow down.
-        constrained = [index for index in by_length if demands[index].constraints]
-        free = [index for index in by_length if not demands[index].constraints]
-        batches = [batch for part in (constrained, free) for batch in self._batches(part, options.batch_size)]
-        widest = max((demands[index].tokens_of_constraints + 1 for index in constrained), default=0)
+        # Those that have constraints are apart from the others, which they would slow down; and so are those that need
+        # a wider beam, since all sentences of a batch have as many places as the one with the most.
+        by_width: dict[int, list[int]] = {}
+        for index in by_length:
+            num_tokens = demands[index].tokens_of_constraints
+            width = max(options.num_rows, 1 << num_tokens.bit_length()) if num_tokens else 0
+            by_width.setdefault(width, []).append(index)
+        batches = [
+            b for width in sorted(by_width, reverse=True) for b in self._batches(by_width[width], options.batch_size)
+        ]
+        widest = max((demands[index].tokens_of_constraints + 1 for index in to_do), default=0)
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]

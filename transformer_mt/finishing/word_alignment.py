@@ -2,23 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from transformer_mt.aligning.aligner import Aligner, Pair
-from transformer_mt.aligning.alignment import HardLinks, SoftLinks, soft_links
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.aligning.aligner import Pair
+from transformer_mt.aligning.alignment import Alignment, HardLinks, SoftLinks, soft_links
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.finishing.treatment import Treatment
 
 
+class PairAligner(Protocol):
+    """An `Aligner`, or an `AttentionAligner`."""
+
+    def align(self, pairs: Sequence[Pair]) -> list[Alignment]: ...
+
+    def posteriors(self, pairs: Sequence[Pair]) -> list[NDArray[np.float64]]: ...
+
+
 class AlignedTranslator(Treatment):
     """A translator whose hypotheses have the field `alignment`, by an aligner of the two languages.
 
-    They are the alignments that `tmt align` writes of the same pairs: links, or with `soft` links and probabilities. A
-    pair with more words on a side than the aligner takes has none.
+    Of an `Aligner` they are the alignments that `tmt align` writes of the same pairs: links, or with `soft` links and
+    probabilities. A pair that is too long for the aligner has none.
     """
 
-    def __init__(self, translator: LineTranslator, aligner: Aligner, soft: bool = False) -> None:
+    def __init__(self, translator: LineTranslator, aligner: PairAligner, soft: bool = False) -> None:
         super().__init__(translator)
         self.aligner = aligner
         self.soft = soft

@@ -154,5 +154,5 @@ def cross_attention(model: TranslationModel, src: Tensor, tgt_in: Tensor) -> Ten
 
 def looks_at_source(model: TranslationModel, recorded: dict[str, Tensor], src: Tensor, tgt_in: Tensor) -> Tensor:
     """`cross_attention` of a forward pass that `recorded_attention` has recorded."""
-    (last,) = (name for name, module in model.named_modules() if module is model.source_attention)
+    (last,) = (name for name, module in model.named_modules() if module is model.source_attentions[-1])
     return recorded[last][0].mean(dim=0)[-tgt_in.size(1) :, : src.size(1)]

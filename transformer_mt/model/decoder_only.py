@@ -99,7 +99,5 @@ class DecoderOnly(TranslationModel):
         return self.decoder.step(tokens, cache)
 
     @property
-    def source_attention(self) -> MultiHeadAttention:
-        last = self.decoder.layers[-1]
-        assert isinstance(last, EncoderLayer)
-        return last.self_attn
+    def source_attentions(self) -> list[MultiHeadAttention]:
+        return [layer.self_attn for layer in self.decoder.layers if isinstance(layer, EncoderLayer)]

@@ -66,8 +66,8 @@ class TranslationModel(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def source_attention(self) -> MultiHeadAttention:
-        """The last attention through which a target position sees the source: (…, tgt_len) x (src_len, …)."""
+    def source_attentions(self) -> list[MultiHeadAttention]:
+        """The attention of each layer through which a target position sees the source: (…, tgt_len) x (src_len, …)."""
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         """src (batch, src_len), tgt_in (batch, tgt_len) -> logits (batch, tgt_len, tgt_vocab_size)."""

@@ -161,7 +161,5 @@ class Transformer(TranslationModel):
         return self.decoder.step(tokens, cache)
 
     @property
-    def source_attention(self) -> MultiHeadAttention:
-        last = self.decoder.layers[-1]
-        assert isinstance(last, DecoderLayer)
-        return last.cross_attn
+    def source_attentions(self) -> list[MultiHeadAttention]:
+        return [layer.cross_attn for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]

@@ -47,7 +47,10 @@ def holds(tokens: tuple[int, ...], phrases: Phrases, ordered: bool) -> bool:
         for phrase in phrases
     ]
     placed = (places if ordered else sorted(places) for places in itertools.product(*choices))
-    return any(all(one[1] <= other[0] for one, other in itertools.pairwise(places)) for places in placed)
+    return any(
+        all(a < c and b < d for (a, b), (c, d) in itertools.pairwise(places))  # none within another
+        for places in placed
+    )
 
 
 def enumerate_all(table: dict, phrases: Phrases, norm: LengthNorm, ordered: bool) -> list[tuple[float, list[int]]]:
@@ -70,6 +73,10 @@ PHRASES = [
     [[(A,)], [(A, B)]],
     [[(A, B), (C, C)]],
     [[(C,), (B,)], [(A, A)]],
+    [[(A, B)], [(B, C)]],
+    [[(A, A)], [(A, A)]],
+    [[(A,)], [(B,)], [(A, B)]],
+    [[(A, B), (A,)], [(B,)]],  # in "A B" the second way of the first
     [],
 ]
 

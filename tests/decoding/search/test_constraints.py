@@ -9,6 +9,7 @@ from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID
 from transformer_mt.decoding.search.constraints import Constraints
+from transformer_mt.decoding.search.placements import Placements, num_shared
 from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def missing_after(phrases: Phrases, texts: Sequence[tuple[int, ...]], ordered: b
 
 
 def can_be_placed(phrases: Phrases, tokens: tuple[int, ...], ordered: bool, edges: WordEdges) -> bool:
-    """Whether the phrases stand in the tokens, each whole and none in another, by trying all placements."""
+    """Whether the phrases stand in the tokens, each whole and none within another, by trying all placements."""
 
     def places(writing: Writing) -> list[range]:
         size, found = len(writing.tokens), []
@@ -48,9 +49,15 @@ def can_be_placed(phrases: Phrases, tokens: tuple[int, ...], ordered: bool, edge
     choices = [[place for writing in phrase for place in places(writing)] for phrase in phrases]
     for chosen in itertools.product(*choices):
         in_order = list(chosen) if ordered else sorted(chosen, key=lambda place: place.start)
-        if all(one.stop <= other.start for one, other in itertools.pairwise(in_order)):
+        if all(one.start < other.start and one.stop < other.stop for one, other in itertools.pairwise(in_order)):
             return True
     return False
+
+
+def any_holds(phrases: Phrases, length: int, ordered: bool) -> bool:
+    """Whether a text of this length holds the phrases."""
+    texts = itertools.product((A, B, C, D), repeat=length)
+    return any(can_be_placed(phrases, text, ordered, EDGES) for text in texts)
 
 
 APART = [
@@ -63,13 +70,17 @@ APART = [
     ((Writing((A,)), Writing((A, B))), (Writing((C,)),)),
     ((Writing((A,), ends_in_word=True),), (Writing((D, C)), Writing((C,), after_break=True))),
 ]
-# "A B C A B" holds both, and yet A B is met by the first two tokens: what begins first is taken.
-OVERLAPPING = [plain((A, B), (B, C)), plain((A, B, A), (A, C))]
+# Of these a text may hold all in another way than the one that is followed.
+TOUCHING = [
+    plain((A, B), (B, C)), plain((A, B, A), (A, C)), plain((A,), (B,), (A, B, C)), plain((A, A), (A, A)),
+    plain((A, B), (B, C), (C, A)), ((Writing((A, B)), Writing((A,))), (Writing((B,)),)),
+    ((Writing((A, C), ends_in_word=True),), (Writing((C, A), after_break=True), Writing((C, C)))),
+]  # fmt: skip
 EDGES = WordEdges(continuing=(B,), ending_within=(A, B))
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("phrases", [*APART, *OVERLAPPING])
+@pytest.mark.parametrize("phrases", [*APART, *TOUCHING])
 def test_what_is_met_is_there_and_what_is_there_is_met(phrases: Phrases, ordered: bool) -> None:
     texts = list(itertools.product((A, B, C, D), repeat=6))
     counts = missing_after(phrases, texts, ordered, EDGES)
@@ -79,13 +90,18 @@ def test_what_is_met_is_there_and_what_is_there_is_met(phrases: Phrases, ordered
     placed = torch.tensor([can_be_placed(phrases, text, ordered, EDGES) for text in texts])
     met = counts[-1] == 0
     assert not (met & ~placed).any()
-    if phrases in APART:
-        assert torch.equal(met, placed)
-    else:
-        assert (placed & ~met).sum() < 0.07 * placed.sum()
+    demand = Demand(constraints=phrases)
+    placements = Placements([demand], ordered, EDGES)
+    recognised = torch.tensor([placements.holds_all(0, text) for text in texts])
+    assert torch.equal(recognised, placed)
+    assert [placements.unmet(0, text) == () for text in texts] == placed.tolist()
+    assert torch.equal(met | (recognised if placements.touch[0] else met), placed)
+    shortest = next(n for n in itertools.count(1) if any_holds(phrases, n, ordered))
+    # What is one only after a break counts for nothing beforehand, because it may have no break before it.
+    assert least - num_shared(demand) <= shortest or any(way.after_break for phrase in phrases for way in phrase)
 
 
-@pytest.mark.parametrize("phrases", [*APART, *OVERLAPPING])
+@pytest.mark.parametrize("phrases", [*APART, *TOUCHING])
 @pytest.mark.parametrize("ordered", [False, True])
 def test_the_next_tokens_lead_on(phrases: Phrases, ordered: bool) -> None:
     """From wherever a hypothesis is, one of the tokens that are offered leaves a token less to write."""
@@ -97,10 +113,10 @@ def test_the_next_tokens_lead_on(phrases: Phrases, ordered: bool) -> None:
         progress, last = constraints.advance(progress, last, tokens), tokens
     missing = constraints.missing(progress)
     offered = constraints.next_tokens(progress, last)
-    least = torch.stack(
-        [
-            constraints.missing(constraints.advance(progress, last, tokens)).masked_fill(tokens < 0, 99)
-            for tokens in offered.unbind(dim=2)
-        ]
-    ).amin(dim=0)
-    assert (least < missing)[missing > 0].all()
+    recognises = Placements([Demand(constraints=phrases)], ordered, EDGES).holds_all
+    counts = []
+    for tokens in offered.unbind(dim=2):
+        left = constraints.missing(constraints.advance(progress, last, tokens)).masked_fill(tokens < 0, 99)
+        held = [recognises(0, (*text, token)) for text, token in zip(texts, tokens[0].tolist(), strict=True)]
+        counts.append(left.masked_fill(torch.tensor([held]), 0))
+    assert (torch.stack(counts).amin(dim=0) < missing)[missing > 0].all()

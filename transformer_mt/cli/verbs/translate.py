@@ -60,6 +60,14 @@ def translate(
             "line itself, behind the source and a tab."
         ),
     ] = None,
+    first_line: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Which line of a text the input begins with, where the lines before it are done: numbers, samples and "
+            "--prefix FILE go on from there.",
+        ),
+    ] = 1,
     treatments: Treatments,
     too_long: Annotated[
         TooLong,
@@ -92,14 +100,17 @@ def translate(
         works = treatments.around(translator, translator.checkpoints[0][0], options)
         source = None if input == STANDARD else input
         chunks = demanding(
-            _chunks(lines, options, name_of(source or STANDARD)), prefix, options.constraints is not None
+            _chunks(lines, options, name_of(source or STANDARD)), prefix, options.constraints is not None, first_line
         )
+        goes_by_number = FORMATS[format].is_numbered(n_best) or options.is_sampling or prefix not in (None, "tab")
         packed = not isinstance(lines, list) and is_packed(lines)
         with open_sink(
             output,
             [] if isinstance(lines, list) else [lines],
-            lambda first: f"{rest_of(source, packed, first)} | tmt translate …",
-            numbered_from=FORMATS[format].numbered_from(n_best),
+            lambda first: (
+                f"{rest_of(source, packed, first)} | tmt translate …"
+                + f" --first-line {first_line + first - 1}" * goes_by_number
+            ),
             is_told=not isinstance(lines, list) and not sys.stdin.isatty(),
         ) as sink:
             stream = TranslationStream(
@@ -109,6 +120,7 @@ def translate(
                 name_of(source or STANDARD),
                 translator.config.model.max_len,
                 is_waited_for=isinstance(lines, list),
+                first_line=first_line,
             )
             try:
                 stream.run(works, chunks)

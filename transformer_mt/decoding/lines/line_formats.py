@@ -78,18 +78,17 @@ def _json_hypothesis(h: Translation) -> dict[str, Any]:
 
 class LineFormat(NamedTuple):
     """A way to write translations. `lines` makes what is written of one line of the input, from its number, counted
-    from 1, its translation and `n_best`. `numbered_from` is the number that the first line of an input has in what is
-    written, by `n_best`; None where lines have no numbers.
+    from 1, its translation and `n_best`. `is_numbered` says, by `n_best`, whether that number is written.
     """
 
     lines: Callable[[int, Translated, int], list[str]]
-    numbered_from: Callable[[int], int | None]
+    is_numbered: Callable[[int], bool]
 
 
 FORMATS = {
-    "text": LineFormat(text_lines, lambda n_best: 1 if n_best > 1 else None),
-    "jsonl": LineFormat(lambda number, translated, n_best: [json_line(translated)], lambda n_best: None),
-    "moses": LineFormat(lambda number, translated, n_best: moses_lines(number, translated), lambda n_best: 0),
+    "text": LineFormat(text_lines, lambda n_best: n_best > 1),
+    "jsonl": LineFormat(lambda number, translated, n_best: [json_line(translated)], lambda n_best: False),
+    "moses": LineFormat(lambda number, translated, n_best: moses_lines(number, translated), lambda n_best: True),
 }
 
 

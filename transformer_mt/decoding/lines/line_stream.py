@@ -50,10 +50,12 @@ class LineTranslator(Protocol):
 
 
 def translate_chunks(
-    translator: LineTranslator, chunks: Iterable[Sequence[str | SourceLine]], options: SearchOptions
+    translator: LineTranslator, chunks: Iterable[Sequence[str | SourceLine]], options: SearchOptions, first: int = 0
 ) -> Iterator[list[Translated]]:
-    """The translations of each chunk of lines, in order. Lines are counted from chunk to chunk, for their samples."""
-    number = 0
+    """The translations of each chunk of lines, in order. Lines are counted from chunk to chunk, for their samples; the
+    first of them has the number `first`.
+    """
+    number = first
     with translator.keep_processes():
         for chunk in chunks:
             yield translator.translate_lines(with_places(chunk, number) if options.is_sampling else chunk, options)

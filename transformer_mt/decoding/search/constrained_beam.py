@@ -128,7 +128,8 @@ def constrained_beam_search(
 def _closest(beams: _Beams, place: int) -> tuple[int, ...]:
     """The constraints that the sentence's hypothesis with the fewest missing tokens has not met."""
     missing = beams.missing[place].masked_fill(beams.log_probs[place] == -torch.inf, _LAST)
-    return tuple(beams.constraints.unmet(beams.progress, place, int(missing.argmin())))
+    tokens = beams.tokens[place, int(missing.argmin()), 1:].tolist()
+    return beams.constraints.placements.unmet(beams.sentences[place].index, tokens)
 
 
 def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
@@ -141,8 +142,10 @@ def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions,
     last = beams.tokens[:, :, -1].gather(1, found.parents)
     progress = beams.constraints.advance(beams.progress.at(found.parents), last, found.tokens)
     missing = beams.constraints.missing(progress).masked_fill(found.tokens == EOS_ID, 0)
+    _recognise(beams, found, missing)
     # What can no longer be written within the largest length is not begun.
-    fits = missing <= (beams.limits - 1 - length).clamp(min=0)[:, None]
+    room = (beams.limits - 1 - length).clamp(min=0) + beams.constraints.num_shared
+    fits = missing <= room[:, None]
     found = _Candidates(found.totals.masked_fill(~fits, -torch.inf), found.parents, found.tokens)
     size = int(beams.sizes.max())
     order = _deal(found.totals, missing)[:, : 2 * size]
@@ -160,6 +163,24 @@ def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions,
     return found.parents
 
 
+def _recognise(beams: _Beams, found: _Candidates, missing: Tensor) -> None:
+    """Nothing is `missing` of a text that holds all constraints in a way that its progress does not see. Only those of
+    sentences whose constraints touch are looked at.
+    """
+    placements = beams.constraints.placements
+    touch = [placements.touch[sentence.index] for sentence in beams.sentences]
+    if not any(touch):
+        return
+    lacks = (missing > 0) & (found.totals > -torch.inf) & torch.tensor(touch, device=missing.device)[:, None]
+    places, ranks = lacks.nonzero(as_tuple=True)
+    histories = beams.tokens[places, found.parents[places, ranks], 1:]
+    texts = torch.cat((histories, found.tokens[places, ranks, None]), dim=1).tolist()
+    sentences = (beams.sentences[place].index for place in places.tolist())
+    holds = [placements.holds_all(*one) for one in zip(sentences, texts, strict=True)]
+    holds = torch.tensor(holds, dtype=torch.bool, device=missing.device)
+    missing[places[holds], ranks[holds]] = 0
+
+
 def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Candidates:
     """The extensions that are looked at, each once: the others of its kind have -inf."""
     totals = Totals.of(logits, beams.log_probs)
@@ -174,12 +195,7 @@ def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptio
     special = [EOS_ID, UNK_ID] if options.allow_unk else [EOS_ID]
     values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), special, NUM_SPECIAL))
     of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
-    wanted = beams.constraints.next_tokens(beams.progress, beams.tokens[:, :, -1])
-    values = totals(logits.gather(2, wanted.clamp(min=0))).masked_fill(wanted < 0, -torch.inf)
-    of_phrases = _Candidates(
-        values.flatten(1), rows[:, :, None].expand_as(wanted).flatten(1), wanted.clamp(min=0).flatten(1)
-    )
-    parts = (best, of_rows, of_phrases)
+    parts = (best, of_rows, _of_phrases(beams, logits, totals, rows))
     found = _Candidates(
         *(torch.cat([getattr(p, name) for p in parts], dim=1) for name in ("totals", "parents", "tokens"))
     )
@@ -187,6 +203,17 @@ def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptio
     is_lost = _repeated(keys.masked_fill(found.totals == -torch.inf, -1))  # one that is lost stands for no other
     is_lost |= must_end[:, None] & (found.tokens != EOS_ID)
     return _Candidates(found.totals.masked_fill(is_lost, -torch.inf), found.parents, found.tokens)
+
+
+def _of_phrases(beams: _Beams, logits: Tensor, totals: Totals, rows: Tensor) -> _Candidates:
+    """The extensions by which phrases begin and go on: as many places as the sentence with the most of them needs."""
+    wanted = beams.constraints.next_tokens(beams.progress, beams.tokens[:, :, -1])
+    values = totals(logits.gather(2, wanted.clamp(min=0))).masked_fill(wanted < 0, -torch.inf)
+    found = _Candidates(values, rows[:, :, None].expand_as(wanted), wanted.clamp(min=0))
+    found = _Candidates(*(x.flatten(1) for x in (found.totals, found.parents, found.tokens)))
+    is_lost = found.totals == -torch.inf
+    num_kept = is_lost.size(1) - int(is_lost.sum(dim=1).min())
+    return found.at(is_lost.int().argsort(dim=1, stable=True)[:, :num_kept])
 
 
 def _repeated(keys: Tensor) -> Tensor:

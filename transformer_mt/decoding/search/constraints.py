@@ -1,12 +1,16 @@
 """Which constraints a hypothesis has met, kept up token by token for all hypotheses of a batch at once.
 
 A constraint is a phrase that a translation must hold. It may be written in several ways, each a sequence of tokens. No
-two constraints share a token, so that a phrase that is asked for twice stands there twice.
+constraint counts within another one, so that a phrase that is asked for twice stands there twice. One may begin within
+another that ends before it.
 
 All partial matches are followed as bits (the shift-and algorithm of Baeza-Yates and Gonnet 1992), because a phrase may
 begin within a match that fails later. A phrase that is complete is `held` for as long as a longer one, which began no
 later, may still be completed: "casa" becomes "casa grande". It also waits for the next token, which may go on with its
 last word: "cat" is not met by "cats".
+
+Only one way to place the constraints is followed. Where they touch, a text may hold all of them in another way, which
+`placements.py` finds by the tokens.
 """
 
 from collections.abc import Sequence
@@ -17,9 +21,14 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from transformer_mt.config.special_ids import BOS_ID
+from transformer_mt.decoding.search.placements import Placements, num_shared
 from transformer_mt.decoding.search.rules import Demand, WordEdges
 
 _NO_TOKEN = -1
+_OF_SENTENCES = (
+    "_tokens", "_lengths", "_groups", "_after_break", "_whole", "_costs", "_sizes", "_begun_sizes", "num_tokens",
+    "num_shared",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class Constraints:
 
     def __init__(self, demands: Sequence[Demand], ordered: bool, edges: WordEdges, device: torch.device) -> None:
         """ordered: each constraint stands behind the one before it."""
+        self.placements = Placements(demands, ordered, edges)
         self._ordered = ordered
         self._num = max(1, *(len(demand.constraints) for demand in demands))
         rows = [
@@ -61,12 +71,14 @@ class Constraints:
         shape = len(demands), width
         tokens = torch.full((*shape, longest), _NO_TOKEN)
         lengths, groups = torch.zeros(shape, dtype=torch.long), torch.full(shape, self._num)
+        spaces = torch.zeros(shape, dtype=torch.long)
         after_break, whole = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
         costs = torch.zeros(len(demands), self._num + 1, dtype=torch.long)  # the last is that of empty places
         for i, row in enumerate(rows):
             for k, (group, writing) in enumerate(row):
                 lengths[i, k], groups[i, k] = len(writing.tokens), group
                 tokens[i, k, : len(writing.tokens)] = torch.tensor(writing.tokens)
+                spaces[i, k] = writing.num_spaces
                 after_break[i, k], whole[i, k] = writing.after_break, writing.ends_in_word
             for group, phrase in enumerate(demands[i].constraints):
                 # What stands after a break only cannot always be written next.
@@ -76,13 +88,17 @@ class Constraints:
         self._costs = costs.to(device)
         self._continuing, self._ending_within = _table(edges.continuing, device), _table(edges.ending_within, device)
         self._places = torch.arange(1, longest + 1, device=device)
+        # Tokens without the spaces before them: of whole writings, and of each beginning.
+        self._sizes = (lengths - spaces).to(device)
+        self._begun_sizes = self._places - spaces.to(device)[:, :, None]
         self.num_tokens = self._costs.sum(dim=1)  # of all constraints of a sentence (sentences,)
+        self.num_shared = torch.tensor([num_shared(demand) for demand in demands], device=device)  # of these at most
 
     def of_sentences(self, sentences: Tensor) -> "Constraints":
         """Those of some sentences (any,)."""
         some = object.__new__(Constraints)
         some.__dict__.update(self.__dict__)
-        for name in ("_tokens", "_lengths", "_groups", "_after_break", "_whole", "_costs", "num_tokens"):
+        for name in _OF_SENTENCES:
             setattr(some, name, getattr(self, name)[sentences])
         return some
 
@@ -105,23 +121,25 @@ class Constraints:
         begun = torch.cat((self._may_begin(last)[..., None], was.begun[..., :-1]), dim=3)
         begun &= self._tokens[:, None] == tokens[:, :, None, None]
         now = Progress(begun, was.met, held, behind)
-        begun &= self._wanted(now)
         # What began no later than the held phrase, and still goes on, is longer. Then the phrase waits.
-        end = torch.where(held >= 0, behind + self._of_held(self._lengths, now), 0)
-        waits = (begun & (self._places >= end[:, :, None, None])).flatten(2).any(dim=2)
+        end = torch.where(held >= 0, behind + self._of_held(self._sizes, now), 0)
+        is_longer = self._begun_sizes[:, None] >= end[:, :, None, None]
+        waits = (self._counting(now) & is_longer).flatten(2).any(dim=2)
         is_met = (held >= 0) & ~waits
         groups = self._of_held(self._groups, now).masked_fill(~is_met, self._num)
         met = was.met | one_hot(groups, self._num + 1)[..., : self._num].bool()
-        begun &= ~(is_met[:, :, None, None] & (self._places > behind[:, :, None, None]))
+        if self._ordered:  # else there are none, or the phrase would wait
+            begun &= ~(is_met[:, :, None, None] & is_longer)
         begun &= ~self._of_writings(met)[..., None]
         held = held.masked_fill(is_met, -1)
         return self._hold_longest(begun, met, held, behind, end)
 
     def _hold_longest(self, begun: Tensor, met: Tensor, held: Tensor, behind: Tensor, end: Tensor) -> Progress:
         """Hold the longest phrase that is complete now, unless another one is held that began before it."""
-        lengths = self._lengths[:, None]
+        lengths, sizes = self._lengths[:, None], self._sizes[:, None]
         last = (lengths - 1).clamp(min=0)[..., None].expand(-1, begun.size(1), -1, -1)
-        is_complete = begun.gather(3, last).squeeze(3) & ((held < 0)[:, :, None] | (lengths >= end[:, :, None]))
+        counting = self._counting(Progress(begun, met, held, behind))
+        is_complete = counting.gather(3, last).squeeze(3) & ((held < 0)[:, :, None] | (sizes >= end[:, :, None]))
         longest, writing = (lengths * is_complete).max(dim=2)
         found = longest > 0
         return Progress(begun, met, torch.where(found, writing, held), behind.masked_fill(found, 0))
@@ -132,7 +150,7 @@ class Constraints:
         """
         unmet = (self._costs[:, None, :-1] * ~progress.met).sum(dim=2)
         costs, held = self._of_writings(self._costs), progress.held
-        begun = progress.begun & (self._places < self._lengths[:, None, :, None])
+        begun = self._counting(progress) & (self._places < self._lengths[:, None, :, None])
         gains = (costs - self._lengths)[:, None, :, None] + self._places
         gains = torch.where(begun, gains, 0).clamp(min=0)
         is_behind = self._is_behind(progress)
@@ -147,45 +165,41 @@ class Constraints:
         that does neither.
         """
         first = self._tokens[:, None, :, 0]
-        begins = self._wanted(progress, begins=True).squeeze(3) & self._may_begin(last)
-        begun = progress.begun & (self._places < self._lengths[:, None, :, None])
+        begins = self._may_begin_next(progress) & self._may_begin(last)
+        begun = self._counting(progress) & (self._places < self._lengths[:, None, :, None])
         longest = (begun * self._places).amax(dim=3)
         following = self._tokens[:, None].expand(-1, longest.size(1), -1, -1).gather(3, longest[..., None]
             .clamp(max=self._tokens.size(2) - 1)).squeeze(3)  # fmt: skip
         return torch.cat((torch.where(begins, first, -1), torch.where(longest > 0, following, -1)), dim=2)
-
-    def unmet(self, progress: Progress, sentence: int, hypothesis: int) -> list[int]:
-        """The numbers of the constraints of a sentence that one of its hypotheses has not met, counted from 0."""
-        met, held = progress.met[sentence, hypothesis].tolist(), int(progress.held[sentence, hypothesis])
-        if held >= 0:
-            met[int(self._groups[sentence, held])] = True
-        return [i for i, is_met in enumerate(met) if not is_met and self._costs[sentence, i] > 0]
 
     def _may_begin(self, last: Tensor) -> Tensor:
         """Whether each writing may begin behind these tokens (sentences, hypotheses, writings)."""
         within = _look_up(self._ending_within, last)
         return ~(self._after_break[:, None] & within[:, :, None])
 
-    def _wanted(self, progress: Progress, begins: bool = False) -> Tensor:
-        """Whether each writing counts (sentences, hypotheses, writings, 1 or length): its constraint is not met and, of
-        those that are ordered, the next one. With `begins`, whether it may begin with the next token.
+    def _counting(self, progress: Progress) -> Tensor:
+        """What has begun and counts (sentences, hypotheses, writings, length). Of ordered constraints only the next one
+        does, and behind a held one that after it.
         """
-        groups = self._groups[:, None]
-        held = progress.held >= 0
         if not self._ordered:
-            is_held = held[..., None] & (groups == self._of_held(self._groups, progress)[..., None])
-            unmet = ~self._of_writings(progress.met)
-            return (unmet & ~is_held if begins else unmet)[..., None]
-        following = progress.met.sum(dim=2)[:, :, None]
-        after_held = held[:, :, None] & (groups == following + 1)
-        if begins:
-            return (torch.where(held[:, :, None], after_held, groups == following) & (groups < self._num))[..., None]
-        return (groups == following)[..., None] | (after_held[..., None] & self._is_behind(progress))
+            return progress.begun
+        groups, following = self._groups[:, None], progress.met.sum(dim=2)[:, :, None]
+        after_held = (progress.held >= 0)[:, :, None] & (groups == following + 1)
+        return progress.begun & ((groups == following)[..., None] | (after_held[..., None] & self._is_behind(progress)))
+
+    def _may_begin_next(self, progress: Progress) -> Tensor:
+        """Whether each writing may begin with the next token, as far as others go (sentences, hypotheses, writings)."""
+        groups, held = self._groups[:, None], (progress.held >= 0)[:, :, None]
+        if not self._ordered:
+            is_held = held & (groups == self._of_held(self._groups, progress)[..., None])
+            return ~self._of_writings(progress.met) & ~is_held
+        return (groups == progress.met.sum(dim=2)[:, :, None] + held) & (groups < self._num)
 
     def _is_behind(self, progress: Progress) -> Tensor:
-        """Whether what has begun stands behind the held phrase, if there is one (sentences, hypotheses, 1, length)."""
+        """Whether what has begun did so after the held phrase, if there is one (sentences, hypotheses, 1, length)."""
         free = (progress.held < 0)[:, :, None, None]
-        return free | (self._places <= progress.behind[:, :, None, None])
+        end = progress.behind + self._of_held(self._sizes, progress)
+        return free | (self._begun_sizes[:, None] < end[:, :, None, None])
 
     def _of_writings(self, of_constraints: Tensor) -> Tensor:
         """(sentences, [hypotheses,] constraints) -> (.., writings); 0 or False for empty places."""
@@ -203,14 +217,14 @@ class Constraints:
 
 
 def missing_after(demand: Demand, ordered: bool, edges: WordEdges) -> int:
-    """How many tokens of its constraints a demand takes after its prefix."""
+    """How many tokens of its constraints a demand takes after its prefix at least."""
     if not demand.prefix:
-        return demand.tokens_of_constraints
+        return demand.tokens_of_constraints - num_shared(demand)
     constraints = Constraints([demand], ordered, edges, torch.device("cpu"))
     progress, last = constraints.begin(), torch.tensor([[BOS_ID]])
     for token in demand.prefix:
         progress, last = constraints.advance(progress, last, torch.tensor([[token]])), torch.tensor([[token]])
-    return int(constraints.missing(progress))
+    return max(0, int(constraints.missing(progress)) - num_shared(demand))
 
 
 def _table(ids: Sequence[int], device: torch.device) -> Tensor:

@@ -28,12 +28,14 @@ class WordEdges:
 @dataclass(frozen=True)
 class Writing:
     """One way to write a phrase. With `after_break` it is the phrase only where no word stands directly before it. With
-    `ends_in_word` it is the phrase only where the token after it begins another word.
+    `ends_in_word` it is the phrase only where the token after it begins another word. Its first `num_spaces` tokens are
+    white space.
     """
 
     tokens: tuple[int, ...]
     after_break: bool = False
     ends_in_word: bool = False
+    num_spaces: int = 0
 
 
 @dataclass(frozen=True)

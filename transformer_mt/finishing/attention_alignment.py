@@ -1,0 +1,117 @@
+"""Word alignments by the attention that a model itself pays to the source as it writes a translation."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transformer_mt.aligning.aligner import Pair
+from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.words import Word, words_of
+from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.data.tokenizers import Tokenizer, normalize
+from transformer_mt.decoding.coverage import source_weights
+from transformer_mt.decoding.ensemble import members_of
+from transformer_mt.decoding.evidence import token_places
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+
+Matrix = NDArray[np.float64]
+PAIRS_AT_ONCE = 64
+BEFORE_THE_LAST = -2  # of one layer it is the only one
+
+
+class AttentionAligner:
+    """Aligns pairs as an `Aligner` does, by one pass of a translator's model over each pair: teacher forcing.
+
+    The weights are those of the layer before the last (Garg et al. 2019, section 4.1), or of `layer`, as Python counts
+    them, averaged over heads; of an ensemble also over models. A word's weight on a source word is the mean over its
+    tokens of the sum over that word's. A pair with a blank side, or a side longer than the model's positions, has none.
+    """
+
+    def __init__(self, translator: Translator, layer: int = BEFORE_THE_LAST) -> None:
+        """Raises UserError where a model has no such layer."""
+        num_layers = min(len(member.source_attentions) for member in members_of(translator.search_model))
+        if layer != BEFORE_THE_LAST and not -num_layers <= layer < num_layers:
+            raise UserError(f"There is no layer {layer + 1} with attention to the source. Take 1 to {num_layers}.")
+        self.translator = translator
+        self.layer = layer
+
+    def align(self, pairs: Sequence[Pair]) -> list[Alignment]:
+        """The alignment of each pair, in order: each target word with the source word of the largest weight."""
+        found = []
+        for (src, tgt), weights in zip(self._words(pairs), self._weights(pairs), strict=True):
+            links = [(int(row.argmax()), j) for j, row in enumerate(weights)]
+            found.append(Alignment(sorted(links), src, tgt, too_long=bool(src and tgt) and not len(weights)))
+        return found
+
+    def posteriors(self, pairs: Sequence[Pair]) -> list[Matrix]:
+        """The weights of each pair (tgt words, src words); a row sums to one less what EOS has, and in a decoder-only
+        model less what target words have. Zeros where there are none.
+        """
+        return [
+            weights if len(weights) else np.zeros((len(tgt), len(src)))
+            for (src, tgt), weights in zip(self._words(pairs), self._weights(pairs), strict=True)
+        ]
+
+    def _words(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[Word], list[Word]]]:
+        return ((words_of(self._text(src, 0)), words_of(self._text(tgt, 1))) for src, tgt in pairs)
+
+    def _text(self, text: str, side: int) -> str:
+        """The text as the tokenizer reads it."""
+        return "" if is_beyond(text) else normalize(text, self._tokenizer(side).lowercase)
+
+    def _tokenizer(self, side: int) -> Tokenizer:
+        return (self.translator.src_tokenizer, self.translator.tgt_tokenizer)[side]
+
+    def _weights(self, pairs: Sequence[Pair]) -> list[Matrix]:
+        """The weights of each pair (tgt words, src words); no rows where there are none."""
+        ids = [self._tokenizer(side).encode_batch([self._text(pair[side], side) for pair in pairs]) for side in (0, 1)]
+        longest = self.translator.config.model.max_len - 1
+        to_do = [i for i, rows in enumerate(zip(*ids, strict=True)) if all(0 < len(row) <= longest for row in rows)]
+        to_do.sort(key=lambda i: len(ids[0][i]))
+        found = [np.zeros((0, 0))] * len(pairs)
+        for start in range(0, len(to_do), PAIRS_AT_ONCE):
+            batch = to_do[start : start + PAIRS_AT_ONCE]
+            for i, weights in zip(batch, self._of_tokens(*([side[i] for i in batch] for side in ids)), strict=True):
+                found[i] = self._of_words(pairs[i], weights)
+        return found
+
+    @torch.inference_mode()
+    def _of_tokens(self, src: list[list[int]], tgt: list[list[int]]) -> list[Matrix]:
+        """The weights of each pair of ids as the target's tokens are chosen, (tgt tokens, src tokens)."""
+        device = self.translator.device
+        sides = [[*row, EOS_ID] for row in src], [[BOS_ID, *row[:-1]] for row in tgt]
+        weights = source_weights(
+            self.translator.search_model, *(pad_rows(side).to(device) for side in sides), layer=self.layer
+        )
+        weights = weights.double().cpu().numpy()
+        return [of[: len(t), : len(s)] for of, s, t in zip(weights, src, tgt, strict=True)]
+
+    def _of_words(self, pair: Pair, weights: Matrix) -> Matrix:
+        src, tgt = (words_by_token(self._text(pair[side], side), self._tokenizer(side)) for side in (0, 1))
+        return (tgt / tgt.sum(axis=0)).T @ weights @ src
+
+
+def words_by_token(text: str, tokenizer: Tokenizer) -> Matrix:
+    """Which words each token of a normalized text writes (tokens, words): shares that add up to 1."""
+    words, chunks = words_of(text), text.split()
+    shares, first = [], 0
+    for number, (chunk, ids) in enumerate(zip(chunks, tokenizer.encode_batch(chunks), strict=True)):
+        own = [word for word in words[first:] if word.chunk == number]
+        if not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
+            rows = np.eye(len(own))
+        else:
+            begin = own[0].start
+            spans = [(word.start - begin, word.end - begin) for word in own]
+            rows = np.array(
+                [[start < b and a < end for a, b in spans] for start, end in token_places(ids, chunk, tokenizer)], float
+            )
+        row = np.zeros((len(ids), len(words)))
+        row[:, first : first + len(own)] = rows / rows.sum(axis=1, keepdims=True)
+        shares.append(row)
+        first += len(own)
+    return np.concatenate(shares)
