@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import yaml
 
 HOSTILE = '<script>alert(1)</script> </style><img src=x onerror="alert(2)"> & \x01 "quoted" مرحبا'
 
@@ -58,10 +59,17 @@ def test_two_runs_have_the_scores_of_tmt_evaluate(call, trained: Path) -> None:
 
 @pytest.fixture(scope="module")
 def files(trained: Path) -> Path:
-    """Finished translations of the validation split: of five words the first two, and all of them but one sentence."""
+    """Finished translations of the validation split: of five words the first two, and all of them but one sentence. The
+    run `turned` says of itself that it translates the other way.
+    """
     lines = (trained / "data/valid.es").read_text().split("\n")[:-1]
     for name, texts in (("bad.es", [" ".join(line.split()[:2]) for line in lines]), ("good.es", ["", *lines[1:]])):
         (trained / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    shutil.copyfile(trained / "bad.es", trained / "sheet.html")
+    shutil.copytree(trained / "runs/toy", trained / "turned")
+    for path in (trained / "turned").rglob("config.yaml"):
+        mapping = yaml.safe_load(path.read_text())
+        path.write_text(yaml.safe_dump({**mapping, "data": {**mapping["data"], "src_lang": "es", "tgt_lang": "en"}}))
     return trained
 
 
@@ -169,6 +177,10 @@ def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
         (["--src", "data/valid.en", "--ref", "bad.es", "--ref", "data/train.es"], "has 6,000 lines, not 20."),
         (["--src", "bad.es", "--src", "bad.es", "--ref", "bad.es"], "2 files of sources and 1 of references."),
         (["--html", "none/r.html"], "There is no folder"),
+        (["--html", "data"], "data is a folder. Name a file for --html."),
+        (["--compare", "bad.es", "good.es", "--ref", "data/valid.es", "--html", "bad.es"], "does not end in .html."),
+        (["--compare", "bad.es", "sheet.html", "--ref", "bad.es", "--html", "./sheet.html"], "would replace it."),
+        (["--compare", "runs/toy", "turned"], "One run translates en to es, the other es to en."),
         (["--compare", "data", "runs/toy"], "data is not the folder of a run"),
     ],
 )  # fmt: skip

@@ -23,8 +23,10 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 from transformer_mt.export.argos import export_run, write_model
 from transformer_mt.export.ctranslate2 import vocabulary
 from transformer_mt.export.double_array import double_array
+from transformer_mt.export.expressible import OPTIONS
 from transformer_mt.export.sentencepiece_model import piece_of
 
+BPE = {"kind": "bpe", "vocab_size": 400}
 SCRIPT = Path(__file__).with_name("foreign_argos.py")
 PACKAGES = ["argos-translate-lt==1.12.1"]  # what LibreTranslate 1.9.6 asks for
 TEXTS = [
@@ -126,11 +128,19 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
 @pytest.mark.parametrize(
     ("model", "tokenizer", "message"),
     [
-        (ONE_STREAM, {"kind": "bpe", "vocab_size": 400}, "model.architecture is decoder_only"),
-        ({"num_experts": 2}, {"kind": "bpe", "vocab_size": 400}, "model.num_experts is 2"),
+        (ONE_STREAM, BPE, "model.architecture is decoder_only"),
+        ({"num_experts": 2}, BPE, "model.num_experts is 2"),
+        ({"attention_window": 9}, BPE, "model.attention_window is 9"),
+        *(
+            ({key: name}, BPE, f"model.{key} is {name}, ")
+            for key, table in OPTIONS.items()
+            for name, option in table.items()
+            if option.ctranslate2 is None
+        ),
+        ({"num_experts": 2, "attention_window": 9}, {"kind": "word"}, "(?s)num_experts.*attention_window.*kind"),
         ({}, {"kind": "word"}, "tokenizer.kind is word, .* tokenizer.kind: bpe or unigram"),
-        ({}, {"kind": "bpe", "vocab_size": 400, "joint": False}, "tokenizer.joint is False"),
-        ({}, {"kind": "bpe", "vocab_size": 400, "lowercase": True}, "tokenizer.lowercase is True"),
+        ({}, {**BPE, "joint": False}, "tokenizer.joint is False"),
+        ({}, {**BPE, "lowercase": True}, "tokenizer.lowercase is True"),
     ],
 )
 def test_what_is_not_exact_is_refused_by_its_key(

@@ -105,6 +105,7 @@ def test_far_positions(positions: str, tmp_path: Path) -> None:
     ("model", "key"),
     [
         ({"num_experts": 4}, "model.num_experts is 4"),
+        ({"num_experts": 4, "attention_window": 23}, r"model.num_experts is 4.*\nmodel.attention_window is 23"),
         ({"attention_window": 23}, "model.attention_window is 23"),
         ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
         ({"attention_window": 47, **ONE_STREAM}, "model.attention_window is 47"),

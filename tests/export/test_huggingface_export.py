@@ -237,11 +237,19 @@ def test_a_full_disk_leaves_nothing(error: Exception, tmp_path: Path, monkeypatc
 
 def test_all_that_a_config_would_have_to_change_is_told_at_once(tmp_path: Path) -> None:
     tokenizer = {"kind": "word", "joint": False, "lowercase": True}
-    translator = make_translator({"num_encoder_layers": 1, **SMALL}, tokenizer=tokenizer)
-    keys = ["model.tie_embeddings is decoder", "tokenizer.kind is word", "tokenizer.joint is", "tokenizer.lowercase is"]
+    model = {"norm": "rmsnorm", "activation": "swiglu", "num_experts": 2, "attention_window": 9}
+    translator = make_translator({"num_encoder_layers": 1, **SMALL, **model}, tokenizer=tokenizer)
+    keys = [f"model.{key} is {value}" for key, value in model.items()]
+    keys += [
+        "model.tie_embeddings is decoder",
+        "tokenizer.kind is word",
+        "tokenizer.joint is",
+        "tokenizer.lowercase is",
+    ]
     with pytest.raises(UserError) as refused:
         write(translator, tmp_path / "model")
-    assert [line.startswith(key) for line, key in zip(str(refused.value).split("\n"), keys, strict=True)] == [True] * 4
+    said = str(refused.value).split("\n")
+    assert [line.startswith(key) for line, key in zip(said, keys, strict=True)] == [True] * len(keys)
 
 
 @pytest.mark.parametrize(("key", "name"), [(key, name) for key in OPTIONS for name in OPTIONS[key]])

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -120,6 +120,27 @@ def test_a_body_of_ten_megabytes_is_refused(server: Served) -> None:
     chunks = b"".join(b"%x\r\n%s\r\n" % (10**6, b"x" * 10**6) for _ in range(10)) + b"0\r\n\r\n"
     with connected(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks) as connection:
         assert status_of(connection) == 413
+
+
+@pytest.mark.usefixtures("answered")
+@pytest.mark.parametrize(
+    ("begun", "part"),
+    [
+        (HEAD, b"X: y\r\n"),
+        (HEAD + b"X: ", b"y"),
+        (HEAD[:6], b"y"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n"),  # headers behind a body
+    ],
+    ids=["headers", "a header", "an address", "trailers"],
+)
+def test_a_head_that_never_ends_is_not_kept(server: Served, begun: bytes, part: bytes) -> None:
+    """It would fill the memory."""
+    with connected(server, begun) as connection, suppress(ConnectionError):
+        for _ in range(1000):
+            connection.sendall(part * 10**4)
+        pytest.fail("all of it was taken")
+    with connected(server, HEAD + b"X: y\r\n" * 10**4 + b"\r\n") as connection:
+        assert status_of(connection) == 400
 
 
 def test_text_that_no_encoding_can_write_is_replaced(server: Served) -> None:

@@ -82,6 +82,22 @@ def test_a_port_that_is_taken_is_told(server: Served, run: Path) -> None:
     result = call_tmt(run, "serve", "--run", str(run), "--port", str(server.port))
     assert result.returncode == 2
     assert f"cannot listen on 127.0.0.1, port {server.port}" in result.stderr
+    assert "Give another --port." in result.stderr
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "a..b"])
+def test_an_address_that_is_not_of_this_machine_is_told(host: str, run: Path) -> None:
+    result = call_tmt(run, "serve", "--run", str(run), "--port", "0", "--host", host)
+    assert result.returncode == 2
+    assert f"cannot listen on {host}, port 0: " in result.stderr
+    assert "Give another --host." in result.stderr
+
+
+def test_files_of_the_search_are_read_before_anybody_asks(run: Path) -> None:
+    for option in ("--avoid", "--glossary"):
+        result = call_tmt(run, "serve", "--run", str(run), "--port", "0", "--workers", "1", option, "nothing.txt")
+        assert result.returncode == 2
+        assert f"There is no file nothing.txt. Check the name after {option}." in result.stderr
 
 
 def test_options_that_make_no_sense_are_refused_before_anything_is_loaded(run: Path) -> None:

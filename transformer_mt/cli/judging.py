@@ -43,10 +43,8 @@ def judge(asked: Asked) -> None:
     systems = [user_path(path) for path in asked.compare] if asked.compare else []
     if asked.compare and (asked.models.run or asked.models.ensemble_mode):
         raise UserError("--compare names what is compared. Leave out --run and --ensemble-mode.")
-    if asked.html is not None and not asked.html.absolute().parent.is_dir():
-        raise UserError(
-            f"There is no folder {asked.html.absolute().parent}. Make it, or name another place for --html."
-        )
+    if asked.html is not None:
+        _refuse_place(asked.html, [*systems, *(asked.src or []), *(asked.ref or [])])
     for path in systems:
         if not path.exists():
             raise UserError(f"There is no {path}. Compare runs, or files of finished translations.")
@@ -58,6 +56,18 @@ def judge(asked: Asked) -> None:
             _write(asked.html, judged)
     finally:
         _print(judged.judgements)
+
+
+def _refuse_place(html: Path, inputs: list[Path]) -> None:
+    """UserError where no report can be written, or where it would replace something that is none."""
+    if not html.absolute().parent.is_dir():
+        raise UserError(f"There is no folder {html.absolute().parent}. Make it, or name another place for --html.")
+    if html.is_dir():
+        raise UserError(f"{html} is a folder. Name a file for --html.")
+    if html.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{html} does not end in .html. Name the file of --html so.")
+    if html.exists() and any(path.exists() and html.samefile(path) for path in inputs):
+        raise UserError(f"{html} is a file that is judged. Name another for --html, or the report would replace it.")
 
 
 def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
@@ -142,14 +152,13 @@ def _translated(asked: Asked, paths: list[Path], scoring: "Scoring") -> "list[Ru
     from transformer_mt.judging.systems import scoring_of_second, translate_and_save
 
     made: list[RunSystem] = []
-    translators = list(_translators(asked, paths))  # so that a wrong name is told before hours of work
-    for translator in translators:
-        if made:
-            scoring = scoring_of_second(made[0].config, translator.config, scoring)
-        else:
-            remark(f"scored: {scoring.description(translator.config)}")
+    # All are loaded, and their languages compared, before hours of work.
+    first, *others = _translators(asked, paths)
+    each = [scoring, *(scoring_of_second(first.config, other.config, scoring) for other in others)]
+    remark(f"scored: {scoring.description(first.config)}")
+    for translator, its_scoring in zip([first, *others], each, strict=True):
         with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
-            made.append(translate_and_save(translator, scoring, asked.decoding, bar.update))
+            made.append(translate_and_save(translator, its_scoring, asked.decoding, bar.update))
         remark(f"saved: {made[-1].saved}")
     return made
 

@@ -17,7 +17,7 @@ from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import CARD, Usage, model_card
 from transformer_mt.export.ctranslate2 import check_quantization, vocabulary
-from transformer_mt.export.ctranslate2_spec import make_spec
+from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
 from transformer_mt.export.expressible import INSTEAD, all_refusals
 from transformer_mt.export.sentencepiece_model import piece_of, sentencepiece_model
 from transformer_mt.export.subwords import refuse_tokenizer
@@ -80,7 +80,11 @@ def write_model(
     """`export_run` of a model in memory; the tokenizer is that of both sides."""
     _refuse_file(file)
     check_quantization(quantization)
-    all_refusals(lambda: _refuse_one_stream(config.model), lambda: refuse_tokenizer(config.tokenizer, "SentencePiece"))
+    all_refusals(
+        lambda: _refuse_one_stream(config.model),
+        lambda: refuse_inexpressible(config.model),
+        lambda: refuse_tokenizer(config.tokenizer, "SentencePiece"),
+    )
     entries = vocabulary(tokenizer)
     pieces = [piece_of(entry) for entry in entries]
     spec = make_spec(model, pieces, pieces)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import OPTIONS, Engine
+from transformer_mt.export.expressible import OPTIONS, Engine, all_refusals
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
@@ -39,9 +39,13 @@ ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2, KNOWN_KEYS)
 
 
 def refuse_inexpressible(config: ModelConfig) -> None:
-    """UserError, with the key, unless CTranslate2 is known to compute the model."""
-    ENGINE.refuse_unknown(config)
-    ENGINE.refuse_window(config)
+    """UserError, with all keys, unless CTranslate2 is known to compute the model."""
+    all_refusals(
+        lambda: ENGINE.refuse_unknown(config), lambda: ENGINE.refuse_window(config), lambda: _refuse_positions(config)
+    )
+
+
+def _refuse_positions(config: ModelConfig) -> None:
     told = POSITIONS[config.positions].ctranslate2 or {}
     if config.architecture == "decoder_only" and not told.keys() <= RIGHT_IN_ONE_STREAM:
         raise UserError(

@@ -31,11 +31,12 @@ class Engine:
     known_keys: frozenset[str]
 
     def refuse_unknown(self, config: ModelConfig) -> None:
-        """UserError for a key that the export does not know, and for an option that the engine does not have."""
+        """UserError for keys that the export does not know, and for options that the engine does not have."""
+        said = []
         for key, field in type(config).model_fields.items():
             value = getattr(config, key)
             if key not in self.known_keys and value != field.get_default(call_default_factory=True):
-                raise UserError(
+                said.append(
                     f"model.{key} is {value}, which the export to {self.name} does not know. Train a model with "
                     f"model.{key}: {field.default} {INSTEAD}"
                 )
@@ -43,15 +44,17 @@ class Engine:
             value = getattr(config, key)
             if self.told(table[value]) is None:
                 others = " or ".join(name for name, option in table.items() if self.told(option) is not None)
-                raise UserError(
+                said.append(
                     f"model.{key} is {value}, which {self.name} does not compute as this model does. Train one with "
                     f"model.{key}: {others} {INSTEAD}"
                 )
         if config.num_experts > 1:
-            raise UserError(
+            said.append(
                 f"model.num_experts is {config.num_experts}, and {self.name} has no mixture of experts. "
                 f"Train a model with model.num_experts: 1 {INSTEAD}"
             )
+        if said:
+            raise UserError("\n".join(said))
 
     def refuse_window(self, config: ModelConfig) -> None:
         """UserError where a window of self-attention hides something."""

@@ -35,8 +35,8 @@ class MadeWith:
     """What a calibration is for: another way to translate, or other weights, need another one.
 
     `checkpoints` are the run, the checkpoint and a hash of its manifest, of each model of an ensemble; the first run
-    has no name. `decoding` are the keys of the section that change a translation. `validation` is a hash of what is
-    known of the files, empty where they cannot be found.
+    has no name. `decoding` are the keys of the section that change a translation. `validation` is a hash of the
+    sources' content, empty where they cannot be found.
     """
 
     checkpoints: list[list[str]]
@@ -146,7 +146,7 @@ def _made_with(translator: Translator, options: SearchOptions, data: DataConfig)
     checkpoints[0][0] = ""  # the file lies in that run's folder, which may get another name
     validation = ""
     with suppress(UserError, OSError):  # a run needs nothing but its folder
-        validation = _hash([source.outline() for source in sources_of(data.validation, data)])
+        validation = _hash([source.key() for source in sources_of(data.validation, data)])
     return MadeWith(
         checkpoints,
         translator.model.mode if isinstance(translator.model, Ensemble) else "",

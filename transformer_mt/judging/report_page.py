@@ -88,7 +88,8 @@ def _scores(judgement: Judgement) -> Html:
         strip = charts.interval_strip(series, f"intervals of {name}")
         first = tag("th", name, tag("small", f" {better}"))
         rows.append(tag("tr", first, *cells, tag("td", strip, class_="strip")))
-    head = tag("thead", tag("tr", *(tag("th", text, class_="number" if text else None) for text in heads), tag("th")))
+    names = [tag("th", text, class_="number" if text else None) for text in heads]
+    head = tag("thead", tag("tr", *names, tag("th", class_="strip")))
     note = f"In brackets: the interval that holds 95 % of {NUM_RESAMPLES:,} resamples of the sentences."
     if judgement.is_comparison:
         note += " * and bold: beyond chance (p < 0.05 by paired bootstrap)."

@@ -52,7 +52,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     import torch
 
     num_processes = options.num_processes or (torch.get_num_threads() if device == "cpu" else 1)
-    setup = Setup([folder.path for folder in runs], options.checkpoint, device, decoding.get("precision"))
+    setup = Setup([folder.path for folder in runs], options.checkpoint, device, decoding)
     pool = Pool(setup, num_processes)
     try:
         pool.begin()

@@ -27,12 +27,12 @@ DIGITS = 3  # of a weight of attention: a picture shows no more
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process loads: the runs, by their folders, and how."""
+    """What a process loads: the runs, by their folders, and how. `decoding` changes keys of their search."""
 
     runs: list[Path]
     checkpoint: str | None = None
     device: str = "cpu"
-    precision: str | None = None
+    decoding: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,9 @@ def _load(setup: Setup) -> list[Translator]:
     keep_freed_memory()
     translators = []
     for run in setup.runs:
-        translator = Translator.load(run, setup.checkpoint, setup.device, setup.precision)
-        translator.translate(["."])  # what is made at the first search is made before anybody waits for it
+        translator = Translator.load(run, setup.checkpoint, setup.device, setup.decoding.get("precision"))
+        # What is read or made at the first search is so before anybody waits for it, or hears that a file is not there.
+        translator.translate(["."], **setup.decoding)
         translators.append(translator)
     return translators
 

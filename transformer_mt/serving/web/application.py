@@ -1,6 +1,7 @@
 """The server's own endpoints, the whole application, and the connections that it is asked over."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from transformer_mt.serving.web.parameters import Parameters
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 BACKLOG = 2048  # connections that wait to be accepted
 IDLE_SECONDS = 30  # that a connection may stay between two requests, or take for the head of one
+MOST_HEAD = 2**16  # bytes of the head of a request
+OF_FIELD = 32  # what a header counts beside its bytes, as in HTTP/2 (RFC 9113, section 6.5.2)
 HTTP_ERRORS = {404: "There is nothing here. See docs/serving.md for what there is.", 405: "Method not allowed."}
 
 
@@ -69,21 +72,40 @@ async def metrics(server: Server, parameters: Parameters) -> Response:
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection that is closed where the head of a request does not come in time."""
+    """A connection that is closed where the head of a request does not come in time, or is too long."""
 
     _timer: asyncio.TimerHandle | None = None
+    _is_in_head = False
+    _num_bytes = 0  # of a head that is still coming
+    _num_of_fields = 0  # the same of its headers, and of those behind a body
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
+        was_in_head = self._is_in_head
         super().data_received(data)
+        if was_in_head and self._is_in_head:  # one that never ends is refused before it has filled the memory
+            self._num_bytes += len(data)
+            if self._num_bytes > MOST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"The head of a request has {MOST_HEAD:,} bytes at most. Send less.")
         is_answered = self.cycle is None or self.cycle.response_complete
         if self._timer is None and is_answered and not self.transport.is_closing():
             self._wait_for_head()
 
+    def on_message_begin(self) -> None:
+        self._is_in_head, self._num_bytes, self._num_of_fields = True, 0, 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._num_of_fields += len(name) + len(value) + OF_FIELD
+        if self._num_of_fields > MOST_HEAD:
+            raise ValueError("the parser stops, and the request is refused")
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
         self._wait_no_longer()
         super().on_headers_complete()
 
@@ -108,10 +130,10 @@ def bound(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
-        raise UserError(
-            f"The server cannot listen on {host}, port {port}: {error.strerror or error}. Give another --port."
-        ) from None
+    except (OSError, UnicodeError) as error:  # no name of a host may be so
+        other = "--port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"The server cannot listen on {host}, port {port}: {reason}. Give another {other}.") from None
     return listener
 
 
