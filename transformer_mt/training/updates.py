@@ -13,6 +13,7 @@ from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
+from transformer_mt.model.named_parts import freeze, trained
 from transformer_mt.storage.weights import unique_weights
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
@@ -49,6 +50,7 @@ class Updater:
         world: World = ALONE,
         compiled: bool = False,
     ) -> None:
+        freeze(model, config.freeze)  # first, because DDP, FSDP and a compiler look at what is to be trained
         self.model = model
         self.world = world
         self.compiled = CompiledStep(model) if compiled else None
@@ -63,8 +65,9 @@ class Updater:
         beta1, beta2 = config.adam_betas
         # The fused kernel goes over the memory once, the loop over parameters a dozen times.
         self.optimizer = torch.optim.Adam(
-            model.parameters(), lr=0.0, betas=(beta1, beta2), eps=config.adam_eps, fused=device.type in ("cpu", "cuda")
-        )
+            trained(model).values(), lr=0.0, betas=(beta1, beta2), eps=config.adam_eps,
+            fused=device.type in ("cpu", "cuda"),
+        )  # fmt: skip
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.smaller_parts = SmallerParts(self.limit, self.sharing, self.optimizer, device)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
+from transformer_mt.config.sections.init_from import InitFromConfig, PartName
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
 
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
@@ -13,6 +14,11 @@ Precision = Literal["fp32", "bf16", "fp16", "auto"]
 class TrainingConfig(Section):
     """Updates, schedule, precision, and how long."""
 
+    init_from: InitFromConfig | None = Field(
+        default=None,
+        description="The run whose weights and tokenizers a training begins with; null: random weights.",
+    )
+    freeze: list[PartName] = Field(default=[], description="Parts of the model that stay as they are.")
     max_tokens: PositiveInt = Field(
         default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
     )

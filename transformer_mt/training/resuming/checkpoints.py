@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import trained
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
@@ -114,8 +115,8 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The way back from `optimizer_tensors`. The optimizer must hold the parameters in the model's order."""
-    places = {name: i for i, (name, _) in enumerate(model.named_parameters())}
+    """The way back from `optimizer_tensors`. The optimizer must hold the trained parameters in the model's order."""
+    places = {name: i for i, name in enumerate(trained(model))}
     states: dict[int, dict[str, Tensor]] = {}
     for full, value in tensors.items():
         name, _, key = full.rpartition(".")
