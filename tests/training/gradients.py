@@ -24,8 +24,11 @@ MODELS = {
     "experts": {"num_experts": 3, "experts_per_token": 2, "positions": "relative_bias", "activation": "swiglu"},
     "unpadded": {"num_heads": 1, "positions": "rotary", "bias": False},
     "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
+    "frozen": {"tie_embeddings": "none"},
+    "frozen_decoder": {},
     "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
 }
+FROZEN = {"frozen": ["encoder", "embeddings"], "frozen_decoder": ["decoder", "output"], "compiled": ["encoder"]}
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
 
 
@@ -34,7 +37,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
     for name, model in MODELS.items():
         config = toy_config(
             corpus, tokenizer={"joint": True}, model={"dropout": 0.3, **model},
-            training={"clip_norm": None, "sharding": sharding},
+            training={"clip_norm": None, "sharding": sharding, "freeze": FROZEN.get(name, [])},
         )  # fmt: skip
         data = prepare_data(config)
         plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, config.training.max_tokens, 3, 0)

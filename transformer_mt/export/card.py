@@ -101,8 +101,9 @@ def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, t
     origin = read_origin(run.origin)
     return (
         f"A Transformer that translates {languages}, trained by transformer_mt {__version__} from "
-        f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and vocabularies of {src.vocab_size:,} and {tgt.vocab_size:,} entries "
-        f"(`{config.tokenizer.kind}`{', one for both languages' if config.tokenizer.joint else ''})."
+        f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and vocabularies "
+        f"of {src.vocab_size:,} and {tgt.vocab_size:,} entries (`{config.tokenizer.kind}`"
+        f"{', one for both languages' if config.tokenizer.joint else ''})."
     )
 
 

@@ -14,11 +14,6 @@ Precision = Literal["fp32", "bf16", "fp16", "auto"]
 class TrainingConfig(Section):
     """Updates, schedule, precision, and how long."""
 
-    init_from: InitFromConfig | None = Field(
-        default=None,
-        description="The run whose weights and tokenizers a training begins with; null: random weights.",
-    )
-    freeze: list[PartName] = Field(default=[], description="Parts of the model that stay as they are.")
     max_tokens: PositiveInt = Field(
         default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
     )
@@ -26,6 +21,11 @@ class TrainingConfig(Section):
     max_steps: PositiveInt | None = None
     max_epochs: PositiveInt | None = None
     max_minutes: Annotated[float, Field(gt=0)] | None = None
+    init_from: InitFromConfig | None = Field(
+        default=None,
+        description="The run whose weights and tokenizers a training begins with; null: random weights.",
+    )
+    freeze: list[PartName] = Field(default=[], description="Parts of the model that stay as they are.")
     label_smoothing: Probability = 0.1
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(default=1.0, description="null: no clipping.")
     schedule: ScheduleName = "noam"

@@ -110,7 +110,8 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
     there, path = source.config.model, source.run.path
     model = outline(here)
     parameters_of(model, source.parts, f"{KEY}.parts")  # refuses a part that this model has not
-    shapes = [{name: tuple(p.shape) for name, p in m.named_parameters()} for m in (model, outline(there))]
+    models = (model, outline(there))
+    shapes = [{name: tuple(p.shape) for name, p in m.named_parameters(remove_duplicate=False)} for m in models]
     for part in source.parts:
         if not (keys := differing_keys(part, here, there)):
             continue
