@@ -5,6 +5,7 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -16,8 +17,9 @@ from toy import SPANISH, toy_mapping, toy_pairs, write_toy_corpus
 from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
 
 from transformer_mt.config.loading import load_config
-from transformer_mt.data.batches.batching import make_batch
+from transformer_mt.data.batches.batching import Batch, make_batch
 from transformer_mt.data.encoding import load_tokenizers
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import build_model, load_run
 from transformer_mt.model.named_parts import belongs
 from transformer_mt.storage.run_folder import RunFolder
@@ -53,7 +55,8 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("fine")
     write_toy_corpus(folder / "toy")
     write_new_corpus(folder / "new")
-    mapping = toy_mapping(folder / "toy", model={"tie_embeddings": "decoder"}, name="old")
+    mapping = toy_mapping(folder / "toy", model={"tie_embeddings": "decoder"})
+    mapping["name"] = "old"
     mapping["data"]["cache_dir"] = str(folder / "cache")
     (folder / "old.yaml").write_text(yaml.safe_dump(mapping))
     assert call_tmt(folder, "train", "--config", "old.yaml").returncode == 0
@@ -81,12 +84,16 @@ def best_of_old(folder: Path) -> dict[str, Tensor]:
     return weights(folder / "runs/old", state["best_step"])
 
 
+def batch_of(src: tuple[Tokenizer, str], tgt: tuple[Tokenizer, str]) -> Batch:
+    return make_batch(*([np.array(tokenizer.encode(text))] for tokenizer, text in (src, tgt)))
+
+
 def nll_by_hand(run: Path, corpus: Path) -> float:
     """Of the validation's target tokens, pair by pair, from the logits of the best checkpoint."""
     _, model, src, tgt, _ = load_run(RunFolder(run), None)
     total, number = 0.0, 0
     for lines in zip(*((corpus / f"valid.{side}").read_text().splitlines() for side in ("en", "es")), strict=True):
-        batch = make_batch([src.encode(lines[0])], [tgt.encode(lines[1])])
+        batch = batch_of((src, lines[0]), (tgt, lines[1]))
         with torch.no_grad():
             log_probs = model(batch.src, batch.tgt_in).double().log_softmax(-1)
         total -= float(log_probs.gather(-1, batch.tgt_out[..., None]).sum())
@@ -142,7 +149,7 @@ def test_old_texts_have_the_same_logits_over_the_old_words(folder: Path) -> None
     for source, target in toy_pairs(5, seed=9):
         assert new_src.encode(source) == src.encode(source)
         assert new_tgt.encode(target) == tgt.encode(target)
-        batch = make_batch([src.encode(source)], [tgt.encode(target)])
+        batch = batch_of((src, source), (tgt, target))
         with torch.no_grad():
             before, after = (model(batch.src, batch.tgt_in) for model in (old, new))
         torch.testing.assert_close(after[..., : OLD_SIZES[1]], before, rtol=0, atol=1e-6)
@@ -163,17 +170,19 @@ def test_frozen_parts_stay_bit_for_bit_and_the_others_move(folder: Path) -> None
 
 def test_killed_and_resumed_without_the_old_run_is_the_same_run(folder: Path) -> None:
     """SIGKILL after the first checkpoint, which is written before the first step, and after one in the middle."""
+    checkpoints, resume = folder / "runs/killed/checkpoints", ("train", "--resume", "runs/killed")
     process = start(folder, "train", "--config", "fine.yaml", "name=killed")
-    for step in (0, 10):
-        wait_for(folder / "runs/killed/checkpoints" / f"step_{step}")
+    wait_for(checkpoints / "step_0")
+    process.kill()
+    process.communicate()
+    shutil.move(folder / "runs/old", folder / "runs/gone")
+    try:
+        process = start(folder, *resume)
+        wait_for(checkpoints / "step_10")
         process.kill()
         process.communicate()
-        shutil.move(folder / "runs/old", folder / "runs/gone")
-        process = start(folder, "train", "--resume", "runs/killed")
-        if step == 10:
-            result = to_the_end(process)
-        else:
-            wait_for(folder / "runs/killed/checkpoints/step_10")
+        result = to_the_end(start(folder, *resume))
+    finally:
         shutil.move(folder / "runs/gone", folder / "runs/old")
     assert result.returncode == 0
     assert "going on from step" in result.stdout

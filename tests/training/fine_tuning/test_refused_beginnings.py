@@ -20,7 +20,8 @@ def folder(tmp_path_factory) -> Path:
     `runs/begun`, which has none.
     """
     folder = tmp_path_factory.mktemp("refused")
-    mapping = toy_mapping(write_toy_corpus(folder / "toy", 30), training={"max_steps": 1}, name="old")
+    mapping = toy_mapping(write_toy_corpus(folder / "toy", 30), training={"max_steps": 1})
+    mapping["name"] = "old"
     mapping["data"]["cache_dir"] = str(folder / "cache")
     (folder / "old.yaml").write_text(yaml.safe_dump(mapping))
     assert call_tmt(folder, "train", "--config", "old.yaml", "validation.num_translated=0").returncode == 0

@@ -80,6 +80,8 @@ def refuse_itself(config: RunConfig, run: RunFolder) -> None:
 
 
 def _folder(asked: InitFromConfig) -> Path:
+    if "\0" in asked.run:
+        raise UserError(f"{KEY}: {asked.run!r} holds a NUL character, as no path does. Take it out.")
     try:
         return Path(asked.run).expanduser()
     except RuntimeError:  # a `~` of nobody
@@ -94,8 +96,6 @@ def _told_by_key(opened: Callable[[], T]) -> T:
 
 
 def _opened(model: ModelConfig, asked: InitFromConfig) -> SourceRun:
-    if "\0" in asked.run:
-        raise UserError(f"{asked.run!r} holds a NUL character, as no path does. Take it out.")
     run = open_run(_folder(asked))
     if asked.checkpoint in (None, "best"):  # which is the best stands in the state of the newest
         check_manifest(run.step(run.steps()[-1]), [STATE], OTHER_CHECKPOINT)
