@@ -32,12 +32,12 @@ LAST = 20
 def write_new_corpus(folder: Path) -> None:
     """Other sentences, in which `one` and `uno` have become `eleven` and `once`, and `two` and `dos` are gone."""
     folder.mkdir()
-    new = {"one": "eleven", "uno": "once", "two": "three", "dos": "tres"}
+    new: dict[str, str] = {"one": "eleven", "uno": "once", "two": "three", "dos": "tres"}
     pairs = toy_pairs(80, seed=5)
     for name, part in (("train", pairs[:60]), ("valid", pairs[60:])):
         for language, side in zip(("en", "es"), zip(*part, strict=True), strict=True):
-            lines = [" ".join(new.get(word, word) for word in text[:-1].split()) + ".\n" for text in side]
-            (folder / f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+            words = [[new.get(word) or word for word in text[:-1].split()] for text in side]
+            (folder / f"{name}.{language}").write_text("".join(f"{' '.join(line)}.\n" for line in words), "utf-8")
 
 
 def sources(folder: Path) -> dict[str, object]:

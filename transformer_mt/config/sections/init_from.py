@@ -2,8 +2,7 @@
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, GetJsonSchemaHandler, model_validator
-from pydantic_core import CoreSchema
+from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import Section
 
@@ -55,7 +54,7 @@ class InitFromConfig(Section):
     def _keeps(self, of_side: set[str]) -> bool:
         return self.vocabulary != "new" or self.parts is None or not of_side.isdisjoint(self.parts)
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        return {"anyOf": [{"type": "string", "minLength": 1, "description": "The folder of a run."}, schema]}
+
+def or_a_folder(schema: dict[str, Any]) -> None:
+    """Let the JSON schema of a key take the folder alone too."""
+    schema["anyOf"].insert(0, {"type": "string", "minLength": 1})
