@@ -240,6 +240,45 @@ def test_a_new_target_language_has_a_new_tokenizer(folder: Path) -> None:
     assert "tres" not in tgt.backend.get_vocab()
 
 
+@pytest.mark.parametrize(
+    ("tied", "joint"), [("none", False), pytest.param("decoder", True, marks=pytest.mark.slow), ("all", True)]
+)
+def test_every_weight_with_a_row_for_each_word_is_extended(folder: Path, tied: str, joint: bool) -> None:
+    """Projection and bias among them. With a joint vocabulary the new words of both sides come behind."""
+    settings = (f"model.tie_embeddings={tied}", f"tokenizer.joint={joint}".lower(), "training.max_steps=1")
+    names = f"of_{tied}_{joint}", f"more_of_{tied}_{joint}"
+    assert tmt_here(folder, "train", "--config", "old.yaml", f"name={names[0]}", *settings).returncode == 0
+    asked = f"training.init_from={{run: runs/{names[0]}, vocabulary: extend}}"
+    assert train(folder, f"name={names[1]}", asked, *settings).returncode == 0
+    old, new = weights(folder / "runs" / names[0], 1), weights(folder / "runs" / names[1], 0)
+    grown = {name for name in new if new[name].shape != old[name].shape}
+    source, target, output = (f"{part}.weight" for part in ("encoder.embedder.embedding", "decoder.embedder.embedding",
+                                                            "output"))  # fmt: skip
+    assert grown == {
+        "none": {source, target, output, "output.bias"}, "decoder": {source, target}, "all": {source},
+    }[tied]  # fmt: skip
+    for name in grown:
+        assert len(new[name]) == len(old[name]) + 1 + joint
+    assert all(torch.equal(new[name][: len(tensor)], tensor) for name, tensor in old.items())
+
+
+def test_a_stream_goes_on_from_a_model_too(folder: Path) -> None:
+    keep = ("training.init_from.vocabulary=keep", "training.max_steps=1")
+    assert train(folder, "name=stream", "data.streaming=true", *keep).returncode == 0
+    first = metrics(folder / "runs/stream")[0]
+    assert first["nll"] == pytest.approx(nll_by_hand(folder / "runs/old", folder / "new"), abs=1e-5)
+
+
+def test_what_a_run_began_with_is_none_of_those_that_are_averaged(folder: Path) -> None:
+    steps = [step for step in RunFolder(folder / "runs/straight").steps() if step > 0]
+    assert len(steps) < len(RunFolder(folder / "runs/straight").steps())
+    shutil.copytree(folder / "runs/straight", folder / "runs/averaged")
+    result = call_tmt(folder, "average", "runs/averaged", "--last", str(len(steps) + 1))
+    assert (result.returncode, f"has {len(steps)} checkpoints" in result.stderr) == (2, True)
+    assert call_tmt(folder, "average", "runs/averaged", "--last", str(len(steps))).returncode == 0
+    assert json.loads((folder / "runs/averaged/checkpoints/average/steps.json").read_text()) == steps
+
+
 @pytest.mark.parametrize("sharding", ["full", pytest.param("none", marks=pytest.mark.slow)])
 def test_two_processes_go_on_as_one_does(folder: Path, sharding: str) -> None:
     name = f"two_{sharding}"
