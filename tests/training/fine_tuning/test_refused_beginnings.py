@@ -9,9 +9,11 @@ import yaml
 from commands import call_tmt
 from toy import toy_config, toy_mapping, write_toy_corpus
 
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.fine_tuning.source_run import open_source
+from transformer_mt.training.fine_tuning.kept_tokenizers import way_to_new_words
+from transformer_mt.training.fine_tuning.source_run import differing_keys, open_source
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +93,45 @@ def test_it_is_one_sentence_that_names_the_key(folder: Path, arguments: list[str
     assert re.search(message, line), line
     assert line.startswith("tmt: ")
     assert sorted((folder / "runs").iterdir()) == before
+
+
+def test_text_of_other_words_is_refused_with_the_way_to_new_words(folder: Path) -> None:
+    for language in ("en", "es"):
+        (folder / f"other.{language}").write_text("alpha beta gamma\n" * 3)
+    other = f"[{{src: {folder}/other.en, tgt: {folder}/other.es}}]"
+    both = (f"data.train={other}", f"data.validation={other}")
+    result = call_tmt(folder, "train", "--config", "old.yaml", "name=new", OLD, *both)
+    assert result.returncode == 2
+    assert "100% of the validation target's words are not in the vocabulary (15 entries)" in result.stderr
+    assert "If not, vocabulary: extend there adds the frequent words of data.train" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("init_from", "way"),
+    [
+        (None, None),
+        ("runs/old", "vocabulary: extend adds"),
+        ({"run": "runs/old", "vocabulary": "extend"}, "a lower tokenizer.min_frequency"),
+        ({"run": "runs/old", "vocabulary": "new", "parts": ["encoder"]}, None),
+    ],
+)
+def test_what_makes_words_known_is_said_by_the_vocabulary(folder: Path, init_from: object, way: str | None) -> None:
+    told = way_to_new_words(toy_config(folder / "toy", training={"init_from": init_from}))
+    assert [way in line for line in told] == [True] if way else told == []
+
+
+def test_positions_that_no_weight_knows_may_be_more() -> None:
+    """`max_len` counts where positions are learned; ties of the target do not concern the embeddings of the source."""
+    at_64, at_32 = ({"d_model": 8, "num_heads": 2, "max_len": length} for length in (64, 32))
+    models = [ModelConfig.model_validate(keys) for keys in (at_64, at_32)]
+    assert differing_keys("encoder", *models) == []
+    learned = [ModelConfig.model_validate({**keys, "positions": "learned"}) for keys in (at_64, at_32)]
+    assert differing_keys("encoder", *learned) == ["max_len"]
+    assert differing_keys("embeddings", *learned) == []
+    ties = {tied: ModelConfig.model_validate({**at_64, "tie_embeddings": tied}) for tied in ("none", "decoder", "all")}
+    assert differing_keys("src_embeddings", ties["none"], ties["decoder"]) == []
+    assert differing_keys("src_embeddings", ties["none"], ties["all"]) == ["tie_embeddings"]
+    assert differing_keys("output", ties["none"], ties["decoder"]) == ["tie_embeddings"]
 
 
 def test_a_path_from_python_that_is_none_is_refused(folder: Path) -> None:
