@@ -39,8 +39,8 @@ from transformer_mt.errors import UserError
 
 BEAM = 5
 BATCH_SIZES = {"cpu": [32, 64, 128, 192], "cuda": [64, 128, 256, 512, 1000]}
-PRECISIONS = {"cpu": ["fp32", "int8", "bf16"], "cuda": ["fp32", "bf16"]}  # of ours
-CT2_TYPES = {"cpu": ["float32", "int8"], "cuda": ["float32", "float16"]}
+PRECISIONS = {"cpu": ["fp32", "int8", "bf16"], "cuda": ["fp32", "bf16", "fp16"]}  # of ours
+CT2_TYPES = {"cpu": ["float32", "int8"], "cuda": ["float32", "float16", "int8_float16"]}
 SHORT = "a man rides a bike ."
 
 

@@ -20,27 +20,26 @@ of each.
 
     python scripts/bench_train.py --data DIR --preset big --device cuda --max-tokens 25000 --precision bf16 [--profile]
 
-measures a preset of ours alone, and how much of the device it uses: see `preset_speed.py`.
+measures a preset of ours, and how much of the device it uses, beside the opponents that `--plain-loop` and
+`--joey-python` name: see `preset_speed.py`.
 """
 
 import argparse
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import command
 import torch
 from preset_speed import PRESETS, measure
+from training_opponents import Measured, Shape, joey, joey_settings, loop_at, plain_loop, run_measured
 
 from transformer_mt.errors import UserError
 
@@ -52,51 +51,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # The defaults of options; those for --smoke come first where it is given.
 OF_SIDES = {"plain_loop": None, "joey_python": None, "joey_config": None, "against": None, "d_model": 256,
             "precisions": ["fp32", "bf16", "auto"], "rounds": 2}  # fmt: skip
+OPPONENTS = {"plain_loop", "joey_python", "joey_config"}  # of a preset too
 OF_A_PRESET = {"device": "auto", "max_tokens": 25000, "precision": "bf16", "warm_up": 20, "profile": False, "set": []}
 SMOKE_OF_SIDES = {"steps": WINDOW, "precisions": ["auto"], "rounds": 1}
 SMOKE_OF_A_PRESET = {"steps": 15, "warm_up": 5, "max_tokens": 512}
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A model's widths, and its layers on each side."""
-
-    d_model: int = 256
-    d_ff: int = 1024
-    num_heads: int = 8
-    num_layers: int = 3
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Target tokens a second; the peak memory of the process in bytes; of ours, the share of the time that it waits for
-    data, and what it said.
-    """
-
-    speed: float
-    memory: int
-    data_wait: float | None = None
-    said: str = ""
-
-
-def run_measured(arguments: list[str], folder: Path, package: Path | None = None) -> tuple[str, int]:
-    """What a process printed, and its peak memory in bytes. `package` is a checkout whose transformer_mt takes the
-    place of the installed one. A failure ends the benchmark; what `tmt` refuses is a UserError in its words.
-    """
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    if package is not None:
-        environment["PYTHONPATH"] = str(package)
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        process = subprocess.Popen(arguments, cwd=folder, stdout=out, stderr=err, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
-        for file in (out, err):
-            file.seek(0)
-        said = out.read() + err.read()
-        if os.waitstatus_to_exitcode(status) == 2 and (refusals := re.findall(r"^tmt: (.*)$", said, re.MULTILINE)):
-            raise UserError(refusals[-1])
-        if status:
-            sys.exit(f"{' '.join(arguments)}\n{said}")
-        return said, usage.ru_maxrss * 1024
 
 
 def overrides_of(data: Path, shape: Shape, precision: str, steps: int, folder: Path) -> list[str]:
@@ -148,71 +106,6 @@ def where_time_goes(data: Path, shape: Shape) -> str:
         said = ours(data, shape, "auto", 2 * WINDOW, Path(folder), options=("--profile",)).said
     (table,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
     return table
-
-
-def replaced(path: Path, *pairs: tuple[str, str]) -> str:
-    """The text of a file, changed. UserError where what is to be replaced is not there."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    for old, new in pairs:
-        if old not in text:
-            raise UserError(f"{path} has no {old!r}, which is replaced in a copy. Give the benchmark's own file.")
-        text = text.replace(old, new)
-    return text
-
-
-def loop_at(script: Path, shape: Shape) -> str:
-    """The plain loop with other widths."""
-    return replaced(script, ("d_model=256", f"d_model={shape.d_model}"), ("3, 3, 1024,", f"3, 3, {shape.d_ff},"))
-
-
-def plain_loop(data: Path, script: Path, shape: Shape, precision: str, steps: int, folder: Path) -> Measured:
-    """The opponent's script, unchanged; at another width, a copy with its two widths replaced."""
-    original = script
-    if shape != Shape():
-        script = folder / "plain_loop.py"
-        script.write_text(loop_at(original, shape), encoding="utf-8")
-    said, memory = run_measured(
-        [
-            sys.executable, str(script), str(data / "tok"), "--steps", str(steps),
-            "--threads", str(torch.get_num_threads()), "--precision", precision,
-        ],
-        folder,
-    )  # fmt: skip
-    found = re.findall(r": (\d+) target tokens/s", said)
-    if len(found) != 1:
-        raise UserError(f"{original} does not print `: N target tokens/s` once. Give the benchmark's own plain loop.")
-    return Measured(float(found[0]), memory)
-
-
-def joey_settings(config: Path, shape: Shape, place: Path) -> str:
-    """Joey NMT's config in this folder, with our widths."""
-    return replaced(
-        config,
-        ("FOLDER", str(place)), ("embedding_dim: 256", f"embedding_dim: {shape.d_model}"),
-        ("hidden_size: 256", f"hidden_size: {shape.d_model}"), ("ff_size: 1024", f"ff_size: {shape.d_ff}"),
-        ("max_length: 100", "max_length: 512"),  # no sentence of Multi30k is longer than 100, but several made one are
-    )  # fmt: skip
-
-
-def joey(data: Path, python: Path, config: Path, shape: Shape, folder: Path) -> Measured:
-    """Joey NMT by its own log, which counts the target tokens of ten updates at a time; its widths are ours."""
-    place = folder / "joey"
-    place.mkdir()
-    for theirs, split in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
-        for language in ("en", "de"):
-            text = (data / "tok" / f"{split}.lc.norm.tok.{language}").read_text(encoding="utf-8")
-            (place / f"{theirs}.{language}").write_text(text, encoding="utf-8")
-            if split == "train":
-                counts = Counter(text.split())
-                words = [word for word, number in counts.most_common() if number > 1]
-                vocabulary = ["<unk>", "<pad>", "<s>", "</s>", *words]
-                (place / f"vocab.{language}").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    (place / "config.yaml").write_text(joey_settings(config, shape, place), encoding="utf-8")
-    said, memory = run_measured([str(python), "-m", "joeynmt", "train", "config.yaml", "--skip-test"], place)
-    speeds = [float(speed) for speed in re.findall(r"Tokens per Sec:\s+([\d.]+)", said)]
-    if len(speeds) < 2:
-        raise UserError(f"Joey NMT logged {len(speeds)} speeds, and the first is warm-up. Let {config} train longer.")
-    return Measured(statistics.median(speeds[1:]), memory)
 
 
 def gflops(shape: tuple[int, int, int], dtype: torch.dtype, seconds: float = 0.3) -> float:
@@ -269,6 +162,11 @@ def sides_of(args: argparse.Namespace, data: Path) -> dict[str, Callable[[Path],
     return sides
 
 
+def default_opponent(args: argparse.Namespace, name: str) -> Path:
+    """The opponents' files are looked for beside the data."""
+    return command.file(args.data.resolve().parent.parent / "bench" / name)
+
+
 def parse() -> argparse.Namespace:
     """The command line, with what would not be done refused."""
     parser = command.Parser(__doc__)
@@ -287,7 +185,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=command.count())
     parser.add_argument("--rounds", type=command.count())
     parser.add_argument("--smoke", action="store_true", help="a few steps, once: whether it runs")
-    alone = parser.add_argument_group("a preset of ours alone")
+    alone = parser.add_argument_group("a preset of ours, on any device")
     alone.add_argument("--preset", choices=PRESETS)
     alone.add_argument("--device")
     alone.add_argument("--max-tokens", type=command.count(), help="padded tokens a batch")
@@ -299,7 +197,9 @@ def parse() -> argparse.Namespace:
     alone.add_argument("--set", nargs="+", help="settings that replace those of the benchmark")
     args = parser.parse_args()
     if args.preset:
-        command.refuse(args, OF_SIDES, "with --preset")
+        command.refuse(args, [name for name in OF_SIDES if name not in OPPONENTS], "with --preset")
+        if args.joey_python:
+            args.joey_config = args.joey_config or default_opponent(args, "joey_w1.yaml")
         command.fill(args, SMOKE_OF_A_PRESET if args.smoke else {}, {**OF_A_PRESET, "steps": 30})
         return args
     command.refuse(args, OF_A_PRESET, "without --preset")
@@ -335,7 +235,7 @@ def check(args: argparse.Namespace, data: Path) -> None:
                 f"{args.against} is no checkout of this project: it has no folder transformer_mt. Name another."
             )
         return
-    args.plain_loop = args.plain_loop or command.file(args.data.resolve().parent.parent / "bench" / "plain_loop.py")
+    args.plain_loop = args.plain_loop or default_opponent(args, "plain_loop.py")
     if shape != Shape():
         loop_at(args.plain_loop, shape)
     if args.joey_python:
@@ -380,7 +280,7 @@ def measure_preset(args: argparse.Namespace, data: Path) -> None:
     for split in ("train", "val"):
         command.tokenized(data, split)
     with tempfile.TemporaryDirectory() as place:
-        measure(args, data, Path(place), run_measured)
+        measure(args, data, Path(place))
 
 
 def print_table(best: dict[str, Measured], shape: Shape, data: Path) -> None:

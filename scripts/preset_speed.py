@@ -5,6 +5,7 @@ each pair, of S source and T target positions without padding, EOS and BOS count
 pass, a multiply-add as 2, and twice as much again for the backward pass. Attention counts the pairs of positions that
 its mask allows: S x S in the encoder, T (T + 1) / 2 in the decoder, S x T across. Embeddings, norms, softmax, dropout,
 the loss and the optimizer count nothing, and neither does padding. `transformer_mt/inspect/flops.py` does the counting.
+The opponents that are named train a model of the same shape with as large batches, on the same device, after ours.
 """
 
 import argparse
@@ -12,16 +13,18 @@ import json
 import re
 import statistics
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from command import checked
 from numpy.typing import NDArray
+from training_opponents import Shape, joey, plain_loop, run_measured
 
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
@@ -71,10 +74,8 @@ def measured_peak(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size**3 / best
 
 
-def measure(
-    args: argparse.Namespace, data: Path, folder: Path, run: Callable[[list[str], Path], tuple[str, int]]
-) -> None:
-    """Train, read what the run wrote, print a table. `run` gives a command's output and its peak memory on the host."""
+def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
+    """Train, read what the run wrote, and print a table; then the opponents, and by how much ours is faster."""
     device = torch.device(choose_device(args.device).value)
     window = max(args.steps // 3, 1)  # in steps; each line of metrics waits for the GPU
     overrides = [
@@ -91,7 +92,7 @@ def measure(
     if config.name != "preset" or config.training.max_steps < args.warm_up + window:
         raise UserError("--set changes the name or leaves no step to measure. Leave name and training.max_steps alone.")
     command = [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides]
-    said, host_memory = run([*command, "--profile"] if args.profile else command, folder)
+    said, host_memory = run_measured([*command, "--profile"] if args.profile else command, folder)
     prepared = prepare_data(config)
     with torch.device("meta"):
         model = build_model(config, prepared.src_tokenizer, prepared.tgt_tokenizer)
@@ -114,6 +115,24 @@ def measure(
         f"| {precision} | {speed:,.0f} | {speed * needed / 1e12:,.4g} | {speed * needed / peak:.1%} | "
         f"{memory / 2**20:,.0f} MiB | {wait:.2%} | {graphs} |"
     )
+    for name, other in opponents(args, data, config.model, device).items():
+        arithmetic = f"{other * needed / 1e12:,.4g} | {other * needed / peak:.1%}"
+        print(f"| {name} | {other:,.0f} | {arithmetic} | | | |\n\n{speed / other:.2f} x {name}", flush=True)
     if args.profile:
         (found,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
         print(f"\n{found.rstrip()}")
+
+
+def opponents(args: argparse.Namespace, data: Path, model: ModelConfig, device: torch.device) -> dict[str, float]:
+    """Target tokens a second of those that the command line names."""
+    layers = model.num_encoder_layers
+    shape = Shape(model.d_model, model.d_ff, model.num_heads, layers, args.max_tokens, device.type)
+    precision = "fp32" if args.precision == "fp32" else "bf16"
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        if args.plain_loop:
+            loop = plain_loop(data, args.plain_loop, shape, precision, args.steps, Path(place))
+            found[f"plain loop, {precision}"] = loop.speed
+        if args.joey_python:
+            found["Joey NMT"] = joey(data, args.joey_python, args.joey_config, shape, Path(place)).speed
+    return found

@@ -54,7 +54,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Modules of scripts/ by their names, which no test after this one finds."""
     monkeypatch.syspath_prepend(SCRIPTS)
     before = set(sys.modules)
-    names = ("command", "bench_train", "bench_decode", "foreign_decoders", "preset_speed")
+    names = ("command", "bench_train", "bench_decode", "foreign_decoders", "preset_speed", "training_opponents")
     yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
     for name in {path.stem for path in SCRIPTS.glob("*.py")} & (set(sys.modules) - before):
         del sys.modules[name]
@@ -285,9 +285,9 @@ def test_a_python_is_made_absolute_and_stays_a_link(scripts: SimpleNamespace, tm
 def test_what_tmt_refuses_within_a_benchmark_is_told_in_its_words(scripts: SimpleNamespace, tmp_path: Path) -> None:
     refusing = "import sys; print('Traceback: not this'); print('tmt: No. Yes.', file=sys.stderr); sys.exit(int('{}'))"
     with pytest.raises(UserError, match=r"^No\. Yes\.$"):
-        scripts.bench_train.run_measured([sys.executable, "-c", refusing.format(2)], tmp_path)
+        scripts.training_opponents.run_measured([sys.executable, "-c", refusing.format(2)], tmp_path)
     with pytest.raises(SystemExit, match="Traceback: not this"):
-        scripts.bench_train.run_measured([sys.executable, "-c", refusing.format(1)], tmp_path)
+        scripts.training_opponents.run_measured([sys.executable, "-c", refusing.format(1)], tmp_path)
 
 
 # Other toolkits
@@ -297,15 +297,17 @@ def test_joey_is_measured_by_its_log_and_given_our_text_and_widths(
     scripts: SimpleNamespace, text: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "joey.yaml"
-    config.write_text(
-        "root: FOLDER\nembedding_dim: 256\nhidden_size: 256\nff_size: 1024\nmax_length: 100\n", encoding="utf-8"
-    )
+    settings = "root: FOLDER\nembedding_dim: 256\nhidden_size: 256\nff_size: 1024\nmax_length: 100\n"
+    on_a_gpu = "use_cuda: False\nfp16: False\nbatch_size: 4096\nnum_layers: 3\nnum_heads: 8\n"
+    config.write_text(settings + on_a_gpu, encoding="utf-8")
     python = stub(tmp_path / "python", f"assert sys.argv[1:3] == ['-m', 'joeynmt']\n{JOEY_LOGS}")
-    measured = scripts.bench_train.joey(text, python, config, scripts.bench_train.Shape(64, 128), tmp_path)
+    shape = scripts.training_opponents.Shape(64, 128, num_heads=4, num_layers=2, max_tokens=9000, device="cuda")
+    measured = scripts.training_opponents.joey(text, python, config, shape, tmp_path)
     assert measured.speed == 250  # the median of what comes after the first
     place = tmp_path / "joey"
     assert (place / "config.yaml").read_text(encoding="utf-8").split("\n") == [
-        f"root: {place}", "embedding_dim: 64", "hidden_size: 64", "ff_size: 128", "max_length: 512", "",
+        f"root: {place}", "embedding_dim: 64", "hidden_size: 64", "ff_size: 128", "max_length: 512", "use_cuda: True",
+        "fp16: True", "batch_size: 9000", "num_layers: 2", "num_heads: 4", "",
     ]  # fmt: skip
     assert (place / "test.de").read_bytes() == (text / "tok/test_2016_flickr.lc.norm.tok.de").read_bytes()
     vocabulary = (place / "vocab.en").read_text(encoding="utf-8").split("\n")[:-1]
@@ -333,7 +335,8 @@ def test_a_foreign_decoder_writes_as_many_tokens_as_ours(scripts: SimpleNamespac
 
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:
     """What a GPU would run, on a CPU."""
-    arguments = ("--preset", "base", "--device", "cpu", "--precision", "fp32", "--profile", "--smoke")
+    opponent = ("--plain-loop", str(SHARED / "bench/plain_loop.py")) if SHARED.exists() else ()
+    arguments = ("--preset", "base", "--device", "cpu", "--precision", "fp32", "--profile", "--smoke", *opponent)
     said = run("bench_train.py", "--data", str(text), *arguments, "--set", "seed=5")
     needed, peak = re.findall(r"needed: ([\d,.]+) MFLOP a target token; device: ([\d.]+) TFLOP/s, measured here", said)[
         0
@@ -345,6 +348,11 @@ def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path
     assert used == pytest.approx(speed * float(needed) / 1e6, rel=0.05, abs=0.001)
     assert share == pytest.approx(100 * used / float(peak), rel=0.05, abs=0.2)
     assert "matrix products" in said
+    if opponent:
+        ((plain, ratio),) = re.findall(
+            r"^\| plain loop, fp32 \| ([\d,]+) \|.*\n\n([\d.]+) x plain loop, fp32$", said, re.MULTILINE
+        )
+        assert float(ratio) == pytest.approx(speed / float(plain.replace(",", "")), rel=0.01, abs=0.01)
 
 
 @pytest.mark.parametrize(

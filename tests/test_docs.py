@@ -27,7 +27,7 @@ from transformer_mt.config import schema
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.sections import sources
+from transformer_mt.config.sections import consistency, sources
 from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.yaml_text import parse_yaml
@@ -52,6 +52,7 @@ SECTION_OF_HEADING = {
     "model": schema.ModelConfig,
     "training": schema.TrainingConfig,
     "init_from": InitFromConfig,
+    "consistency": consistency.ConsistencyConfig,
     "validation": schema.ValidationConfig,
     "decoding": schema.DecodingConfig,
 }

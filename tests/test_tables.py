@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.tokenizers import TOKENIZERS
@@ -35,6 +36,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (InitFromConfig, "parts"): PARTS,
     (schema.TrainingConfig, "freeze"): PARTS,
     (schema.TrainingConfig, "schedule"): SCHEDULES,
+    (ConsistencyConfig, "kind"): CONSISTENCIES,
     (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
     (schema.ValidationConfig, "metric"): HIGHER_IS_BETTER,
     (schema.DecodingConfig, "length_norm"): LENGTH_NORMS,
@@ -44,6 +46,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
 CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
     "vocabulary",
+    "label_smoothing_by",
 }  # fmt: skip
 
 

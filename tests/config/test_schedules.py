@@ -45,6 +45,15 @@ def test_the_paper_at_its_own_settings() -> None:
     assert rate(1) == pytest.approx(1.74693e-7, rel=1e-4)
 
 
+def test_inverse_sqrt_is_fairseqs() -> None:
+    """Its --lr-scheduler inverse_sqrt with --warmup-init-lr 0: equal steps, then lr * sqrt(warmup) / sqrt(updates)."""
+    lr, warmup, rate = 1e-3, 100, rate_of("inverse_sqrt")
+    decay_factor, lr_step = lr * warmup**0.5, lr / warmup
+    for updates in (1, 7, 99, 100, 101, 5000):
+        theirs = updates * lr_step if updates < warmup else decay_factor * updates**-0.5
+        assert rate(updates) == pytest.approx(theirs, rel=1e-12)
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_rate_rises_in_a_line_to_its_peak_and_never_again(name: str) -> None:
     rate, warmup = rate_of(name), VALUES["warmup_steps"]

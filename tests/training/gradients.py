@@ -16,6 +16,7 @@ from transformer_mt.decoding.load_model import build_model
 from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.training import compiling
+from transformer_mt.training.regularising.unigram import smoothing_prior
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -27,17 +28,28 @@ MODELS = {
     "frozen": {"tie_embeddings": "none"},
     "frozen_decoder": {},
     "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
+    "simcut": {"num_heads": 1, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
+    "rdrop": {"num_experts": 3, "experts_per_token": 2},
+    "skipping": {"num_encoder_layers": 2, "num_decoder_layers": 2, "layer_drop": 0.5},
 }
-FROZEN = {"frozen": ["encoder", "embeddings"], "frozen_decoder": ["decoder", "output"], "compiled": ["encoder"]}
+TRAINING = {
+    "simcut": {"consistency": {"kind": "simcut", "cut": 0.2}, "label_smoothing_by": "unigram"},
+    "rdrop": {"consistency": {"kind": "rdrop"}, "weight_decay": 0.1},
+    "frozen": {"freeze": ["encoder", "embeddings"]},
+    "frozen_decoder": {"freeze": ["decoder", "output"], "consistency": {"kind": "simcut", "cut": 0.2}},
+    "compiled": {"freeze": ["encoder"]},
+}
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
 
 
 def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """By name, the gradients of first updates; dropout is on, clipping off."""
     for name, model in MODELS.items():
+        if sharding == "full" and "layer_drop" in model:  # every process needs every layer
+            continue
         config = toy_config(
             corpus, tokenizer={"joint": True}, model={"dropout": 0.3, **model},
-            training={"clip_norm": None, "sharding": sharding, "freeze": FROZEN.get(name, [])},
+            training={"clip_norm": None, "sharding": sharding, **TRAINING.get(name, {})},
         )  # fmt: skip
         data = prepare_data(config)
         plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, config.training.max_tokens, 3, 0)
@@ -46,14 +58,16 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
             compiled = name == "compiled" and sharding == "none"
             with patch.object(compiling, "BACKEND", "aot_eager"):  # no compiler of C++
-                updater = Updater(made, config.training, config.seed, "fp32", CPU, world, compiled)
+                prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
+                updater = Updater(made, config.training, config.seed, "fp32", CPU, world, compiled, prior)
             result = updater.update(data.train, plan[:number], 1, "").result()
             found = {
                 name: updater.sharing.whole(parameter.grad).contiguous()
                 for name, parameter in updater.model.named_parameters()
                 if parameter.grad is not None
             }
-            sums = torch.tensor([result.loss, result.nll, result.grad_norm, result.num_tokens, result.num_cells])
+            numbers = [result.loss, result.nll, result.grad_norm, result.num_tokens, result.num_cells]
+            sums = torch.tensor([*numbers, result.divergence or 0.0])
             yield f"{name}_{number}", {**found, "sums": sums}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 _BASE = {
     "architecture": "encoder_decoder", "d_model": 512, "d_ff": 2048, "num_heads": 8, "num_kv_heads": None,
     "num_encoder_layers": 6, "num_decoder_layers": 6, "dropout": 0.1, "attention_dropout": None,
-    "activation_dropout": None, "norm_position": "post", "norm": "layernorm", "activation": "relu",
+    "activation_dropout": None, "src_word_dropout": 0.0, "tgt_word_dropout": 0.0, "layer_drop": 0.0,
+    "norm_position": "post", "norm": "layernorm", "activation": "relu",
     "positions": "sinusoidal", "attention_window": None, "scale_attention": True,
     "num_experts": 1, "experts_per_token": 1, "load_balancing_weight": 0.01, "tie_embeddings": "all", "bias": True,
 }  # fmt: skip

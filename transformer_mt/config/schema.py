@@ -68,3 +68,25 @@ class RunConfig(Section):
                 "no embeddings, or set tokenizer.joint: false"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_regularisers(self) -> Self:
+        model, training = self.model, self.training
+        if training.label_smoothing_by == "unigram" and self.data.streaming:
+            raise ValueError(
+                "training.label_smoothing_by: unigram needs the shares of all training targets, and data.streaming "
+                "reads them as they are trained on; use label_smoothing_by: uniform, or streaming: false"
+            )
+        if model.layer_drop and training.sharding == "full":
+            raise ValueError(
+                f"model.layer_drop is {model.layer_drop}, and training.sharding: full needs every layer in every "
+                "process; use sharding: none, or layer_drop: 0"
+            )
+        dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
+        drops = any((*dropouts, model.src_word_dropout, model.tgt_word_dropout))
+        if training.consistency and training.consistency.kind == "rdrop" and not drops:
+            raise ValueError(
+                "training.consistency.kind is rdrop, which compares two draws of dropout, and model.dropout is 0; "
+                "raise model.dropout, or leave training.consistency out"
+            )
+        return self

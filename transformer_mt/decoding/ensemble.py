@@ -20,6 +20,7 @@ from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import Routing
+from transformer_mt.model.parts.word_dropout import WordFactors
 
 Combine = Callable[[Sequence[Tensor]], Tensor]
 
@@ -67,11 +68,21 @@ class Ensemble(TranslationModel):
         parts = hidden.split([member.config.d_model for member in self.members], dim=-1)
         return self.combine([member.output(part) for member, part in zip(self.members, parts, strict=True)])
 
-    def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
-        return torch.cat([member.hidden_states(src, tgt_in, routing) for member in self.members], dim=-1)
+    def hidden_states(
+        self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None, factors: WordFactors | None = None
+    ) -> Tensor:
+        return torch.cat([member.hidden_states(src, tgt_in, routing, factors) for member in self.members], dim=-1)
 
-    def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
-        return torch.cat([member.real_hidden_states(src, tgt_in, real, routing) for member in self.members], dim=-1)
+    def real_hidden_states(
+        self,
+        src: Tensor,
+        tgt_in: Tensor,
+        real: Tensor,
+        routing: Routing | None = None,
+        factors: WordFactors | None = None,
+    ) -> Tensor:
+        states = (member.real_hidden_states(src, tgt_in, real, routing, factors) for member in self.members)
+        return torch.cat(list(states), dim=-1)
 
     def start(self, src: Tensor) -> DecoderCache:
         raise AssertionError("an ensemble has no cache of its own: see decoder_of")

@@ -33,6 +33,7 @@ KNOWN_KEYS = frozenset({
     *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
     "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
     "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
+    "src_word_dropout", "tgt_word_dropout", "layer_drop",
 })  # fmt: skip
 ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2, KNOWN_KEYS)
 

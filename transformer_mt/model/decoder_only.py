@@ -15,6 +15,7 @@ from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import itself
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
+from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import Stack, positions_of
 
 
@@ -25,15 +26,15 @@ class StreamDecoder(Stack):
         layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_decoder_layers))
         super().__init__(config, embedding, layers, 2 * config.max_len, causal=True)
 
-    def forward(self, ids: Tensor, at: Tensor, routing: Routing | None = None) -> Tensor:
+    def forward(self, ids: Tensor, at: Tensor, routing: Routing | None = None, factors: Tensor | None = None) -> Tensor:
         """ids (batch, length), padding anywhere, at positions (batch, length) -> hidden states (batch, length,
-        d_model).
+        d_model). `factors` (batch, length) are those of the embeddings.
         """
         at = self.within(at)
         context = self._stream_context(ids, at, routing)
-        x = self.embedder(ids, at)
+        x = self.embedder(ids, at, factors)
         for layer in self.layers:
-            x = layer(x, context)
+            x = self.through(layer, x, context)
         return self.norm(x)
 
     def start(self, src: Tensor) -> DecoderCache:
@@ -83,10 +84,13 @@ class DecoderOnly(TranslationModel):
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.bias and not tied)
         self._initialise(embedding if tied else None)
 
-    def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
+    def hidden_states(
+        self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None, factors: WordFactors | None = None
+    ) -> Tensor:
         src_len = (src != PAD_ID).sum(dim=1, keepdim=True)
         at = torch.cat((positions_of(src).expand_as(src), src_len + positions_of(tgt_in)), dim=1)
-        return self.decoder(torch.cat((src, tgt_in), dim=1), at, routing)[:, src.size(1) :]
+        of_stream = None if factors is None else torch.cat(factors, dim=1)
+        return self.decoder(torch.cat((src, tgt_in), dim=1), at, routing, of_stream)[:, src.size(1) :]
 
     def start(self, src: Tensor) -> DecoderCache:
         return self.decoder.start(src)

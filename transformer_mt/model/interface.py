@@ -10,6 +10,7 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import Routing
+from transformer_mt.model.parts.word_dropout import WordFactors
 
 
 class TranslationModel(nn.Module, ABC):
@@ -29,14 +30,25 @@ class TranslationModel(nn.Module, ABC):
         self.output: nn.Linear
 
     @abstractmethod
-    def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
-        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects the work of experts."""
+    def hidden_states(
+        self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None, factors: WordFactors | None = None
+    ) -> Tensor:
+        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects the work of experts; `factors`
+        are those of the embeddings.
+        """
 
-    def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
+    def real_hidden_states(
+        self,
+        src: Tensor,
+        tgt_in: Tensor,
+        real: Tensor,
+        routing: Routing | None = None,
+        factors: WordFactors | None = None,
+    ) -> Tensor:
         """The hidden states of all positions but padding: `real` (num_tokens,) are their places in tgt_in.flatten() ->
         (num_tokens, d_model).
         """
-        return self.hidden_states(src, tgt_in, routing).flatten(0, 1).index_select(0, real)
+        return self.hidden_states(src, tgt_in, routing, factors).flatten(0, 1).index_select(0, real)
 
     def goes_unpadded(self) -> bool:
         """Whether the layers see a batch without its padding, in training and under the current autocast. Dropout draws

@@ -17,7 +17,8 @@ from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.interface import TranslationModel
 
 # A model with another value of these takes the same weights and means the same by them.
-_HARMLESS = {"preset", "dropout", "attention_dropout", "activation_dropout", "load_balancing_weight"}
+_HARMLESS = {"preset", "dropout", "attention_dropout", "activation_dropout", "src_word_dropout", "tgt_word_dropout",
+             "layer_drop", "load_balancing_weight"}  # fmt: skip
 _OF_EMBEDDINGS = frozenset({"architecture", "d_model", "tie_embeddings"})
 _OF_LAYERS = frozenset(ModelConfig.model_fields) - _HARMLESS - {"tie_embeddings"}
 _FEW = 8  # entries of the vocabularies of an outline

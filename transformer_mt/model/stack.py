@@ -12,6 +12,7 @@ from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.masks import as_bias, itself, window_mask
 from transformer_mt.model.parts.dropout import Dropout
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
+from transformer_mt.model.parts.layer_drop import Skipped, drawn
 from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -26,9 +27,14 @@ class Embedder(nn.Module):
         self.positions = POSITIONS[config.positions].make(config, max_len, causal)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, ids: Tensor, at: Tensor) -> Tensor:
-        """ids (batch, length) at positions (batch or 1, length) -> (batch, length, d_model)."""
-        return self.dropout(self.positions(self.embedding(ids) * self.scale, at))
+    def forward(self, ids: Tensor, at: Tensor, factors: Tensor | None = None) -> Tensor:
+        """ids (batch, length) at positions (batch or 1, length) -> (batch, length, d_model). `factors` (batch, length)
+        are those of the embeddings; positions have none.
+        """
+        x = self.embedding(ids) * self.scale
+        if factors is not None:
+            x = x * factors[..., None]
+        return self.dropout(self.positions(x, at))
 
 
 class Stack(nn.Module):
@@ -43,6 +49,7 @@ class Stack(nn.Module):
         self.is_compiled = False  # whether torch.compile has its layers, which cannot look into numba's passes
         self.embedder = Embedder(config, embedding, max_len, causal)
         self.layers = layers
+        self.layer_drop = config.layer_drop
         self.norm = RESIDUALS[config.norm_position].make.final_norm(config)
 
     def context(
@@ -62,6 +69,13 @@ class Stack(nn.Module):
             mask = positions.bias(self._within_window(mask, query_at, key_at), query_at, key_at)
         is_causal = is_causal and self.window is None and not positions.add_to_scores
         return LayerContext(mask, positions.rotation(query_at), real, routing, is_causal)
+
+    def through(self, layer: nn.Module, x: Tensor, *arguments: object) -> Tensor:
+        """The layer's result, x (batch, length, d_model) first among its arguments. In training it may be skipped."""
+        if self.training and self.layer_drop and drawn(self.layer_drop):
+            unused = (a for a in arguments if isinstance(a, Tensor) and a.requires_grad)  # the memory of a decoder
+            return Skipped.apply(x, *unused, *layer.parameters())
+        return layer(x, *arguments)
 
     @property
     def goes_unpadded(self) -> bool:

@@ -16,6 +16,7 @@ from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
 from transformer_mt.model.parts.attention import MultiHeadAttention, lowered, product_dtype
 from transformer_mt.model.parts.layer_context import Routing
+from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import Stack, positions_of
 from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
 
@@ -32,9 +33,9 @@ class Encoder(Stack):
         (batch, src_len, d_model).
         """
         context = self.context(src_mask, src.at, src.at, src.real, routing)
-        x = self.embedder(src.ids, src.at)
+        x = self.embedder(src.ids, src.at, src.factors)
         for layer in self.layers:
-            x = layer(x, context)
+            x = self.through(layer, x, context)
         return self.norm(x)
 
 
@@ -59,9 +60,9 @@ class Decoder(Stack):
         padding of the source.
         """
         context = self.context(causal, tgt_in.at, tgt_in.at, tgt_in.real, routing, is_causal=True)
-        x, memory = self.embedder(tgt_in.ids, tgt_in.at), lowered(memory)
+        x, memory = self.embedder(tgt_in.ids, tgt_in.at, tgt_in.factors), lowered(memory)
         for layer in self.layers:
-            x = layer(x, context, memory, src_mask)
+            x = self.through(layer, x, context, memory, src_mask)
         return self.norm(x)
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderCache:
@@ -104,24 +105,44 @@ class Transformer(TranslationModel):
         self.output = nn.Linear(config.d_model, tgt_vocab_size, bias=config.bias and not tied)
         self._initialise(tgt_embedding if tied else None)
 
-    def encode(self, src: Tensor, routing: Routing | None = None) -> tuple[Tensor, Tensor]:
+    def encode(
+        self, src: Tensor, routing: Routing | None = None, factors: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """src (batch, src_len) -> memory (batch, src_len, d_model), src_mask (batch, 1, 1, src_len)."""
         src_mask = padding_mask(src, PAD_ID)
-        tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0])
+        tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0], factors=factors)
         return self.encoder(tokens, src_mask, routing), src_mask
 
-    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor, routing: Routing | None = None) -> Tensor:
+    def decode(
+        self,
+        tgt_in: Tensor,
+        memory: Tensor,
+        src_mask: Tensor,
+        routing: Routing | None = None,
+        factors: Tensor | None = None,
+    ) -> Tensor:
         """tgt_in (batch, tgt_len) -> hidden states (batch, tgt_len, d_model). `output` makes logits of them."""
-        tokens = Tokens(tgt_in, self.decoder.within(positions_of(tgt_in)), tgt_in != PAD_ID)
+        tokens = Tokens(tgt_in, self.decoder.within(positions_of(tgt_in)), tgt_in != PAD_ID, factors=factors)
         return self.decoder(tokens, causal_mask(tgt_in.size(1), tgt_in.device), memory, src_mask, routing)
 
-    def hidden_states(self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None) -> Tensor:
-        return self.decode(tgt_in, *self.encode(src, routing), routing)
+    def hidden_states(
+        self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None, factors: WordFactors | None = None
+    ) -> Tensor:
+        of_src, of_tgt = factors or (None, None)
+        return self.decode(tgt_in, *self.encode(src, routing, of_src), routing, of_tgt)
 
-    def real_hidden_states(self, src: Tensor, tgt_in: Tensor, real: Tensor, routing: Routing | None = None) -> Tensor:
+    def real_hidden_states(
+        self,
+        src: Tensor,
+        tgt_in: Tensor,
+        real: Tensor,
+        routing: Routing | None = None,
+        factors: WordFactors | None = None,
+    ) -> Tensor:
         if not self.training or not self.goes_unpadded():
-            return super().real_hidden_states(src, tgt_in, real, routing)
-        x, y = Unpadded.of(src), Unpadded.of(tgt_in, real)
+            return super().real_hidden_states(src, tgt_in, real, routing, factors)
+        of_src, of_tgt = factors or (None, None)
+        x, y = Unpadded.of(src, factors=of_src), Unpadded.of(tgt_in, real, of_tgt)
         memory = self.encoder(x, BlockDiagonal(x.lengths, x.lengths), routing)
         own, others = BlockDiagonal(y.lengths, y.lengths, causal=True), BlockDiagonal(y.lengths, x.lengths)
         return self.decoder(y, own, memory, others, routing)[0, : y.num_tokens]

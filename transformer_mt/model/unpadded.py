@@ -5,7 +5,7 @@ shapes. The library that computes products keeps some memory for each shape. Tha
 would cut freed memory into pieces.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -24,6 +24,7 @@ class Tokens:
     ids: Tensor  # (batch, length)
     at: Tensor  # (batch or 1, length), their positions
     real: Tensor  # (batch, length), False where there is padding
+    factors: Tensor | None = field(default=None, kw_only=True)  # (batch, length), of their embeddings; None: 1
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Unpadded(Tokens):
         return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
 
     @classmethod
-    def of(cls, ids: Tensor, places: Tensor | None = None) -> "Unpadded":
-        """ids (num_sentences, longest), padded on the right. `places` (num_tokens,) are those of the tokens in
-        ids.flatten(), where the caller knows them.
+    def of(cls, ids: Tensor, places: Tensor | None = None, factors: Tensor | None = None) -> "Unpadded":
+        """ids and factors (num_sentences, longest), padded on the right. `places` (num_tokens,) are those of the tokens
+        in ids.flatten(), where the caller knows them.
         """
         num_sentences, longest = ids.shape
         if places is None:
@@ -52,6 +53,7 @@ class Unpadded(Tokens):
             F.pad(torch.ones(1, len(places), dtype=torch.bool), surplus),
             torch.bincount(places // longest, minlength=num_sentences),
             len(places),
+            factors=None if factors is None else F.pad(factors.flatten()[places], surplus)[None],
         )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.machine.device import autocast
 from transformer_mt.model.cpu.dropout import draws_with_numba
@@ -20,20 +21,22 @@ def add_gradient(
     num_tokens: int,
     scaler: torch.GradScaler,
     weight: float = 1.0,
+    consistency: ConsistencyConfig | None = None,
 ) -> LossSums:
     """Add the gradient of this batch's share in a loss over `num_tokens` tokens, times `weight`. Returns the batch's
     sums, detached.
 
     `with_loss` is a `WithLoss`, or a module that torch has wrapped around one. `seed` is that of the batch's dropout
-    (see `dropout_seed`). The gradient is scaled by `scaler`; the caller unscales it.
+    (see `dropout_seed`). With `consistency` it passes twice. The gradient is scaled by `scaler`; the caller
+    unscales it.
     """
     torch.manual_seed(seed)
     device = next(with_loss.parameters()).device
     batch = batch.to(device)
     with autocast(precision, device):
-        loss: LossSums = with_loss(batch, label_smoothing)
+        loss: LossSums = with_loss(batch, label_smoothing, consistency)
     scaler.scale(loss.loss * weight / num_tokens).backward()
-    return LossSums(loss.loss.detach(), loss.nll.detach(), loss.load_balancing)
+    return loss._replace(loss=loss.loss.detach(), nll=loss.nll.detach())
 
 
 def computed_with(model: TranslationModel, precision: str) -> dict[str, str | int | bool]:

@@ -35,6 +35,7 @@ from transformer_mt.training.memory.fits_memory import refuse_what_never_fits
 from transformer_mt.training.micro_batch import computed_with
 from transformer_mt.training.monitoring.monitor import Monitor, Silence, Watch
 from transformer_mt.training.monitoring.step_profile import StepProfiler
+from transformer_mt.training.regularising.unigram import smoothing_prior
 from transformer_mt.training.resuming.checkpoints import read_checkpoint, refuse_without_room, remove_superfluous
 from transformer_mt.training.resuming.resume_rules import Splits, record_changes, refuse_other_data
 from transformer_mt.training.resuming.run_lock import sole_trainer
@@ -231,7 +232,8 @@ def _make_updater(begun: Beginning, data: TrainingData, chosen: Choice, world: W
         print("note: training.sharding is full, and there is one process, which has all of the model")
     if device.type == "cpu" and compiled == "off":
         _prepare(precision, config.model.d_model // config.model.num_heads)
-    return Updater(model, config.training, config.seed, precision, device, world, compiled == "on")
+    prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
+    return Updater(model, config.training, config.seed, precision, device, world, compiled == "on", prior)
 
 
 def _prepare(precision: str, head_dim: int) -> None:

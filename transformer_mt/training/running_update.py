@@ -31,6 +31,7 @@ class UpdateResult:
     grad_norm: float
     lr: float
     load_balancing: float | None
+    divergence: float | None
     num_split: int
     skipped: bool
 
@@ -57,7 +58,9 @@ class ToHost:
 
 @dataclass
 class Sums:
-    """The sums over one process's micro-batches of an update. `loss` (3,) is loss, nll and load-balancing loss."""
+    """The sums over one process's micro-batches of an update. `loss` (4,) is loss, nll, load-balancing loss and
+    divergence.
+    """
 
     loss: Tensor
     parts: list[Part] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Sums:
     @classmethod
     def none(cls, device: torch.device) -> Self:
         """The sums before the first micro-batch."""
-        return cls(torch.zeros(3, device=device))
+        return cls(torch.zeros(4, device=device))
 
     @property
     def num_split(self) -> int:
@@ -76,8 +79,8 @@ class Sums:
 
     def add(self, part: Part, batch: Batch, sums: LossSums) -> None:
         """Count one more part."""
-        balance = torch.zeros_like(sums.nll) if sums.load_balancing is None else sums.load_balancing
-        self.loss += torch.stack((sums.loss, sums.nll, balance))
+        more = [torch.zeros_like(sums.nll) if s is None else s for s in (sums.load_balancing, sums.divergence)]
+        self.loss += torch.stack((sums.loss, sums.nll, *more))
         self.parts.append(part)
         self.num_cells += batch.num_cells
         self.num_padding += batch.num_padding
@@ -85,8 +88,8 @@ class Sums:
 
 @dataclass
 class RunningUpdate:
-    """An update as it was ordered. The device is still to say `own`: this process's loss, nll and load-balancing loss,
-    and the norm of the gradient.
+    """An update as it was ordered. The device is still to say `own`: this process's loss, nll, load-balancing loss
+    and divergence, and the norm of the gradient.
 
     `may_overflow`: under fp16 an overflow is no error, because the scaler then skips the step and lowers its scale.
     """
@@ -100,6 +103,7 @@ class RunningUpdate:
     loss_scale: float
     may_overflow: bool
     balances_load: bool
+    has_two_passes: bool
     own: ToHost
     world: World
     skipped: bool = False
@@ -109,7 +113,7 @@ class RunningUpdate:
         """Wait for the update and return its sums over all processes. Every process must call this; all get the same
         result. Raises NotFiniteError.
         """
-        loss, nll, load_balancing, num_cells, num_padding, num_split, grad_norm = self._all_sums()
+        loss, nll, load_balancing, divergence, num_cells, num_padding, num_split, grad_norm = self._all_sums()
         return UpdateResult(
             loss=loss,
             nll=nll,
@@ -119,6 +123,7 @@ class RunningUpdate:
             grad_norm=grad_norm,
             lr=self.lr,
             load_balancing=load_balancing if self.balances_load else None,
+            divergence=divergence if self.has_two_passes else None,
             num_split=int(num_split),
             skipped=self.skipped,
         )

@@ -7,18 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.schedules import make_schedule
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
-from transformer_mt.model.named_parts import freeze, trained
+from transformer_mt.model.named_parts import freeze
 from transformer_mt.storage.weights import unique_weights
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
 from transformer_mt.training.memory.smaller_parts import SmallerParts
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed
+from transformer_mt.training.regularising.weight_decay import make_optimizer
 from transformer_mt.training.resuming.checkpoints import optimizer_tensors, restore_optimizer
 from transformer_mt.training.running_update import RunningUpdate, Sums, ToHost
 from transformer_mt.training.sharing.alone import WithLoss
@@ -49,7 +51,9 @@ class Updater:
         device: torch.device,
         world: World = ALONE,
         compiled: bool = False,
+        prior: Tensor | None = None,
     ) -> None:
+        """`prior`: see `smoothing_prior`."""
         freeze(model, config.freeze)  # first, because DDP, FSDP and a compiler look at what is to be trained
         self.model = model
         self.world = world
@@ -57,17 +61,14 @@ class Updater:
         self.sharing = share_model(model, config.sharding, world)
         if self.compiled:
             self._take_cross_entropy(self.compiled.cross_entropy)
+        self.prior = None if prior is None else prior.to(device)
+        self.with_loss.prior = self.prior
         self.config = config
         self.seed = seed
         self.precision = precision
         self.device = device
         self.schedule = make_schedule(config.schedule, config, model.config.d_model)
-        beta1, beta2 = config.adam_betas
-        # The fused kernel goes over the memory once, the loop over parameters a dozen times.
-        self.optimizer = torch.optim.Adam(
-            trained(model).values(), lr=0.0, betas=(beta1, beta2), eps=config.adam_eps,
-            fused=device.type in ("cpu", "cuda"),
-        )  # fmt: skip
+        self.optimizer = make_optimizer(model, config, device)
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.smaller_parts = SmallerParts(self.limit, self.sharing, self.optimizer, device)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
@@ -91,6 +92,7 @@ class Updater:
         scale). Where this updater `runs_ahead`, `result` raises that error, and no later update changes a weight.
         """
         self.model.train()
+        self.limit.take_passes(self.config.consistency_at(step))
         num_tokens = int(sum(split.tgt_lengths[rows].sum() for rows in micro_batches))
         batch_of = batch_of or (lambda part: split.batch(part.rows))
         # The gradient is that of the sum of all losses / num_tokens, times the scale of fp16.
@@ -119,18 +121,26 @@ class Updater:
         batch_of: Callable[[Part], Batch],
     ) -> Sums:
         """Compute the gradient of the whole update, and return the sums of this process's micro-batches."""
+        consistency = self.config.consistency_at(step)
 
         def add(sums: Sums, part: Part, last: bool) -> None:
             batch = batch_of(part)
             seed = dropout_seed(self.seed, step, part.index, part.number)
-            if part.number == 0:
-                self.backward(batch, seed, num_tokens, last, weight=0.0)
-            else:
-                sums.add(part, batch, self.backward(batch, seed, num_tokens, last))
+            found = self.backward(batch, seed, num_tokens, last, float(part.number > 0), consistency)
+            if part.number > 0:
+                sums.add(part, batch, found)
 
         return self.smaller_parts.accumulate(split, micro_batches, lambda: Sums.none(self.device), add)
 
-    def backward(self, batch: Batch, seed: int, num_tokens: int, last: bool, weight: float = 1.0) -> LossSums:
+    def backward(
+        self,
+        batch: Batch,
+        seed: int,
+        num_tokens: int,
+        last: bool,
+        weight: float = 1.0,
+        consistency: ConsistencyConfig | None = None,
+    ) -> LossSums:
         """Add the gradient of this batch's share in a loss over `num_tokens` tokens, times `weight`. Returns the sums
         of the batch. `last`: the gradient of the update is complete after this batch.
         """
@@ -146,6 +156,7 @@ class Updater:
                 num_tokens,
                 self.scaler,
                 weight * self.sharing.weight,
+                consistency,
             )
 
     def _running(
@@ -164,6 +175,7 @@ class Updater:
             # The scaler skips such a step and lowers its scale, as long as a lower one may help.
             may_overflow=self.scaler.is_enabled() and scale >= SMALLEST_LOSS_SCALE,
             balances_load=self.model.config.num_experts > 1,
+            has_two_passes=self.config.consistency_at(step) is not None,
             own=ToHost(torch.cat((sums.loss, grad_norm.reshape(1)))),
             world=self.world,
         )
@@ -185,9 +197,12 @@ class Updater:
             self._take_cross_entropy(cross_entropy_sums)
 
     def _take_cross_entropy(self, cross_entropy: CrossEntropy) -> None:
-        for module in self.sharing.module.modules():
-            if isinstance(module, WithLoss):
-                module.cross_entropy = cross_entropy
+        self.with_loss.cross_entropy = cross_entropy
+
+    @property
+    def with_loss(self) -> WithLoss:
+        """The model with its loss, in whatever torch has wrapped around it."""
+        return next(module for module in self.sharing.module.modules() if isinstance(module, WithLoss))
 
     @contextmanager
     def whole_model(self) -> Iterator[TranslationModel]:

@@ -16,8 +16,11 @@ from transformer_mt.training.updates import Updater
 CPU = torch.device("cpu")
 
 
-def updater_of(corpus: Path, data: PreparedData, freeze: list[str], **model: object) -> Updater:
-    config = toy_config(corpus, model=model, training={"clip_norm": None, "freeze": freeze})
+def updater_of(
+    corpus: Path, data: PreparedData, freeze: list[str], weight_decay: float = 0.0, **model: object
+) -> Updater:
+    training = {"clip_norm": None, "freeze": freeze, "weight_decay": weight_decay}
+    config = toy_config(corpus, model=model, training=training)
     torch.manual_seed(1)
     return Updater(build_model(config, data.src_tokenizer, data.tgt_tokenizer), config.training, 3, "fp32", CPU)
 
@@ -54,12 +57,17 @@ def test_the_others_have_the_gradients_that_they_had(
     assert result.grad_norm == pytest.approx(squares**0.5, rel=1e-5)
 
 
-def test_the_optimizer_comes_back_where_parts_are_frozen(corpus: Path, data: PreparedData) -> None:
-    """The encoder's parameters stand before those that are trained, so places must be counted without them."""
-    one, other = (updater_of(corpus, data, ["encoder"], dropout=0.0) for _ in range(2))
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_the_optimizer_comes_back_where_parts_are_frozen(corpus: Path, data: PreparedData, weight_decay: float) -> None:
+    """The encoder's parameters stand before those that are trained, so places must be counted without them. They do not
+    decay either.
+    """
+    one, other = (updater_of(corpus, data, ["encoder"], weight_decay, dropout=0.0) for _ in range(2))
+    frozen = {name: p.detach().clone() for name, p in parameters_of(one.model, ["encoder"], "").items()}
     one.update(data.train, [np.arange(8)], 1, "").result()
     other.restore(*({name: tensor.clone() for name, tensor in tensors.items()} for tensors in one.tensors()))
     for updater in (one, other):
         updater.update(data.train, [np.arange(8, 16)], 2, "").result()
     for name, parameter in one.model.named_parameters():
         assert torch.equal(parameter, dict(other.model.named_parameters())[name]), name
+        assert name not in frozen or torch.equal(parameter, frozen[name]), name

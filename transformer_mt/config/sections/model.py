@@ -34,6 +34,11 @@ class ModelConfig(Section):
     activation_dropout: Probability | None = Field(
         default=None, description="Inside the feed-forward, after its activation; null: as dropout."
     )
+    src_word_dropout: Probability = Field(
+        default=0.0, description="The probability that all of a source token's embedding is 0 in training."
+    )
+    tgt_word_dropout: Probability = Field(default=0.0, description="The same of the tokens that the decoder is given.")
+    layer_drop: Probability = Field(default=0.0, description="The probability that a layer is skipped in training.")
     norm_position: Literal["pre", "post"] = "pre"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"

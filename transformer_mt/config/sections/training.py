@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.config.sections.init_from import InitFromConfig, PartName, or_a_folder
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
 
@@ -28,6 +29,13 @@ class TrainingConfig(Section):
     )
     freeze: list[PartName] = Field(default=[], description="Parts of the model that stay as they are.")
     label_smoothing: Probability = 0.1
+    label_smoothing_by: Literal["uniform", "unigram"] = Field(
+        default="uniform",
+        description="unigram: the smoothed part goes to words by their share of the training targets.",
+    )
+    consistency: ConsistencyConfig | None = Field(
+        default=None, description="SimCut or R-Drop: two passes over each pair, which should predict alike; null: one."
+    )
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(default=1.0, description="null: no clipping.")
     schedule: ScheduleName = "noam"
     factor: Annotated[float, Field(gt=0)] = Field(default=1.0, description="noam: multiplies the rate.")
@@ -38,6 +46,9 @@ class TrainingConfig(Section):
     )
     adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
     adam_eps: Annotated[float, Field(gt=0)] = 1e-9
+    weight_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="AdamW: weights of linear maps lose this share times the rate; 0: Adam."
+    )
     precision: Precision = "auto"
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     compile: bool | Literal["auto"] = Field(
@@ -86,3 +97,22 @@ class TrainingConfig(Section):
                     f"{self.max_steps}; lower one of them"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _check_regularisers(self) -> Self:
+        if self.label_smoothing_by != "uniform" and self.label_smoothing == 0:
+            raise ValueError(
+                f"label_smoothing_by is {self.label_smoothing_by} and label_smoothing 0, which smooths nothing; raise "
+                "label_smoothing, or leave label_smoothing_by out"
+            )
+        start = self.consistency.start_step if self.consistency else 1
+        if self.max_steps is not None and start > self.max_steps:
+            raise ValueError(
+                f"consistency.start_step is {start}, and max_steps {self.max_steps} end the training before it; lower "
+                "consistency.start_step, or leave consistency out"
+            )
+        return self
+
+    def consistency_at(self, step: int) -> ConsistencyConfig | None:
+        """The consistency of update number `step`, from 1; None where it has one pass."""
+        return self.consistency if self.consistency and step >= self.consistency.start_step else None

@@ -19,8 +19,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """`cross_entropy_sums(F.linear(hidden, weight, bias), targets, label_smoothing)`, gradients included.
 
     With z = exp(logits - max) and s = sum of z, a row's nll is log(s) + max - logits[target]. Its gradient is z / s
-    less the one-hot target. The gradient is kept times s, and s is divided out later, where rows are short. The uniform
-    part of a smoothed target needs no logits: their mean over the vocabulary is hidden @ mean(weight) + mean(bias).
+    less the one-hot target. The gradient is kept times s, and s is divided out later, where rows are short. The smooth
+    part of a target needs no logits: their mean over the vocabulary is hidden @ mean(weight) + mean(bias), uniform or
+    weighted by a prior.
     """
 
     @staticmethod
@@ -33,16 +34,17 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         label_smoothing: float,
         dtype: torch.dtype,
         with_gradient: bool,
+        prior: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """hidden (num_tokens, d_model), weight (vocab_size, d_model), bias (vocab_size,), targets (num_tokens,) -> loss
-        and nll, sums over the tokens, in float32 or wider.
+        """hidden (num_tokens, d_model), weight (vocab_size, d_model), bias (vocab_size,), targets (num_tokens,), prior
+        (vocab_size,) -> loss and nll, sums over the tokens, in float32 or wider.
 
         Products are computed in `dtype`. Gradients are made here, where the logits are, if `with_gradient`.
         """
         wide = torch.promote_types(dtype, torch.float32)
         narrow, narrow_weight = hidden.to(dtype), weight.to(dtype)
         narrow_bias = None if bias is None else bias.to(dtype)
-        grads = _Gradients(hidden, weight, bias) if with_gradient else None
+        grads = OutputGradients(hidden, weight, bias) if with_gradient else None
         nll = normalisers = hidden.new_zeros((), dtype=wide)
         kernels = kernels_for(dtype)
         of_logits = exponentials if kernels is None else kernels.exponentials
@@ -52,22 +54,19 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         )  # for all chunks, so that its pages are fetched once
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
-            inputs, num_rows = _filled_up(narrow[rows]), len(narrow[rows])
-            logits = memory[: len(inputs)]
-            if narrow_bias is None:
-                torch.mm(inputs, narrow_weight.t(), out=logits)
-            else:
-                torch.addmm(narrow_bias, inputs, narrow_weight.t(), out=logits)
-            logits[num_rows:] = 0
+            num_rows = len(narrow[rows])
+            logits = logits_of(narrow[rows], narrow_weight, narrow_bias, memory)
             s, chunk_nll, chunk_normalisers = of_logits(logits[:num_rows], targets[rows], label_smoothing)
             nll, normalisers = nll + chunk_nll, normalisers + chunk_normalisers
             if grads is not None:
                 grads.add(rows, logits, s, narrow_weight)
         loss = nll.clone()
         if label_smoothing > 0:
-            loss = (1 - label_smoothing) * nll + label_smoothing * (normalisers - _mean_logits(hidden, weight, bias))
+            means = mean_logits(hidden, weight, bias, prior)
+            loss = (1 - label_smoothing) * nll + label_smoothing * (normalisers - means)
         if grads is not None:
-            ctx.save_for_backward(*grads.finished(label_smoothing))
+            grads.smooth(slice(None), label_smoothing, prior)
+            ctx.save_for_backward(*grads.finished())
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
@@ -75,7 +74,19 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of loss and nll, the second unused -> of hidden, weight and bias, in their shapes and types."""
         hidden, weight, *bias = (saved * grad_outputs[0] for saved in ctx.saved_tensors)
-        return hidden, weight, bias[0] if bias else None, None, None, None, None
+        return hidden, weight, bias[0] if bias else None, None, None, None, None, None
+
+
+def logits_of(rows: Tensor, weight: Tensor, bias: Tensor | None, memory: Tensor) -> Tensor:
+    """The logits of some rows of hidden states, then rows of 0 (see `_filled_up`), in the first rows of `memory`."""
+    inputs = _filled_up(rows)
+    logits = memory[: len(inputs)]
+    if bias is None:
+        torch.mm(inputs, weight.t(), out=logits)
+    else:
+        torch.addmm(bias, inputs, weight.t(), out=logits)
+    logits[len(rows) :] = 0
+    return logits
 
 
 def _filled_up(rows: Tensor) -> Tensor:
@@ -102,7 +113,7 @@ def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tup
     return s, (normaliser - at_target).sum(), (normaliser + largest).sum()
 
 
-class _Gradients:
+class OutputGradients:
     """Gradients of the loss with respect to hidden states, weight and bias, as chunks come in. Sums are float32."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
@@ -122,19 +133,35 @@ class _Gradients:
         if self.bias is not None:
             self.bias += (logits[: len(s)] / s).sum(dim=0)
 
-    def finished(self, label_smoothing: float) -> list[Tensor]:
-        """The gradients, with the part of the uniform distribution, which is the same for every row and word."""
+    def smooth(self, rows: slice, label_smoothing: float, prior: Tensor | None) -> None:
+        """Add the smooth part of the targets of some rows, the same for every row; a uniform one is for every word."""
         hidden, weight, _ = self.inputs
-        if label_smoothing > 0:
-            share = label_smoothing / len(weight)
-            self.hidden.sub_(weight.sum(dim=0) * share)
-            self.weight.sub_(hidden.sum(dim=0) * share)
+        hidden = hidden[rows]
+        if label_smoothing == 0:
+            return
+        if prior is not None:
+            prior = prior.to(weight.dtype)
+            self.hidden[rows] -= (prior @ weight).to(hidden.dtype) * label_smoothing
+            self.weight.addr_(prior, hidden.sum(dim=0).to(weight.dtype), alpha=-label_smoothing)
             if self.bias is not None:
-                self.bias.sub_(len(hidden) * share)
+                self.bias.sub_(prior * (len(hidden) * label_smoothing))
+            return
+        share = label_smoothing / len(weight)
+        self.hidden[rows].sub_(weight.sum(dim=0) * share)
+        self.weight.sub_(hidden.sum(dim=0) * share)
+        if self.bias is not None:
+            self.bias.sub_(len(hidden) * share)
+
+    def finished(self) -> list[Tensor]:
+        """The gradients of hidden states, weight and, where there is one, bias."""
         return [self.hidden, self.weight] if self.bias is None else [self.hidden, self.weight, self.bias]
 
 
-def _mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The mean of the logits over the vocabulary, summed over rows."""
+def mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, prior: Tensor | None = None) -> Tensor:
+    """The mean of the logits over the vocabulary, uniform or weighted by a prior, summed over rows."""
+    if prior is not None:
+        prior = prior.to(weight.dtype)
+        mean = hidden.sum(dim=0).to(weight.dtype) @ (prior @ weight)
+        return mean if bias is None else mean + len(hidden) * (prior @ bias)
     mean = hidden.sum(dim=0).to(weight.dtype) @ weight.mean(dim=0)
     return mean if bias is None else mean + len(hidden) * bias.mean()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transformer_mt.machine.numba_compile import ParallelPass
 
+_Pair = tuple[Tensor, Tensor]
 DTYPES = torch.float32, torch.bfloat16
 _LEVELS = 2**32  # a probability is rounded to one of so many
 
@@ -206,14 +207,70 @@ def _exponentials(logits, targets, label_smoothing, s, nll, normalisers):
 _EXPONENTIALS = ParallelPass(_exponentials, fastmath={"reassoc", "contract"})  # sums in any order
 
 
+def _refuse_other_words(targets: Tensor, num_words: int) -> None:
+    if len(targets) and not 0 <= targets.min() <= targets.max() < num_words:
+        raise IndexError(f"a target is not among {num_words} words")  # the pass would write anywhere
+
+
 def exponentials(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """`chunked_loss.exponentials` of logits of one of `DTYPES`."""
-    if len(targets) and not 0 <= targets.min() <= targets.max() < logits.size(1):
-        raise IndexError(f"a target is not among {logits.size(1)} words")  # the pass would write anywhere
+    _refuse_other_words(targets, logits.size(1))
     targets = targets.contiguous()
     s, nll, normalisers = (torch.empty(len(logits)) for _ in range(3))
     _EXPONENTIALS(logits, targets, np.float32(label_smoothing), s, nll, normalisers)
     return s[:, None], nll.sum(), normalisers.sum()
+
+
+@njit(inline="always")
+def _largest(row):
+    most = _in_order(_wide(row[0]))
+    for j in range(len(row)):
+        most = max(most, _in_order(_wide(row[j])))
+    return _out_of_order(most)
+
+
+def _pair_gradients(first, second, targets, first_share, second_share, forth, back, smoothing, sums):
+    num_rows, width = first.shape
+    for i in prange(num_rows):
+        top_x, top_y = _largest(first[i]), _largest(second[i])
+        total_x = total_y = moment_x = moment_y = np.float32(0)
+        for j in range(width):
+            x, y = _wide(first[i, j]) - top_x, _wide(second[i, j]) - top_y
+            z_x, z_y = _exp(x), _exp(y)
+            total_x += z_x
+            total_y += z_y
+            moment_x += z_x * (x - y)
+            moment_y += z_y * (y - x)
+        log_x, log_y = np.log(total_x), np.log(total_y)
+        forward, backward = moment_x / total_x - log_x + log_y, moment_y / total_y - log_y + log_x
+        target = targets[i]
+        sums[0, i] = log_x + top_x - _wide(first[i, target])
+        sums[1, i] = log_y + top_y - _wide(second[i, target])
+        sums[2, i], sums[3, i], sums[4, i], sums[5, i] = log_x + top_x, log_y + top_y, forward, backward
+        one_x, one_y = np.float32(1) / total_x, np.float32(1) / total_y
+        own_x, own_y = first_share + back - forth * forward, second_share + forth - back * backward
+        x, y = _wide(first[i, target]) - top_x, _wide(second[i, target]) - top_y
+        d, p, q = (x - log_x) - (y - log_y), _exp(x) * one_x, _exp(y) * one_y
+        at_x = p * (own_x + forth * d) - back * q + first_share * (smoothing - np.float32(1))
+        at_y = q * (own_y - back * d) - forth * p + second_share * (smoothing - np.float32(1))
+        for j in range(width):
+            x, y = _wide(first[i, j]) - top_x, _wide(second[i, j]) - top_y
+            d, p, q = (x - log_x) - (y - log_y), _exp(x) * one_x, _exp(y) * one_y
+            first[i, j] = _narrow(p * (own_x + forth * d) - back * q, first)
+            second[i, j] = _narrow(q * (own_y - back * d) - forth * p, second)
+        first[i, target], second[i, target] = _narrow(at_x, first), _narrow(at_y, second)
+
+
+_PAIR_GRADIENTS = ParallelPass(_pair_gradients, fastmath={"reassoc", "contract"})
+
+
+def pair_gradients(first: Tensor, second: Tensor, targets: Tensor, weights: tuple[float, ...]) -> tuple[_Pair, ...]:
+    """`chunked_pairs.pair_gradients` of logits of one of `DTYPES`; `weights` is a `PairWeights`."""
+    _refuse_other_words(targets, first.size(1))
+    sums = torch.empty(6, len(first))
+    _PAIR_GRADIENTS(first, second, targets.contiguous(), *map(np.float32, weights[:5]), sums)
+    nll, other_nll, normalisers, other_normalisers, forward, backward = sums.sum(dim=1)
+    return (nll, other_nll), (normalisers, other_normalisers), (forward, backward)
 
 
 CompiledDraw(0, 0.5).times(torch.ones(1), torch.float32)  # raises on import where numba does not work

@@ -33,6 +33,8 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
         step=error.step,
         seed=updater.seed,
         label_smoothing=updater.config.label_smoothing,
+        prior=None if updater.prior is None else updater.prior.tolist(),
+        consistency=updater.config.consistency_at(error.step),
         loss_scale=error.loss_scale,
         num_tokens=error.num_tokens,
         computed_with=computed_with(model, updater.precision),

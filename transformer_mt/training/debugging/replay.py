@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -74,11 +74,16 @@ def replay(model: TranslationModel, record: UpdateRecord, batches: list[Batch], 
     model.train()
     model.zero_grad(set_to_none=True)
     with_loss = WithLoss(model)
+    with_loss.prior = None if record.prior is None else torch.tensor(record.prior, device=device)
+    passes = 1 if record.consistency is None else 2
     micro_batches = []
     for batch, part in zip(batches, record.parts, strict=True):
         seed = dropout_seed(record.seed, record.step, part.index, part.number)
-        with _measured_modules(model, batch) as (outputs, backward):
-            sums = add_gradient(with_loss, batch, seed, precision, record.label_smoothing, record.num_tokens, scaler)
+        with _measured_modules(model, batch, passes) as (outputs, backward):
+            sums = add_gradient(
+                with_loss, batch, seed, precision, record.label_smoothing, record.num_tokens, scaler,
+                consistency=record.consistency,
+            )  # fmt: skip
         loss, nll = float(sums.loss), float(sums.nll)
         micro_batches.append(MicroBatchReplay(batch, part.origins, loss, nll, outputs, backward))
     scale = scaler.get_scale()
@@ -90,8 +95,13 @@ def replay(model: TranslationModel, record: UpdateRecord, batches: list[Batch], 
 
 
 @contextmanager
-def _measured_modules(model: nn.Module, batch: Batch) -> Iterator[tuple[list[Measured], list[Measured]]]:
-    """While inside, the output of every module is measured when it returns, and its gradient when that comes back."""
+def _measured_modules(model: nn.Module, batch: Batch, passes: int) -> Iterator[tuple[list[Measured], list[Measured]]]:
+    """While inside, the output of every module is measured when it returns, and its gradient when that comes back. The
+    modules see the batch so many times over.
+    """
+    num_rows = len(batch.src)
+    if passes > 1:
+        batch = Batch.of(*(ids.repeat(passes, 1) for ids in (batch.src, batch.tgt_in, batch.tgt_out)))
     outputs: list[Measured] = []
     backward: list[Measured] = []
 
@@ -99,7 +109,8 @@ def _measured_modules(model: nn.Module, batch: Batch) -> Iterator[tuple[list[Mea
         def hook(module: nn.Module, inputs: tuple, output: object) -> None:
             if not isinstance(output, Tensor):
                 return
-            outputs.append(_measure(name, output, batch))
+            found = _measure(name, output, batch)
+            outputs.append(replace(found, rows=tuple(sorted({row % num_rows for row in found.rows}))))
             if output.requires_grad:
                 output.register_hook(lambda gradient: backward.append(_measure(name, gradient)))
 

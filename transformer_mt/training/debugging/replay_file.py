@@ -99,10 +99,10 @@ def replay_lines(found: ReplayedFile, width: int, colour: bool = False) -> Itera
     yield from wrapped(record.reason, width)
     yield from wrapped(f"found then: {record.finding}", width)
     yield from wrapped(f"found now:  {finding(found.replay)}", width)
-    now = found.replay.computed_with
+    now, passes = found.replay.computed_with, record.consistency.kind if record.consistency else "none"
     yield from wrapped(
         f"weights: {found.weights}; precision: {now['precision']}; device: {now['device']}; seed: {record.seed}; label "
-        f"smoothing: {record.label_smoothing:g}",
+        f"smoothing: {record.label_smoothing:g}; consistency: {passes}",
         width,
     )
     wrong = [weight for weight in found.replay.weights if weight.num_not_finite]

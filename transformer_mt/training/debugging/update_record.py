@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, int64, nn
 
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import make_file, replace_file
@@ -42,6 +43,8 @@ class UpdateRecord(_Frozen):
     step: int
     seed: int
     label_smoothing: float
+    prior: list[float] | None = None  # by which targets are smoothed; None: uniform
+    consistency: ConsistencyConfig | None = None
     loss_scale: float
     num_tokens: int
     computed_with: dict[str, str | int | bool]

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import TrainingSplit
@@ -57,16 +58,23 @@ class MemoryLimit:
         num_layers = max(config.num_encoder_layers, config.num_decoder_layers)
         self.per_position = num_layers * (10 * config.d_model + 3 * config.d_ff)
         self.per_token = 3 * vocab_size  # of a target token: its logits, their exponentials and their gradient
+        self.num_passes = 1
         self.smallest_failed = math.inf
 
+    def take_passes(self, consistency: ConsistencyConfig | None) -> None:
+        """Note how many passes over a part the step that comes makes."""
+        self.num_passes = 1 if consistency is None else 2
+
     def demand(self, split: TrainingSplit, batches: list[Rows]) -> NDArray[np.int64]:
-        """(batches,): rows x (longest source + longest target) x per_position + target tokens x per_token."""
+        """(batches,): rows x (longest source + longest target) x per_position + target tokens x per_token, times the
+        passes of the step.
+        """
         order = np.concatenate(batches)
         sizes = np.array([len(rows) for rows in batches])
         starts = np.cumsum(sizes) - sizes
         src, tgt = (lengths[order].astype(np.int64) for lengths in (split.src_lengths, split.tgt_lengths))
         positions = sizes * (np.maximum.reduceat(src, starts) + np.maximum.reduceat(tgt, starts))
-        return positions * self.per_position + np.add.reduceat(tgt, starts) * self.per_token
+        return self.num_passes * (positions * self.per_position + np.add.reduceat(tgt, starts) * self.per_token)
 
     def largest(self, split: TrainingSplit, batches: list[Rows]) -> Rows:
         """The batch of the greatest demand."""

@@ -12,11 +12,13 @@ from transformer_mt.training.updates import Updater
 
 def probe(updater: Updater, split: TrainingSplit, plan: list[Rows]) -> Rows | None:
     """Compute forward and backward pass of the largest planned micro-batch (see `MemoryLimit`), and leave everything as
-    it was. Returns the micro-batch where it does not fit; `Updater.update` then splits all of that size from the start.
+    it was. Where later updates have two passes, so has this. Returns the micro-batch where it does not fit;
+    `Updater.update` then splits all of that size from the start.
     Raises UserError where a single pair does not fit, or where the micro-batch does not and the model is sharded.
     """
     updater.model.train()
     limit = updater.limit
+    limit.take_passes(updater.config.consistency)
     largest = limit.largest(split, plan)
     part = next(limit.pieces(split, Part(0, largest)))
     # Forked so that the probe leaves no trace; an update does not need it, for it seeds the generators itself.
@@ -34,5 +36,7 @@ def _rehearse(updater: Updater, batch: Batch) -> None:
     if updater.config.grad_accum > 1:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-    updater.backward(batch, dropout_seed(updater.seed, 0, 0), batch.num_tokens, last=False)
+    updater.backward(
+        batch, dropout_seed(updater.seed, 0, 0), batch.num_tokens, last=False, consistency=updater.config.consistency
+    )
     del moments

@@ -100,6 +100,8 @@ class Meter:
             split_micro_batches=result.num_split,
             skipped_steps=result.skipped,
         )
+        if result.divergence is not None:  # some steps of a line may have had one pass
+            self._add(divergence=result.divergence, compared_tokens=result.num_tokens)
 
     def _add(self, **values: float) -> None:
         window = self.state.window
@@ -123,6 +125,8 @@ class Meter:
         }
         if result.load_balancing is not None:
             metrics["load_balancing"] = window["load_balancing"] / window["num_tokens"]
+        if "divergence" in window:
+            metrics["divergence"] = window["divergence"] / window["compared_tokens"]
         if state.precision == "fp16":
             metrics["skipped_steps"] = int(window["skipped_steps"])
         if window["split_micro_batches"]:

@@ -73,8 +73,8 @@ class Monitor:
         """The numbers since the last line, as a line and as curves. `docs/training.md` explains each."""
         self._line("train", step, metrics)
         self.new_metrics = metrics
-        names = ("loss", "nll", "load_balancing", "lr", "grad_norm", "tokens_per_second", "padding", "data_wait",
-                 "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
+        names = ("loss", "nll", "load_balancing", "divergence", "lr", "grad_norm", "tokens_per_second", "padding",
+                 "data_wait", "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
         self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)

@@ -115,8 +115,10 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """The way back from `optimizer_tensors`. The optimizer must hold the trained parameters in the model's order."""
-    places = {name: i for i, name in enumerate(trained(model))}
+    """The way back from `optimizer_tensors`."""
+    held = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    order = {id(parameter): i for i, parameter in enumerate(held)}
+    places = {name: order[id(parameter)] for name, parameter in trained(model).items()}
     states: dict[int, dict[str, Tensor]] = {}
     for full, value in tensors.items():
         name, _, key = full.rpartition(".")

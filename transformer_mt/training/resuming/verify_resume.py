@@ -108,6 +108,8 @@ def shortening(config: RunConfig, steps: int) -> list[str]:
         changes["training.warmup_steps"] = half  # the warm-up must end before max_steps
     if config.training.decay_steps is not None:
         changes["training.decay_steps"] = "null"  # that is, a tenth of the steps
+    if config.training.consistency is not None:  # so that both kinds of steps are compared
+        changes["training.consistency.start_step"] = min(config.training.consistency.start_step, half)
     if config.decoding.precision == "auto":
         changes["decoding.precision"] = "fp32"
     return [f"{key}={value}" for key, value in changes.items()]

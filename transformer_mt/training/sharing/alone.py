@@ -6,8 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.machine.world import World
+from transformer_mt.model.consistency import consistent_batch_loss
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import CrossEntropy, LossSums, batch_loss, cross_entropy_sums
 
@@ -19,11 +21,16 @@ class WithLoss(nn.Module):
         super().__init__()
         self.model = model
         self.cross_entropy: CrossEntropy = cross_entropy_sums
+        self.prior: Tensor | None = None  # of smoothed targets; None: uniform
 
-    def forward(self, batch: Batch, label_smoothing: float) -> LossSums:
-        """The sums of `batch_loss` over a batch on the model's device."""
-        src, tgt_in, tgt_out = batch.src, batch.tgt_in, batch.tgt_out
-        return batch_loss(self.model, src, tgt_in, tgt_out, label_smoothing, batch.real, self.cross_entropy)
+    def forward(self, batch: Batch, label_smoothing: float, consistency: ConsistencyConfig | None = None) -> LossSums:
+        """The sums of `batch_loss` over a batch on the model's device, or of `consistent_batch_loss`."""
+        model, src, tgt_in, tgt_out = self.model, batch.src, batch.tgt_in, batch.tgt_out
+        if consistency is not None:
+            return consistent_batch_loss(
+                model, src, tgt_in, tgt_out, label_smoothing, consistency, batch.real, self.prior
+            )
+        return batch_loss(model, src, tgt_in, tgt_out, label_smoothing, batch.real, self.cross_entropy, self.prior)
 
 
 class Unshared:

@@ -1,0 +1,166 @@
+"""From a plain config to the best one, a change a row: BLEU of several seeds, as mean and deviation.
+
+    python scripts/ablation.py scripts/ablation_multi30k.yaml --data DIR [--seeds 1 2 3] [--rows NAME NAME]
+
+The YAML file says what is compared:
+
+    config: multi30k_en_de_tok.yaml       # what every row starts from
+    average: 10                           # the last checkpoints that are averaged; 0: the best one is judged
+    evaluate: {beam_size: 5, bleu_tokenize: none}
+    rows:
+      - {name: plain, set: [tokenizer.joint=false]}
+      - {name: subwords, set: [tokenizer.joint=true], why: what the row changes}
+      - {name: elsewhere, from: plain, set: [seed=7]}
+
+A row has the settings of the row before it, or of the one that `from` names, and beside them its own `set`, `average`
+and `evaluate`. Each seed of a row is a run of its own, `tmt train`; rows with equal settings share runs. A row with
+`ensemble: true` is judged as one model of all its seeds. Printed are BLEU on validation and test, each the mean over
+the seeds with its standard deviation, and the minutes of a training. Choose by the validation's alone.
+
+What was trained and judged stays in --work. The same command goes on where it was stopped, at the step of a training.
+"""
+
+import argparse
+import hashlib
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import command
+import yaml
+from comparing import as_table, metrics, tmt
+
+from transformer_mt.api import evaluate
+from transformer_mt.errors import UserError
+
+SPLITS = ("validation", "test")
+KEYS = {"name", "why", "from", "set", "average", "evaluate", "ensemble"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a row trains and how it is judged; `settings` are overrides of the config."""
+
+    name: str
+    why: str = ""
+    settings: tuple[str, ...] = ()
+    average: int = 0
+    evaluate: dict[str, Any] = field(default_factory=dict)
+    ensemble: bool = False
+
+    def run_name(self, seed: int) -> str:
+        """Rows that train the same have the same."""
+        key = hashlib.sha256("\n".join(self.settings).encode()).hexdigest()[:8]
+        return f"{key}_seed_{seed}"
+
+    def judged_by(self, split: str) -> str:
+        """What a score depends on beside the run."""
+        return json.dumps([split, self.average, self.ensemble, self.evaluate], sort_keys=True)
+
+
+def rows_of(path: Path) -> tuple[str, list[Row]]:
+    """The config and the rows of a file. UserError that names the row where it says what nobody reads."""
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config, base = told["config"], Row("", "", (), told.get("average", 0), told.get("evaluate", {}))
+        entries = told["rows"]
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} does not say what is compared: {error}. See scripts/ablation.py --help.") from None
+    found: dict[str, Row] = {}
+    last = base
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or "name" not in entry or entry.keys() - KEYS or entry["name"] in found:
+            keys = ", ".join(sorted(KEYS))
+            raise UserError(f"{path}, row {number}: give it a name of its own, and no key but {keys}.")
+        if (origin := entry.get("from")) is not None and origin not in found:
+            raise UserError(f"{path}, row {number}: from is {origin}, which no row before it is called.")
+        before = last if origin is None else found[origin]
+        last = replace(
+            before,
+            name=entry["name"],
+            why=entry.get("why", ""),
+            settings=merged(before.settings, entry.get("set", [])),
+            average=entry.get("average", before.average),
+            evaluate={**before.evaluate, **entry.get("evaluate", {})},
+            ensemble=entry.get("ensemble", False),
+        )
+        found[last.name] = last
+    return config, list(found.values())
+
+
+def merged(before: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
+    """Overrides, of which a later one replaces an earlier one of the same key."""
+    return tuple({text.partition("=")[0]: text for text in (*before, *more)}.values())
+
+
+def overrides_of(row: Row, seed: int, args: argparse.Namespace) -> list[str]:
+    """Of a run."""
+    place = [f"data.root={args.data}", f"data.cache_dir={args.work / 'cache'}"]
+    return [*place, *row.settings, f"seed={seed}", f"name={row.run_name(seed)}"]
+
+
+def trained(config: str, row: Row, seed: int, args: argparse.Namespace) -> float:
+    """Train, or go on; a finished run is left alone. Returns the minutes."""
+    run = args.work / row.run_name(seed)
+    tmt("train", "--config", config, "--runs", str(args.work), "--resume", "auto", *overrides_of(row, seed, args))
+    if not (found := metrics(run, "validation")):
+        raise UserError(f"{run} was never validated. Let the config validate before its end.")
+    return found[-1]["elapsed_seconds"] / 60
+
+
+def judged(row: Row, seeds: Sequence[int], split: str, args: argparse.Namespace) -> float:
+    """BLEU of one run, or of several as an ensemble, worked out once."""
+    runs = [args.work / row.run_name(seed) for seed in seeds]
+    kept = args.work / "scores.json"
+    scores = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    key = " ".join([*(run.name for run in runs), row.judged_by(split)])
+    if key not in scores:
+        checkpoint = "average" if row.average else "best"
+        for run in runs if row.average else []:
+            tmt("average", str(run), "--last", str(row.average))
+        found = evaluate(runs, split=split, checkpoint=[checkpoint] * len(runs), save=False, **row.evaluate)
+        scores[key] = found.scores.bleu
+        beside = kept.with_suffix(".new")
+        beside.write_text(json.dumps(scores, indent=1), encoding="utf-8")
+        beside.replace(kept)
+    return scores[key]
+
+
+def spread(numbers: Sequence[float], digits: int = 2) -> str:
+    """Mean and deviation, where there are two numbers or more."""
+    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{statistics.mean(numbers):.{digits}f}{deviation}"
+
+
+def main() -> None:
+    """Parse, check every row's config, train and judge, print."""
+    parser = command.Parser(__doc__)
+    parser.add_argument("experiment", type=command.file, help="the YAML file")
+    parser.add_argument("--data", type=command.folder, required=True, help="the config's data.root")
+    parser.add_argument("--seeds", nargs="+", type=command.count(0), default=[1, 2, 3])
+    parser.add_argument("--rows", nargs="+", help="only these rows")
+    parser.add_argument("--work", type=Path, default=Path("runs/ablation"), help="where the runs go, and stay")
+    args = parser.parse_args()
+    args.work = args.work.resolve()
+    config, rows = rows_of(args.experiment)
+    if unknown := set(args.rows or []) - {row.name for row in rows}:
+        parser.error(f"--rows: {args.experiment} has no row {', '.join(sorted(unknown))}.")
+    rows = [row for row in rows if args.rows is None or row.name in args.rows]
+    for row in rows:
+        command.checked(config, overrides_of(row, args.seeds[0], args))
+    args.work.mkdir(parents=True, exist_ok=True)
+    columns = ["row", "change", *(f"{split} BLEU" for split in SPLITS), "minutes"]
+    table = []
+    for row in rows:
+        took = [trained(config, row, seed, args) for seed in args.seeds]
+        groups = [args.seeds] if row.ensemble else [[seed] for seed in args.seeds]
+        scores = [spread([judged(row, group, split, args) for group in groups]) for split in SPLITS]
+        table.append([row.name, row.why, *scores, spread(took, 0)])
+        print(as_table(columns, table), flush=True)
+
+
+if __name__ == "__main__":
+    command.run(main)

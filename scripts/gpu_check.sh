@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# What only a GPU can show, in one run of under nine minutes: its tests, the base model from nothing to a translation,
+# speed beside the others, exact resuming, and what compiling costs. A stage that fails is reported, and the next one runs.
+#
+#   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda] [--smoke]
+#
+# OUT gets report.txt and a log of each stage. DIR of --wheels has the Python packages that the machine lacks; nothing is
+# installed but in OUT. DIR of --data holds tok/, the tokenized Multi30k, and beside it ../../bench the plain loop; without
+# it the stages that need it are left out. PYTHON names another Python. --smoke is a few steps of tiny models: whether all
+# of it runs, on any --device.
+set -uo pipefail
+
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+out='' wheels='' data='' joey='' minutes=9 device=cuda smoke=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --wheels|--data|--joey-python|--minutes|--device)
+      [ $# -ge 2 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; }
+      case $1 in
+        --wheels) wheels=$(realpath "$2") ;; --data) data=$(realpath "$2") ;; --joey-python) joey=$2 ;;
+        --minutes) minutes=$2 ;; --device) device=$2 ;;
+      esac
+      shift 2 ;;
+    --smoke) smoke=1; shift ;;
+    -*) usage ;;
+    *) [ -z "$out" ] || usage; out=$1; shift ;;
+  esac
+done
+[ -n "$out" ] || usage
+case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
+for folder in "$wheels" ${data:+"$data/tok"}; do
+  [ -z "$folder" ] || [ -d "$folder" ] || { echo "gpu_check.sh: there is no folder $folder" >&2; exit 2; }
+done
+mkdir -p "$out/work" || exit 2
+out=$(realpath "$out")
+python=${PYTHON:-python3}
+end=$((SECONDS + 60 * minutes))
+export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1
+
+left() { echo $((end - SECONDS)); }
+report() { tee -a "$out/report.txt"; }
+failed=0
+# stage NAME SECONDS LINES COMMAND...: its last lines go into the report; it is stopped after so many seconds.
+stage() {
+  local name=$1 limit=$2 lines=$3 status start=$SECONDS
+  shift 3
+  [ "$limit" -le "$(left)" ] || limit=$(left)
+  printf '\n== %s ==\n$ %.400s\n' "$name" "$(tr -s ' \n' ' ' <<<"$*")" | report
+  if [ "$limit" -lt 5 ]; then
+    echo "LEFT OUT: no time is left" | report
+    failed=$((failed + 1))
+    return
+  fi
+  (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1
+  status=$?
+  grep -v '^$' "$out/$name.log" | tail -n "$lines" | cut -c1-400 | report
+  case $status in
+    0) echo "ok, $((SECONDS - start)) s" ;;
+    124|137) echo "STOPPED after $limit s" ;;
+    *) echo "FAILED with status $status after $((SECONDS - start)) s" ;;
+  esac | report
+  [ "$status" = 0 ] || failed=$((failed + 1))
+}
+tmt=("$python" -m transformer_mt)
+small=()
+[ -z "$smoke" ] || small=(model.d_model=32 model.d_ff=64 model.num_heads=2 model.num_encoder_layers=1
+  model.num_decoder_layers=1 training.max_tokens=1024 validation.num_translated=8)
+
+: >"$out/report.txt"
+if [ -n "$wheels" ]; then
+  stage wheels 60 3 "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade \
+    --target "$out/site" "$wheels"/*.whl
+fi
+stage device 30 8 bash -c "nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; \
+  '$python' -c 'import platform, torch; print(\"torch\", torch.__version__, \"Python\", platform.python_version())'; \
+  git -C '$root' log -1 --format=%h 2>/dev/null || true"
+if [ -z "$smoke" ]; then
+  stage tests 130 12 bash -c "cd '$root' && '$python' -m pytest -m gpu -q -n 8 -p no:cacheprovider"
+fi
+
+# The base model has what is left after the reserves of the stages behind it, and ten minutes at most.
+base=$(($(left) - ${data:+240 + }75))
+[ "$base" -le 600 ] || base=600
+[ "$base" -ge 30 ] || base=30
+training=$(awk "BEGIN { print ($base - 25) / 60 }")
+[ -z "$smoke" ] || training=0.02
+stage base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
+  training.max_minutes="$training" "${small[@]}"
+stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$device" "The cat sat"
+
+if [ -n "$data" ]; then
+  opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
+  [ -z "$joey" ] || opponents+=(--joey-python "$joey")
+  for preset in base big; do
+    tokens=$([ $preset = base ] && echo 25000 || echo 64000)
+    stage "train-$preset" 70 16 "$python" "$root/scripts/bench_train.py" --data "$data" --preset $preset --device "$device" \
+      "${opponents[@]}" ${smoke:+--smoke} $([ -n "$smoke" ] || echo --max-tokens $tokens --profile)
+  done
+  stage train-base-uncompiled 40 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
+    --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
+  stage decode-model 40 2 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=decode \
+    data.root="$data/tok" training.device="$device" training.max_minutes="$([ -n "$smoke" ] && echo 0.01 || echo 0.3)" \
+    "${small[@]}"
+  stage decode 80 30 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
+    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1)
+fi
+stage resume-bit-for-bit 40 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 training.device="$device" \
+  training.deterministic=true "${small[@]}"
+killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
+  training.checkpoint_every_steps=20 validation.every_steps=60 validation.num_translated=8 "${small[@]}")
+stage killed-and-resumed 60 6 bash -c '
+  "$@" & training=$!
+  for _ in $(seq 400); do [ -d runs/killed/checkpoints/step_40 ] && break; kill -0 $training || exit 1; sleep 0.1; done
+  kill -9 $training; wait $training 2>/dev/null
+  "$@" --resume auto && grep -c "\"kind\": \"train\"" runs/killed/metrics.jsonl' bash "${tmt[@]}" "${killed[@]}"
+printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
+exit $((failed > 0))

@@ -1,0 +1,83 @@
+"""scripts/ablation.py: rows build on each other, runs are shared, and what is done is not done again."""
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from toy import toy_mapping, write_toy_corpus
+
+from transformer_mt.api import evaluate
+from transformer_mt.config.loading import load_config
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts/ablation.py"
+ROWS = [
+    {"name": "plain", "set": ["training.max_steps=7"]},
+    {"name": "wider", "set": ["model.d_ff=64"], "why": "a wider model"},
+    {"name": "averaged", "average": 2, "why": "two checkpoints"},
+    {"name": "together", "from": "plain", "ensemble": True},
+]
+
+
+def ablation(folder: Path, rows: list[dict], *more: str) -> subprocess.CompletedProcess[str]:
+    experiment = {"config": str(folder / "toy.yaml"), "evaluate": {"beam_size": 1}, "rows": rows}
+    (folder / "rows.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
+    arguments = [str(folder / "rows.yaml"), "--data", str(folder / "data"), "--work", str(folder / "work"), *more]
+    return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("ablation")
+    mapping = toy_mapping(write_toy_corpus(place / "data"), training={"max_steps": 14, "checkpoint_every_steps": 3})
+    mapping["data"]["test"] = mapping["data"]["validation"]
+    (place / "toy.yaml").write_text(yaml.safe_dump(mapping), encoding="utf-8")
+    return place
+
+
+@pytest.mark.slow
+def test_rows_build_on_each_other_and_nothing_is_done_twice(folder: Path) -> None:
+    done = ablation(folder, ROWS, "--seeds", "1", "2")
+    assert done.returncode == 0, done.stderr
+    runs = sorted(path for path in (folder / "work").iterdir() if path.is_dir() and path.name != "cache")
+    configs = [load_config(str(run / "config.yaml")).config for run in runs]
+    told = sorted((config.model.d_ff, config.training.max_steps, config.seed) for config in configs)
+    assert told == [(32, 7, 1), (32, 7, 2), (64, 7, 1), (64, 7, 2)], "averages and ensembles train nothing"
+    table = dict(re.findall(r"^\| (\w+) \| .*? \| (.*) \| [\d ±.]+ \|$", done.stdout, re.MULTILINE))
+    assert list(table) == [row["name"] for row in ROWS]
+    plain = [run for run, config in zip(runs, configs, strict=True) if config.model.d_ff == 32]
+    scores = [evaluate(run, split="test", beam_size=1, save=False).scores.bleu for run in plain]
+    expected = f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
+    assert table["plain"] == f"{expected} | {expected}"  # the test's files are those of the validation
+    together = evaluate(plain, split="test", beam_size=1, save=False).scores.bleu
+    assert table["together"] == f"{together:.2f} | {together:.2f}"
+
+    scores_file = folder / "work/scores.json"
+    changed = dict.fromkeys(json.loads(scores_file.read_text(encoding="utf-8")), 50.0)
+    scores_file.write_text(json.dumps(changed), encoding="utf-8")
+    again = ablation(folder, ROWS, "--seeds", "1", "2")
+    assert "| plain |  | 50.00 ± 0.00 | 50.00 ± 0.00 |" in again.stdout
+    assert "nothing" not in again.stdout
+    assert again.stdout.count("| plain |") == len(ROWS), "the table is printed after each row"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([{"name": "a", "sets": []}], "row 1: give it a name of its own, and no key but"),
+        ([{"name": "a"}, {"name": "a"}], "row 2: give it a name of its own"),
+        ([{"name": "a", "from": "b"}], "row 1: from is b, which no row before it is called."),
+        ([{"name": "a", "set": ["model.width=3"]}], "model.width: unknown key"),
+    ],
+)
+def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
+    rows: list[dict], expected: str, folder: Path
+) -> None:
+    done = ablation(folder, rows)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,47 @@
+"""scripts/gpu_check.sh: every stage is in the report, whether or not it fails."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+def gpu_check(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    command = ["bash", str(SCRIPTS / "gpu_check.sh"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "status"), [("cpu", 0), ("cuda", 1)])
+def test_a_gpu_check_reports_every_stage_whether_or_not_it_fails(device: str, status: int, tmp_path: Path) -> None:
+    """What a GPU would run, on a CPU; and where there is no GPU, every stage says so and the next one runs."""
+    done = gpu_check(str(tmp_path / "out"), "--device", device, "--smoke")
+    assert done.returncode == status, done.stdout + done.stderr
+    report = (tmp_path / "out/report.txt").read_text(encoding="utf-8")
+    stages = re.findall(r"^== (\S+) ==\n\$ .*\n(?:.*\n)*?(ok|FAILED)", report, re.MULTILINE)
+    expected = "ok" if device == "cpu" else "FAILED"
+    asked = ("base", "base-translation", "resume-bit-for-bit", "killed-and-resumed")
+    assert stages == [("device", "ok"), *((name, expected) for name in asked)]
+    assert ("the same, bit for bit" in report) == (device == "cpu")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "bash scripts/gpu_check.sh OUT"),
+        (("out", "--minutes", "nine"), "gpu_check.sh: --minutes is nine; give a whole number"),
+        (("out", "--wheels", "/none"), "gpu_check.sh: there is no folder /none"),
+        (("out", "--data"), "gpu_check.sh: --data needs a value"),
+    ],
+)
+def test_a_gpu_check_refuses_before_it_begins(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    done = gpu_check(*(str(tmp_path / "out") if part == "out" else part for part in arguments))
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert not (tmp_path / "out").exists()
