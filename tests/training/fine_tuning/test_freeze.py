@@ -1,6 +1,7 @@
 """A frozen part gets no gradient, and the others get the gradient that they had."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def updater_of(
     ids=["untied", "unpadded"],
 )
 def test_the_others_have_the_gradients_that_they_had(
-    corpus: Path, data: PreparedData, freeze: list[str], model: dict[str, object]
+    corpus: Path, data: PreparedData, freeze: list[str], model: dict[str, Any]
 ) -> None:
     """Of two micro-batches, dropout on; and the norm is that of what is trained."""
     whole, partly = (updater_of(corpus, data, parts, **model) for parts in ([], freeze))
