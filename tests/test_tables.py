@@ -10,6 +10,7 @@ from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
+from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
@@ -19,6 +20,7 @@ from transformer_mt.inspect.attention import ATTENTIONS
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.named_parts import PARTS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
@@ -31,6 +33,8 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "activation"): ACTIVATIONS,
     (schema.ModelConfig, "positions"): POSITIONS,
     (schema.TokenizerConfig, "kind"): TOKENIZERS,
+    (InitFromConfig, "parts"): PARTS,
+    (schema.TrainingConfig, "freeze"): PARTS,
     (schema.TrainingConfig, "schedule"): SCHEDULES,
     (ConsistencyConfig, "kind"): CONSISTENCIES,
     (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
@@ -41,6 +45,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
 # Keys whose few values are no table: a condition in one place, or more than one name of one thing.
 CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
+    "vocabulary",
     "label_smoothing_by",
 }  # fmt: skip
 

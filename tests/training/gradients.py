@@ -25,6 +25,8 @@ MODELS = {
     "experts": {"num_experts": 3, "experts_per_token": 2, "positions": "relative_bias", "activation": "swiglu"},
     "unpadded": {"num_heads": 1, "positions": "rotary", "bias": False},
     "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
+    "frozen": {"tie_embeddings": "none"},
+    "frozen_decoder": {},
     "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
     "simcut": {"num_heads": 1, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "rdrop": {"num_experts": 3, "experts_per_token": 2},
@@ -33,6 +35,9 @@ MODELS = {
 TRAINING = {
     "simcut": {"consistency": {"kind": "simcut", "cut": 0.2}, "label_smoothing_by": "unigram"},
     "rdrop": {"consistency": {"kind": "rdrop"}, "weight_decay": 0.1},
+    "frozen": {"freeze": ["encoder", "embeddings"]},
+    "frozen_decoder": {"freeze": ["decoder", "output"], "consistency": {"kind": "simcut", "cut": 0.2}},
+    "compiled": {"freeze": ["encoder"]},
 }
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
 

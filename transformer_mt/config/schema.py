@@ -48,6 +48,28 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_init_from(self) -> Self:
+        begun_from = self.training.init_from
+        if begun_from is None or begun_from.vocabulary == "keep":
+            return self
+        if begun_from.vocabulary == "extend" and self.tokenizer.kind != "word":
+            raise ValueError(
+                f"training.init_from.vocabulary: extend adds words, and tokenizer.kind is {self.tokenizer.kind}, whose "
+                "bytes know every text already; take it out"
+            )
+        if self.data.streaming:
+            raise ValueError(
+                f"training.init_from.vocabulary: {begun_from.vocabulary} reads all of data.train before it "
+                "begins, and data.streaming is true; leave one of them out"
+            )
+        if begun_from.keeps_src != begun_from.keeps_tgt and self.tokenizer.joint:
+            raise ValueError(
+                "training.init_from.vocabulary: new keeps the tokenizer of one side, and tokenizer.joint is true; take "
+                "no embeddings, or set tokenizer.joint: false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_regularisers(self) -> Self:
         model, training = self.model, self.training
         if training.label_smoothing_by == "unigram" and self.data.streaming:

@@ -219,13 +219,15 @@ def load_split(
     return Split(name, corpus, ids, rows)
 
 
-def report_lines(data: TrainingData) -> list[str]:
-    """What a person should see before the first step: counts, lengths, vocabularies, unknown words, three pairs."""
+def report_lines(data: TrainingData, knows_more: str = "tokenizer.kind: bpe knows every text") -> list[str]:
+    """What a person should see before the first step: counts, lengths, vocabularies, unknown words, three pairs. Where
+    many words are unknown, also what `knows_more`.
+    """
     lines = []
     for split in (data.train, data.validation):
         lines += _stream_lines(split) if isinstance(split, Stream) else _split_lines(split)
         if max(split.unknown_shares()) > WORTH_A_HINT and isinstance(data.tgt_tokenizer, WordTokenizer):
-            lines.append("  many words are unknown; tokenizer.kind: bpe knows every text")
+            lines.append(f"  many words are unknown; {knows_more}")
     lines += _overlap_lines(data.overlap)
     tokenizers = (data.src_tokenizer, data.tgt_tokenizer)
     lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
@@ -288,6 +290,12 @@ def _lengths(lengths: NDArray[np.int32]) -> str:
 
 
 def _advice(config: RunConfig) -> str:
+    if config.training.init_from is not None and config.tokenizer.kind == "word":
+        return (
+            "Is the text in another language than that of training.init_from? If not, vocabulary: extend there adds "
+            "the frequent words of data.train; a higher tokenizer.vocab_size and a lower tokenizer.min_frequency make "
+            "them more."
+        )
     if config.tokenizer.kind == "word":
         return (
             "Is the text in a script without spaces, or from another language than the training split? "

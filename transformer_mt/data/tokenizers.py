@@ -227,14 +227,7 @@ class WordTokenizer(Tokenizer):
         Words that are equally frequent come in the order of unicode. The vocabulary is that of the library's
         `WordLevelTrainer`, which would need every word of the text.
         """
-
-        def count(text: str) -> Counter[str]:
-            return Counter(_chunks(text, config.lowercase))
-
-        with closing(on_all_cores(count, _joined(texts, COUNTED_AT_ONCE), "counting words")) as chunk_counts:
-            counts = count_words(chunk_counts)
-        frequent = [word for word, count in counts.items() if count >= config.min_frequency]
-        entries = [*_SPECIALS, *sorted(frequent, key=lambda word: (-counts[word], word))]
+        entries = [*_SPECIALS, *frequent_words(texts, config)]
         vocab = {entry: i for i, entry in enumerate(entries[: config.vocab_size])}
         backend = hf.Tokenizer(models.WordLevel(vocab, unk_token=SPECIAL_TOKENS[UNK_ID]))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
@@ -250,6 +243,20 @@ class WordTokenizer(Tokenizer):
 
     def _join(self, tokens: list[str]) -> str:
         return join_words(tokens)
+
+
+def frequent_words(texts: Iterable[list[str]], config: TokenizerConfig) -> list[str]:
+    """Words and punctuation seen `min_frequency` times or more, the most frequent first, equal ones as unicode has
+    them.
+    """
+
+    def count(text: str) -> Counter[str]:
+        return Counter(_chunks(text, config.lowercase))
+
+    with closing(on_all_cores(count, _joined(texts, COUNTED_AT_ONCE), "counting words")) as chunk_counts:
+        counts = count_words(chunk_counts)
+    frequent = [word for word, count in counts.items() if count >= config.min_frequency]
+    return sorted(frequent, key=lambda word: (-counts[word], word))
 
 
 class SubwordTokenizer(Tokenizer):

@@ -19,6 +19,7 @@ from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
 from transformer_mt.model.model_size import model_size
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
+from transformer_mt.storage.origin import Origin, read_origin
 from transformer_mt.storage.run_folder import RunFolder
 
 UNKNOWN_LICENCE = "unknown"
@@ -97,11 +98,23 @@ def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, t
     steps = f"after {checkpoint.name.removeprefix('step_')} updates"
     if checkpoint == run.average:
         steps = f"the mean of the weights after {', '.join(map(str, averaged_steps(run)))} updates"
+    origin = read_origin(run.origin)
     return (
-        f"A Transformer that translates {languages}, trained by transformer_mt {__version__} from random weights. It "
-        f"has {size:,} parameters ({steps}), and vocabularies of {src.vocab_size:,} and {tgt.vocab_size:,} entries "
-        f"(`{config.tokenizer.kind}`{', one for both languages' if config.tokenizer.joint else ''})."
+        f"A Transformer that translates {languages}, trained by transformer_mt {__version__} from "
+        f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and vocabularies "
+        f"of {src.vocab_size:,} and {tgt.vocab_size:,} entries (`{config.tokenizer.kind}`"
+        f"{', one for both languages' if config.tokenizer.joint else ''})."
     )
+
+
+def _beginning(origin: Origin) -> str:
+    """The weights that a training began with, and those that these began with themselves."""
+    told = []
+    for at in origin.chain():
+        of = f"the {', '.join(at.parts)} of " if at.parts else ""
+        data = ", ".join(map(_without_folders, at.trained_on))
+        told.append(f"{of}the weights of `{at.name}` ({at.checkpoint}, blake2b {at.weights}), trained on {data}")
+    return ", which began with ".join(told)
 
 
 def _data(config: RunConfig, run: RunFolder) -> str:

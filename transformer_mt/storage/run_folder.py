@@ -38,6 +38,11 @@ class RunFolder:
         return self.path / "tokenizers"
 
     @property
+    def origin(self) -> Path:
+        """The file that says with which run's weights the training began, if with any."""
+        return self.path / "origin.json"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints. Each is a folder of its own."""
         return self.path / "checkpoints"

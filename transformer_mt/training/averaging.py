@@ -17,7 +17,7 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
     """Write the mean of the `last` newest checkpoints to `checkpoints/average`, in place of an earlier average. Returns
     their steps. Raises UserError where the run has fewer checkpoints, or one of them is damaged.
     """
-    steps = run.steps()
+    steps = [step for step in run.steps() if step > 0]  # at 0 are the weights that it began with: another run's
     if len(steps) < last:
         raise UserError(
             f"{run.path} has {len(steps)} checkpoints, {last} were asked for. "

@@ -8,9 +8,11 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import freeze, outline
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
+from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
 from transformer_mt.training.monitoring.metrics_file import cut_back, read_validations
 from transformer_mt.training.resuming.checkpoints import recover, set_damaged_aside, settings_so_far
 from transformer_mt.training.resuming.resume_rules import TRANSLATIONS, Changes, adapted_grad_accum, allowed_changes
@@ -24,7 +26,7 @@ EARLIER_METRICS = "metrics_before.jsonl"
 class Beginning:
     """What the first process found in the folder, for all processes: the state to go on from, or a fresh one, and the
     settings that the config changes. `config` has the grad_accum with which an update stays what it was. `remark` is
-    printed where the run goes on.
+    printed where the run goes on. `source` is the run whose weights a new run begins with, if the config names one.
     """
 
     going_on: bool
@@ -32,13 +34,16 @@ class Beginning:
     changes: Changes
     config: RunConfig
     remark: str | None = None
+    source: SourceRun | None = None
 
 
 def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> Beginning:
     """Look into the folder, set damaged checkpoints aside, and compare the config with that of the run so far. Raises
-    UserError where the run exists and `resume` is false, and where a setting differs that must not change.
+    UserError where the run exists and `resume` is false, where a setting differs that must not change, and where a new
+    run cannot begin as `training.init_from` and `training.freeze` ask for.
     """
     if not resume and run.exists():
+        refuse_itself(config, run)
         raise UserError(
             f"{run.path} exists already. Go on with it by adding `--resume auto`, "
             f"or train beside it with another name, for example name={config.name}_2."
@@ -52,10 +57,13 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     if resume:
         print("".join(f"{line}\n" for line in set_damaged_aside(run)), end="")
     if not (resume and run.steps()):
+        source = open_source(config, run)
+        if config.training.freeze:  # what cannot be frozen is refused now rather than after the data was prepared
+            freeze(outline(config.model), config.training.freeze)
         if resume:
             _set_metrics_aside(run)
         per_update = config.training.grad_accum * num_processes
-        return Beginning(False, TrainingState(micro_batches_per_update=per_update), {}, config)
+        return Beginning(False, TrainingState(micro_batches_per_update=per_update), {}, config, source=source)
     before = settings_so_far(run)
     changes = allowed_changes(before, config, change_lr)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
@@ -107,8 +115,11 @@ def refuse_unless_writable(run: RunFolder) -> None:
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 
-def write_beginnings(config: RunConfig, run: RunFolder, data: TrainingData | None) -> None:
-    """Write the tokenizers, then the config, so that the folder of the run needs nothing else.
+def write_beginnings(
+    config: RunConfig, run: RunFolder, data: TrainingData | None, source: SourceRun | None = None
+) -> None:
+    """Write the tokenizers, where the weights came from, then the config, so that the folder of the run needs nothing
+    else.
 
     A resumed run passes no data: it writes only the config, some settings of which may have changed.
     """
@@ -116,4 +127,6 @@ def write_beginnings(config: RunConfig, run: RunFolder, data: TrainingData | Non
         run.path.mkdir(parents=True, exist_ok=True)
         if data is not None:
             save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
+        if source is not None:
+            source.origin().write(run.origin)
         replace_file(run.config, dump_config(config))

@@ -74,7 +74,8 @@ class Trainer:
         self.meter = Meter(config, state)
         self.stop_status: int | None = None  # None until a signal reached any of the processes
         self.last_metrics: dict[str, float] = {}
-        self._saved_step = state.step
+        # Weights that were taken from another run are saved before the first step: from then on it is not needed.
+        self._saved_step = state.step if state.step or config.training.init_from is None else None
         self._said_split = False
         self._unsettled: RunningUpdate | None = None  # the update that was ordered last and not waited for yet
 

@@ -3,6 +3,7 @@
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,10 +23,13 @@ from transformer_mt.machine.joining import is_restart, joined_world, mark_beginn
 from transformer_mt.machine.memory import keep_freed_memory
 from transformer_mt.machine.world import World
 from transformer_mt.model.cpu.attention import prepare_attention
+from transformer_mt.model.named_parts import frozen_line
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.explaining import explained, told_by_first
+from transformer_mt.training.fine_tuning.kept_tokenizers import kept_tokenizers, way_to_new_words
+from transformer_mt.training.fine_tuning.take_weights import take_weights
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.memory.fits_memory import refuse_what_never_fits
 from transformer_mt.training.micro_batch import computed_with
@@ -106,9 +110,9 @@ def _train(
         return Outcome(run, state.step, reason, 0)
     if begun.remark:
         print(begun.remark)
-    data = _prepare_together(config, run, going_on, world)
-    print("\n".join(report_lines(data)))
-    updater = _make_updater(config, data, state.precision if going_on else None, device, world)
+    data = _prepare_together(begun, run, world)
+    print("\n".join(report_lines(data, *way_to_new_words(config))))
+    updater = _make_updater(begun, data, device, world)
     world.first(lambda: updater.limit.read(run.memory_limit, machine_name(updater.device)))
     updater.limit.smallest_failed = world.first(lambda: updater.limit.smallest_failed)
     if going_on:
@@ -120,7 +124,7 @@ def _train(
 
     def write_first() -> None:
         refuse_without_room(run, updater.model, config.training.keep_checkpoints)
-        write_beginnings(asked, run, None if going_on else data)
+        write_beginnings(asked, run, None if going_on else data, begun.source)
         record_changes(begun.changes, run, state.step)
 
     world.first(write_first)
@@ -150,12 +154,13 @@ def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool)
         print("profile: nothing was profiled, for the run is finished")
 
 
-def _prepare_together(config: RunConfig, run: RunFolder, going_on: bool, world: World) -> TrainingData:
+def _prepare_together(begun: Beginning, run: RunFolder, world: World) -> TrainingData:
     """Prepare the data, the first process before the others. All get its tokenizers and must read equal data."""
-    prepared: list[TrainingData] = []
+    config, prepared = begun.config, []
 
     def prepare() -> tuple[Tokenizer, Tokenizer]:
-        data = prepare_training_data(config, load_tokenizers(run.tokenizers, config.tokenizer) if going_on else None)
+        there = load_tokenizers(run.tokenizers, config.tokenizer) if begun.going_on else None
+        data = prepare_training_data(config, kept_tokenizers(config, begun.source) if begun.source else there)
         prepared.append(data)
         return data.src_tokenizer, data.tgt_tokenizer
 
@@ -186,10 +191,12 @@ def _restore(updater: Updater, state: TrainingState, run: RunFolder, world: Worl
         updater.limit.smallest_failed = min(updater.limit.smallest_failed, state.memory_limit)
 
 
-def _make_updater(
-    config: RunConfig, data: TrainingData, precision_before: str | None, chosen: Choice, world: World
-) -> Updater:
-    """A fresh model on the device, in the precision of the run so far or else of the config. Prints the choice."""
+def _make_updater(begun: Beginning, data: TrainingData, chosen: Choice, world: World) -> Updater:
+    """A model on the device, fresh or with the weights that it begins with, in the precision of the run so far or else
+    of the config. Prints the choice.
+    """
+    config = begun.config
+    precision_before = begun.state.precision if begun.going_on else None
     device = torch.device(chosen.value)
     sizes = data.src_tokenizer.vocab_size, data.tgt_tokenizer.vocab_size
     refuse_what_never_fits(config, *sizes, device, world)  # before products of that width are timed
@@ -207,6 +214,10 @@ def _make_updater(
     model = build_model(config, data.src_tokenizer, data.tgt_tokenizer).to(device)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     print(f"model: {num_parameters:,} parameters")
+    if begun.source:
+        world.first(partial(take_weights, model, begun.source), patient=True)
+    if freeze := config.training.freeze:
+        print(frozen_line(model, freeze))
     compiled, why_compiled = choose_compile(config.training, config.model, device, world.size)
     print(f"device: {device} ({chosen.reason}); precision: {precision} ({why}); compile: {compiled} ({why_compiled})")
     if (sharding := config.training.sharding) == "full" and precision == "fp16" and world.size > 1:

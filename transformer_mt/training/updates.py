@@ -14,6 +14,7 @@ from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
+from transformer_mt.model.named_parts import freeze
 from transformer_mt.storage.weights import unique_weights
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
@@ -53,6 +54,7 @@ class Updater:
         prior: Tensor | None = None,
     ) -> None:
         """`prior`: see `smoothing_prior`."""
+        freeze(model, config.freeze)  # first, because DDP, FSDP and a compiler look at what is to be trained
         self.model = model
         self.world = world
         self.compiled = CompiledStep(model) if compiled else None

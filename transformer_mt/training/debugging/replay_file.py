@@ -14,6 +14,7 @@ from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.text_table import ELLIPSIS, GAP, Paint, wrapped
 from transformer_mt.machine.device import choose_device, choose_precision, set_up
+from transformer_mt.model.named_parts import freeze
 from transformer_mt.storage.checkpoint_files import WEIGHTS, find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import load_weights
@@ -56,6 +57,7 @@ def replay_file(
     _refuse_other_runs(path, run, batches, config, (src.vocab_size, tgt.vocab_size))
     wanted = precision or str(record.computed_with["precision"])
     model = build_model(config, src, tgt)
+    freeze(model, config.training.freeze)
     weights, name, missing = _weights(path, run, checkpoint)
     with torch.no_grad():
         load_weights(model, weights)

@@ -25,6 +25,7 @@ def refuse_what_never_fits(
         return
     parameters, tables = model_size(config.model, src_vocab_size, tgt_vocab_size)
     is_trained_here = device.type == "cpu" and (config.training.sharding == "none" or world.size == 1)
+    is_trained_here = is_trained_here and not config.training.freeze  # what is frozen takes less, so nothing is refused
     needed = _BYTES * ((_OF_A_WEIGHT if is_trained_here else 1) * parameters + tables)
     if needed <= there:
         return

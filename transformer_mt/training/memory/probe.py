@@ -4,6 +4,7 @@ import torch
 
 from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.model.named_parts import trained
 from transformer_mt.training.memory.memory_parts import Part
 from transformer_mt.training.micro_batch import dropout_seed
 from transformer_mt.training.updates import Updater
@@ -30,7 +31,7 @@ def probe(updater: Updater, split: TrainingSplit, plan: list[Rows]) -> Rows | No
 
 def _rehearse(updater: Updater, batch: Batch) -> None:
     """A pass beside all that memory holds later: Adam's two moments, and the gradient of earlier micro-batches."""
-    parameters = list(updater.model.parameters())
+    parameters = list(trained(updater.model).values())
     moments = [] if updater.optimizer.state else [torch.empty_like(parameter) for parameter in parameters * 2]
     if updater.config.grad_accum > 1:
         for parameter in parameters:

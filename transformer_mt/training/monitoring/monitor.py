@@ -99,6 +99,7 @@ class Monitor:
             self._draw(lambda board, i=i, sample=sample: board.add_text(f"sample {i}", sample, step))
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in result.metrics.items())
         place = f"after epoch {epoch}" if state.micro_batch == 0 else f"epoch {epoch + 1}"
+        place = "before the first step" if step == 0 else place
         minutes = f"{state.elapsed_seconds / 60:.1f} min" + (f", {left}" if left else "")
         self.say(f"step {step:,} ({place}, {minutes}): {numbers}{'  *' if best else ''}")
         self._draw(lambda board: board.flush())

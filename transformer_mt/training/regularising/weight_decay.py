@@ -4,21 +4,23 @@ import torch
 from torch import nn
 
 from transformer_mt.config.sections.training import TrainingConfig
+from transformer_mt.model.named_parts import trained
 
 
 def make_optimizer(model: nn.Module, config: TrainingConfig, device: torch.device) -> torch.optim.Optimizer:
-    """Adam over all parameters in the model's order. With `weight_decay` those that decay come in a group before the
-    rest. The rate is set before each step.
+    """Adam over all parameters that are not frozen, in the model's order. With `weight_decay` those that decay come in
+    a group before the rest. The rate is set before each step.
     """
     beta1, beta2 = config.adam_betas
     # The fused kernel goes over the memory once, the loop over parameters a dozen times.
     fused = device.type in ("cpu", "cuda")
+    parameters = list(trained(model).values())
     if not config.weight_decay:
-        return torch.optim.Adam(model.parameters(), lr=0.0, betas=(beta1, beta2), eps=config.adam_eps, fused=fused)
+        return torch.optim.Adam(parameters, lr=0.0, betas=(beta1, beta2), eps=config.adam_eps, fused=fused)
     decayed = decaying(model)
     groups = [
-        {"params": [p for p in model.parameters() if id(p) in decayed], "weight_decay": config.weight_decay},
-        {"params": [p for p in model.parameters() if id(p) not in decayed], "weight_decay": 0.0},
+        {"params": [p for p in parameters if id(p) in decayed], "weight_decay": config.weight_decay},
+        {"params": [p for p in parameters if id(p) not in decayed], "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=0.0, betas=(beta1, beta2), eps=config.adam_eps, fused=fused)
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import trained
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
@@ -117,7 +118,7 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     """The way back from `optimizer_tensors`."""
     held = (parameter for group in optimizer.param_groups for parameter in group["params"])
     order = {id(parameter): i for i, parameter in enumerate(held)}
-    places = {name: order[id(parameter)] for name, parameter in model.named_parameters()}
+    places = {name: order[id(parameter)] for name, parameter in trained(model).items()}
     states: dict[int, dict[str, Tensor]] = {}
     for full, value in tensors.items():
         name, _, key = full.rpartition(".")

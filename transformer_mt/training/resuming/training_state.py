@@ -57,8 +57,12 @@ class TrainingState:
         return None
 
     def validation_is_due(self, config: RunConfig) -> bool:
-        """Whether the last step is to be validated: at regular steps or epochs, and at the end of the training."""
-        validation = config.validation
+        """Whether the last step is to be validated: at regular steps or epochs, at the end of the training, and before
+        the first step where all weights are those of another run, whose scores the later ones are compared with.
+        """
+        validation, begun_from = config.validation, config.training.init_from
+        if self.step == 0 and begun_from is not None and begun_from.parts is None:
+            return self.best_metrics is None
         if self.step in (0, self.last_validation_step):
             return False
         if validation.every_steps is not None:

@@ -65,7 +65,7 @@ class Sharded(Unshared):
         """
         weights = dict(self.model.named_parameters())
         places = {
-            id(place): nn.Parameter(self.whole(weights[name].detach()))
+            id(place): nn.Parameter(self.whole(weights[name].detach()), weights[name].requires_grad)
             for name, place in self.outline.named_parameters()
         }
         yield copy.deepcopy(self.outline, dict(places)).train(self.model.training)

@@ -1,0 +1,111 @@
+"""The parts of a model by name: which parameters belong to each, and on which keys of the config their meaning depends.
+
+`training.freeze` and `training.init_from.parts` are lists of these names. A tied weight belongs to every part that has
+it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.errors import UserError
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.interface import TranslationModel
+
+# A model with another value of these takes the same weights and means the same by them.
+_HARMLESS = {"preset", "dropout", "attention_dropout", "activation_dropout", "src_word_dropout", "tgt_word_dropout",
+             "layer_drop", "load_balancing_weight"}  # fmt: skip
+_OF_EMBEDDINGS = frozenset({"architecture", "d_model", "tie_embeddings"})
+_OF_LAYERS = frozenset(ModelConfig.model_fields) - _HARMLESS - {"tie_embeddings"}
+_FEW = 8  # entries of the vocabularies of an outline
+
+
+@dataclass(frozen=True)
+class Part:
+    """`pattern` matches the beginning of the names of its parameters. `keys` are those of the section `model` on which
+    their number, shapes and meaning depend.
+    """
+
+    pattern: str
+    keys: frozenset[str]
+
+
+PARTS: dict[str, Part] = {
+    "encoder": Part(r"encoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_decoder_layers"}),
+    "decoder": Part(r"decoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_encoder_layers"}),
+    "src_embeddings": Part(r"encoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
+    "tgt_embeddings": Part(r"decoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
+    "embeddings": Part(r"(en|de)coder\.embedder\.embedding\.", _OF_EMBEDDINGS),
+    "output": Part(r"output\.", _OF_EMBEDDINGS | {"bias"}),
+}
+
+
+def whole(config: ModelConfig) -> list[str]:
+    """The parts that together are all of the config's model; a parameter that is not tied belongs to one of them."""
+    missing = {"encoder", "src_embeddings"} if config.architecture == "decoder_only" else set()
+    return [part for part in PARTS if part != "embeddings" and part not in missing]
+
+
+def outline(config: ModelConfig, src_vocab_size: int = _FEW, tgt_vocab_size: int = _FEW) -> TranslationModel:
+    """The config's model without its numbers, which takes no memory."""
+    with torch.device("meta"):
+        return ARCHITECTURES[config.architecture](config, src_vocab_size, tgt_vocab_size)
+
+
+def belongs(name: str, part: str) -> bool:
+    """Whether the parameter of this name belongs to the part."""
+    return re.match(PARTS[part].pattern, name) is not None
+
+
+def parameters_of(model: TranslationModel, parts: Iterable[str], key: str) -> dict[str, nn.Parameter]:
+    """The parameters that belong to any of these parts, by the first name of each. UserError, which names `key`, for a
+    part that the model has not.
+    """
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    found: set[nn.Parameter] = set()
+    for part in parts:
+        of_part = {p for p in names if any(belongs(name, part) for name in names[p])}
+        if not of_part:
+            there = ", ".join(whole(model.config))
+            raise UserError(
+                f"{key} names {part}, which a model of model.architecture: {model.config.architecture} has not. Its "
+                f"parts are {there}."
+            )
+        found |= of_part
+    return {name: parameter for name, parameter in model.named_parameters() if parameter in found}
+
+
+def also_meant(model: TranslationModel, parts: Sequence[str], parameters: dict[str, nn.Parameter]) -> list[str]:
+    """The parts that are not among `parts` and have, by tied weights, none but these `parameters` of them."""
+    named = {*parts, *(("src_embeddings", "tgt_embeddings") if "embeddings" in parts else ())}
+    others = [part for part in whole(model.config) if part not in named]
+    return [part for part in others if parameters_of(model, [part], "").keys() <= parameters.keys()]
+
+
+def freeze(model: TranslationModel, parts: Sequence[str]) -> None:
+    """Let no gradient reach these parts. UserError where a part is not there, or where nothing else is."""
+    frozen = parameters_of(model, parts, "training.freeze")
+    if len(frozen) == len(list(model.parameters())):
+        raise UserError("training.freeze names every part of the model, so nothing would be trained. Leave one out.")
+    for parameter in frozen.values():
+        parameter.requires_grad_(False)
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that an optimizer moves, by name, in the model's order."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def frozen_line(model: TranslationModel, parts: Sequence[str]) -> str:
+    """What to say of a model that has these parts frozen."""
+    frozen = parameters_of(model, parts, "training.freeze")
+    number, total = (sum(p.numel() for p in group) for group in (frozen.values(), model.parameters()))
+    tied = also_meant(model, parts, frozen)
+    more = f" (and so {', '.join(tied)}, by model.tie_embeddings: {model.config.tie_embeddings})" if tied else ""
+    return f"frozen: {', '.join(parts)}{more}, {number:,} of {total:,} parameters"

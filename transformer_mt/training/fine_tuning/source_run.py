@@ -1,0 +1,153 @@
+"""The run that `training.init_from` names: opened, held against the config, and remembered in the new run's folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig
+from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.decoding.load_model import load_trained_config
+from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import PARTS, belongs, outline, parameters_of, whole
+from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, find_checkpoint
+from transformer_mt.storage.manifest import check_manifest, digest
+from transformer_mt.storage.origin import Origin, read_origin
+from transformer_mt.storage.run_folder import RunFolder, open_run
+
+KEY = "training.init_from"
+OTHER_CHECKPOINT = f"Choose another with {KEY}: {{run: …, checkpoint: step_N}}."
+_VOCABULARY_SIZE = ("vocab_size", "min_frequency")  # of the tokenizer: they matter where words are learned
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SourceRun:
+    """`config` is that of the run, `checkpoint` the folder of the weights, and `asked` what this training wants of it.
+
+    `parts` are the parts of the model that are taken: all of them, or those that `asked` names.
+    """
+
+    run: RunFolder
+    config: RunConfig
+    checkpoint: Path
+    asked: InitFromConfig
+    parts: list[str]
+
+    def origin(self) -> Origin:
+        """What the new run's folder keeps, so that nobody needs this run to know where the weights came from."""
+        data = self.config.data
+        return Origin(
+            name=self.config.name,
+            run=str(self.run.path.resolve()),
+            checkpoint=self.checkpoint.name,
+            weights=digest(self.checkpoint / WEIGHTS),
+            parts=None if self.asked.parts is None else list(self.asked.parts),
+            vocabulary=self.asked.vocabulary,
+            trained_on=[source.description for source in sources_of(data.train, data)],
+            before=read_origin(self.run.origin),
+        )
+
+
+def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
+    """The run that the new run's config begins with, whole and of a model that fits; None where it names none.
+
+    Raises UserError where there is no such run or checkpoint, where a file of it is damaged, where it is `run` itself,
+    and, naming keys and shapes, where its model or its tokenizers are others.
+    """
+    asked = config.training.init_from
+    if asked is None:
+        return None
+    refuse_itself(config, run)
+    source = _told_by_key(lambda: _opened(config.model, asked))
+    _refuse_other_model(config.model, source)
+    _refuse_other_tokenizers(config.tokenizer, source)
+    return source
+
+
+def refuse_itself(config: RunConfig, run: RunFolder) -> None:
+    """UserError where the config would have a run begin with its own weights."""
+    asked = config.training.init_from
+    if asked is not None and _folder(asked).resolve() == run.path.resolve():
+        raise UserError(
+            f"{KEY} names {run.path}, which is the folder of this very run. Train under another name (name=NEW), or go "
+            "on with that run by --resume and without this key."
+        )
+
+
+def _folder(asked: InitFromConfig) -> Path:
+    if "\0" in asked.run:
+        raise UserError(f"{KEY}: {asked.run!r} holds a NUL character, as no path does. Take it out.")
+    try:
+        return Path(asked.run).expanduser()
+    except RuntimeError:  # a `~` of nobody
+        return Path(asked.run)
+
+
+def _told_by_key(opened: Callable[[], T]) -> T:
+    try:
+        return opened()
+    except UserError as error:
+        raise UserError(f"{KEY}: {error}") from error
+
+
+def _opened(model: ModelConfig, asked: InitFromConfig) -> SourceRun:
+    run = open_run(_folder(asked))
+    if asked.checkpoint in (None, "best"):  # which is the best stands in the state of the newest
+        check_manifest(run.step(run.steps()[-1]), [STATE], OTHER_CHECKPOINT)
+    checkpoint = find_checkpoint(run, asked.checkpoint)
+    check_manifest(checkpoint, [WEIGHTS, SETTINGS], OTHER_CHECKPOINT)
+    config, checkpoint = load_trained_config(run, checkpoint.name)
+    return SourceRun(run, config, checkpoint, asked, list(asked.parts or whole(model)))
+
+
+def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
+    """UserError for the first part that is another in the run's model: its keys, and a weight whose shape shows it."""
+    there, path = source.config.model, source.run.path
+    model = outline(here)
+    parameters_of(model, source.parts, f"{KEY}.parts")  # refuses a part that this model has not
+    models = (model, outline(there))
+    shapes = [{name: tuple(p.shape) for name, p in m.named_parameters(remove_duplicate=False)} for m in models]
+    for part in source.parts:
+        if not (keys := differing_keys(part, here, there)):
+            continue
+        names = [name for name in shapes[0] | shapes[1] if belongs(name, part)]
+        told = ", ".join(f"model.{key} is {getattr(here, key)!r} and was {getattr(there, key)!r}" for key in keys)
+        pairs = ((name, *(side.get(name, "missing") for side in shapes)) for name in names)
+        other = next((f"so that {name} is {now} here and {was} there" for name, now, was in pairs if now != was), "")
+        raise UserError(
+            f"{KEY}: the part {part} of {path} does not fit this config: {told}, "
+            f"{other or 'by which the same weights mean something else'}. Give these keys the values that they had "
+            f"(extends: {path}/config.yaml does), or name the parts that fit in {KEY}.parts."
+        )
+
+
+def differing_keys(part: str, here: ModelConfig, there: ModelConfig) -> list[str]:
+    """The keys by which this part of one model is another than that of the other."""
+    keys = set(PARTS[part].keys)
+    if "learned" not in (here.positions, there.positions):
+        keys.discard("max_len")  # no weight knows it
+    if part == "src_embeddings" and "all" not in (here.tie_embeddings, there.tie_embeddings):
+        keys.discard("tie_embeddings")
+    return [key for key in ModelConfig.model_fields if key in keys and getattr(here, key) != getattr(there, key)]
+
+
+def _refuse_other_tokenizers(here: TokenizerConfig, source: SourceRun) -> None:
+    """UserError for keys by which the config asks for other tokenizers than those that are kept."""
+    asked, there = source.asked, source.config.tokenizer
+    if not (asked.keeps_src or asked.keeps_tgt):
+        return
+    free = () if asked.vocabulary == "keep" else _VOCABULARY_SIZE
+    keys = [
+        key for key in TokenizerConfig.model_fields if key not in free and getattr(here, key) != getattr(there, key)
+    ]
+    if keys:
+        told = ", ".join(f"tokenizer.{key} is {getattr(here, key)!r} and was {getattr(there, key)!r}" for key in keys)
+        raise UserError(
+            f"{KEY} keeps the tokenizers of {source.run.path}, and this config asks for others: {told}. Give these "
+            f"keys the values that they had (extends: {source.run.path}/config.yaml does)."
+        )
