@@ -23,6 +23,7 @@ from transformer_mt.training.explaining import (
     shape_of,
     told_by_first,
 )
+from transformer_mt.training.final_average import average_at_end, average_is_due
 from transformer_mt.training.memory.probe import probe
 from transformer_mt.training.monitoring.attention_picture import attention_picture
 from transformer_mt.training.monitoring.meter import Meter
@@ -104,7 +105,7 @@ class Trainer:
                 if is_best and not saved:
                     state.best_step, state.best_metrics = best_before
             if stopping:
-                return reason
+                return reason if reason is None or self._average() else None
             self._step()
 
     def _agree(self) -> None:
@@ -231,7 +232,7 @@ class Trainer:
         """Validate. Returns whether that was finished (a signal ends it early), and whether the scores are the best."""
         self._catch_up()
         state, picture = self.state, None
-        with self.updater.whole_model() as model:
+        with self.updater.whole_model(self.updater.averages) as model:
             try:
                 result = self.validator.validate(model, self.request.check)
             except StopRequestedError:
@@ -253,6 +254,18 @@ class Trainer:
         self.monitor.picture("cross-attention", picture, state.step)
         self.meter.count_validation()  # so the next step is not charged for the drawing
         return True, is_best
+
+    def _average(self) -> bool:
+        """Make what `training.average_last` asks for at the end. False where a signal came before it was done."""
+        try:
+            if self.world.first(lambda: average_is_due(self.config, self.run, self.state)):
+                average_at_end(
+                    self.config, self.run, self.state, self.updater, self.validator, self.monitor, self.request.check
+                )
+        except StopRequestedError:
+            self.stop_status = self.request.exit_status or ASKED_ELSEWHERE
+            return False
+        return True
 
     def _save(self, again: bool, needed: bool) -> bool:
         """Save the state, unless this step is saved already. `again`: save it anyway, for a validation changed it.

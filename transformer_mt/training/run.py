@@ -26,6 +26,7 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.explaining import explained, told_by_first
+from transformer_mt.training.final_average import average_is_due
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.memory.fits_memory import refuse_what_never_fits
 from transformer_mt.training.micro_batch import computed_with
@@ -100,7 +101,8 @@ def _train(
     watch: Watch | None,
 ) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
-    if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
+    is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
+    if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
         _leave_alone(begun, run, world, profiled)
         return Outcome(run, state.step, reason, 0)
     if begun.remark:
@@ -118,7 +120,7 @@ def _train(
     _compare_with_now(state, updater, data)
 
     def write_first() -> None:
-        refuse_without_room(run, updater.model, config.training.keep_checkpoints)
+        refuse_without_room(run, updater.model, config.training.keep_checkpoints, config.training.ema_decay)
         write_beginnings(asked, run, None if going_on else data)
         record_changes(begun.changes, run, state.step)
 
