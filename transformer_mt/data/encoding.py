@@ -57,7 +57,7 @@ def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
-    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, config.model_dump()])
+    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, _learned_by(config)])
 
     def write(folder: Path) -> Counts:
         save_tokenizers(folder, *train_tokenizers(corpus.texts, config))
@@ -67,6 +67,11 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
         return load_tokenizers(folder, config)
 
     return cached(cache_folder(data) / "tokenizers" / key, write, read)[0]
+
+
+def _learned_by(config: TokenizerConfig) -> dict:
+    """The settings that tokenizers are learned by: dropout changes what is done with them."""
+    return config.model_dump(exclude={"bpe_dropout", "bpe_dropout_sides"})
 
 
 def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.plan import Plan
+from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import ToldElsewhereError
 from transformer_mt.storage.run_folder import RunFolder
@@ -56,6 +57,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.data = data
+        self.split = split_by_epochs(data, config)
         self.updater = updater
         self.run = run
         self.state = state
@@ -66,8 +68,8 @@ class Trainer:
         precision = validation_precision(config, state, updater.device, self.world)
         self.validator = Validator(config, data, precision, self.world)
         self.feed = Feed(
-            lambda epoch: data.train.plan(config.training.max_tokens, config.seed, epoch),
-            lambda rows: moved(data.train.batch(rows), updater.device),
+            lambda epoch: self.split.plan(config.training.max_tokens, config.seed, epoch),
+            lambda rows: moved(self.split.batch(rows), updater.device),
             self.world.rank,
             self.world.size,
             config.training.max_epochs,
@@ -126,15 +128,15 @@ class Trainer:
         if self.config.training.max_epochs is not None and self.meter.updates_an_epoch is not None:
             self.monitor.expect(self.config.training.max_epochs * self.meter.updates_an_epoch)
         try:
-            largest = probe(self.updater, self.data.train, plan.known())
+            largest = probe(self.updater, self.split, plan.known())
         except Exception as error:
             if not self.updater.compiled or (reason := why_not_compiled(error)) is None:
                 raise
             self.monitor.say(go_uncompiled(self.updater, self.config.training.compile, reason))
             self.state.compiled = False
-            largest = probe(self.updater, self.data.train, plan.known())
+            largest = probe(self.updater, self.split, plan.known())
         if largest is not None:
-            self._say_split(f"the largest micro-batch ({shape_of(self.data.train, largest)})")
+            self._say_split(f"the largest micro-batch ({shape_of(self.split, largest)})")
         self._say_compiled("before the first step", self.meter.tick())  # so this time does not slow the first step
 
     def _note_length(self, plan: Plan) -> None:
@@ -163,7 +165,7 @@ class Trainer:
         batch_of = partial(self.feed.batch, state.epoch, state.micro_batch)
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
         with self._diagnosing():
-            update = self.updater.update(self.data.train, micro_batches, state.step + 1, place, batch_of)
+            update = self.updater.update(self.split, micro_batches, state.step + 1, place, batch_of)
         self._settle()
         self._unsettled = update
         state.step += 1

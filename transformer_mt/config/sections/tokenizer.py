@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section, refuse_unless_default
 
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 
@@ -19,6 +19,12 @@ class TokenizerConfig(Section):
     min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
     joint: bool = Field(default=False, description="One vocabulary for both languages.")
     lowercase: bool = False
+    bpe_dropout: Probability = Field(
+        default=0.0, description="bpe: the share of merges that are dropped in training, others in each epoch."
+    )
+    bpe_dropout_sides: Literal["both", "src", "tgt"] = Field(
+        default="both", description="The side whose text bpe_dropout changes."
+    )
 
     @model_validator(mode="after")
     def _check_subwords(self) -> Self:
@@ -34,4 +40,8 @@ class TokenizerConfig(Section):
             )
         if self.kind == "unigram":
             refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
+        if self.kind != "bpe":
+            refuse_unless_default(self, ("bpe_dropout",), f"under kind: {self.kind}")
+        if self.bpe_dropout == 0.0:
+            refuse_unless_default(self, ("bpe_dropout_sides",), "without bpe_dropout")
         return self

@@ -108,7 +108,6 @@ class Monitor:
     def average(self, step: int, steps: list[int], metrics: dict[str, float], verdict: str) -> None:
         """Say one line on the average of the checkpoints of `steps`, and put it on the disk at once."""
         self._line("average", step, {**metrics, "num_averaged": len(steps)})
-        self._curves("average", metrics, step)
         self.metrics_file.sync()
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
         self.say(f"average of the steps {', '.join(map(str, steps))}: {numbers}; {verdict}")
