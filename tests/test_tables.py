@@ -39,6 +39,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
 # Keys whose few values are no table: a condition in one place, or more than one name of one thing.
 CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
+    "bpe_dropout_sides", "vocab_size",
 }  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn, IdWriter
-from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizers
+from transformer_mt.data.make_tokenizers import load_tokenizer
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.vocabulary.sizes import chosen_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.manifest import check_manifest, write_manifest
@@ -60,7 +61,7 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
     key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, _learned_by(config)])
 
     def write(folder: Path) -> Counts:
-        save_tokenizers(folder, *train_tokenizers(corpus.texts, config))
+        save_tokenizers(folder, *chosen_tokenizers(corpus.texts, config))
         return {}
 
     def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:

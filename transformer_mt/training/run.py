@@ -12,6 +12,7 @@ from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.preparation import TrainingData, prepare_training_data, report_lines
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.vocabulary.sizes import reason as reason_of_auto
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine import launch
@@ -109,6 +110,8 @@ def _train(
         print(begun.remark)
     data = _prepare_together(config, run, going_on, world)
     print("\n".join(report_lines(data)))
+    if config.tokenizer.vocab_size == "auto":
+        print(f"tokenizer.vocab_size {reason_of_auto()}")
     updater = _make_updater(config, data, state.precision if going_on else None, device, world)
     world.first(lambda: updater.limit.read(run.memory_limit, machine_name(updater.device)))
     updater.limit.smallest_failed = world.first(lambda: updater.limit.smallest_failed)
