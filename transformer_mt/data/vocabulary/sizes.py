@@ -67,12 +67,8 @@ def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Ite
 
 def chosen_size(texts: Texts, config: TokenizerConfig) -> int:
     """The size that `auto` takes, of `SIZES`."""
-    best = SIZES[0]
-    for found in measured(texts, config, SIZES):
-        if found.frequent < ENOUGH or max(found.entries) < found.size:
-            break
-        best = found.size
-    return best
+    full = [found for found in measured(texts, config, SIZES) if max(found.entries) >= found.size]
+    return max((found.size for found in full if found.frequent >= ENOUGH), default=SIZES[0])
 
 
 def chosen_tokenizers(texts: Texts, config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
