@@ -172,7 +172,7 @@ def test_merges_are_those_of_each_text_alone(texts: list[str], lowercase: bool, 
     oracle = hf.Tokenizer(models.BPE(unk_token="<unk>"))
     oracle.pre_tokenizer = TRAINED["bpe", False].backend.pre_tokenizer
     trainer = trainers.BpeTrainer(
-        vocab_size=limits.vocab_size,
+        vocab_size=limits.size,
         min_frequency=limits.min_frequency,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

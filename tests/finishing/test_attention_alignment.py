@@ -47,7 +47,7 @@ def by_loops(translator: Translator, src: str, tgt: str, layer: int) -> np.ndarr
     sides = translator.src_tokenizer, translator.tgt_tokenizer
     ids = [tokenizer.encode(text) for tokenizer, text in zip(sides, (src, tgt), strict=True)]
     kind = ATTENTIONS[translator.model.config.architecture][-1].name
-    drawn = pair_attention(translator.model, *ids, *sides)
+    drawn = pair_attention(translator.model, ids[0], ids[1], *sides)
     (weights,) = (one.weights[layer].mean(dim=0) for one in drawn if one.kind.name == kind)
     weights = weights[-len(ids[1]) - 1 :]
     tokens = [words_by_token(text, tokenizer) for tokenizer, text in zip(sides, (src, tgt), strict=True)]

@@ -40,6 +40,16 @@ class RunConfig(Section):
                 "model.architecture: decoder_only reads source and target as one stream and needs one vocabulary for "
                 "both sides; set tokenizer.joint: true"
             )
+        if self.tokenizer.bpe_dropout > 0.0 and self.data.streaming:
+            raise ValueError(
+                "tokenizer.bpe_dropout and data.streaming: true do not go together, since a stream is segmented as it "
+                "is read; leave one of them out"
+            )
+        if self.data.both_directions_epochs > 0 and not self.tokenizer.joint:
+            raise ValueError(
+                "data.both_directions_epochs reads each side as source and as target, and needs one vocabulary for "
+                "both; set tokenizer.joint: true"
+            )
         if self.training.max_tokens < self.model.max_len:
             raise ValueError(
                 f"training.max_tokens is {self.training.max_tokens}, less than model.max_len {self.model.max_len}: "

@@ -17,8 +17,9 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn, IdWriter
-from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizers
+from transformer_mt.data.make_tokenizers import load_tokenizer
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.vocabulary.sizes import chosen_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.manifest import check_manifest, write_manifest
@@ -57,16 +58,21 @@ def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
-    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, config.model_dump()])
+    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, _learned_by(config)])
 
     def write(folder: Path) -> Counts:
-        save_tokenizers(folder, *train_tokenizers(corpus.texts, config))
+        save_tokenizers(folder, *chosen_tokenizers(corpus.texts, config))
         return {}
 
     def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:
         return load_tokenizers(folder, config)
 
     return cached(cache_folder(data) / "tokenizers" / key, write, read)[0]
+
+
+def _learned_by(config: TokenizerConfig) -> dict:
+    """The settings that tokenizers are learned by: dropout changes what is done with them."""
+    return config.model_dump(exclude={"bpe_dropout", "bpe_dropout_sides"})
 
 
 def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:

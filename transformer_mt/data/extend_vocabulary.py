@@ -34,17 +34,17 @@ def extend_vocabularies(
 
 def extended(tokenizer: Tokenizer, texts: Iterable[list[str]], config: TokenizerConfig) -> Extended:
     """The tokenizer, of whole words, with those words of the texts that it lacks and that are seen
-    `config.min_frequency` times, the most frequent first, up to `config.vocab_size` entries in all.
+    `config.min_frequency` times, the most frequent first, up to `config.size` entries in all.
 
     Raises UserError where there are such words and no room for any.
     """
     assert isinstance(tokenizer, WordTokenizer), "the config refuses others"
     vocab = tokenizer.backend.get_vocab()
     new = [word for word in frequent_words(texts, config) if word not in vocab]
-    room = max(0, config.vocab_size - len(vocab))
+    room = max(0, config.size - len(vocab))
     if new and not room:
         raise UserError(
-            f"The vocabulary has {len(vocab):,} entries and tokenizer.vocab_size is {config.vocab_size:,}, so none of "
+            f"The vocabulary has {len(vocab):,} entries and tokenizer.vocab_size is {config.size:,}, so none of "
             f"{len(new):,} new words has room. Raise tokenizer.vocab_size, or leave vocabulary: extend out."
         )
     state = json.loads(tokenizer.backend.to_str())

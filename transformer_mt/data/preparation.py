@@ -15,11 +15,11 @@ from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
 from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_most, refuse_to_leave_out
-from transformer_mt.data.make_tokenizers import train_tokenizers
 from transformer_mt.data.overlap import Overlap, find_overlap
 from transformer_mt.data.sources.files import open_plain
 from transformer_mt.data.sources.kinds import source_of, sources_of
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
+from transformer_mt.data.vocabulary.sizes import Texts, chosen_tokenizers
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
 
@@ -150,7 +150,7 @@ def check_test_files(data: DataConfig) -> None:
 
 
 def _prepare_stream(config: RunConfig, tokenizers: Tokenizers | None) -> TrainingData:
-    src, tgt = tokenizers or _head_tokenizers(config)
+    src, tgt = tokenizers or chosen_tokenizers(_head(config).texts, config.tokenizer)
     validation = _validation(config, src, tgt)
     stream = Stream(config, src, tgt)
     refuse_to_leave_out("first training", stream.beginning.left_out, config)
@@ -185,8 +185,13 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
     return split
 
 
-def _head_tokenizers(config: RunConfig) -> Tokenizers:
-    """Tokenizers of a stream, trained on its first pairs."""
+def training_texts(config: RunConfig) -> Texts:
+    """The texts that tokenizers are trained on: those of the training split, of a stream its first pairs."""
+    return _head(config).texts if config.data.streaming else load_corpus(config.data.train, config.data).texts
+
+
+def _head(config: RunConfig) -> Head:
+    """The first pairs of a stream, of which the tokenizers are trained."""
     sources = sources_of(config.data.train, config.data)
     head = Head(sources, config.data.streaming_tokenizer_pairs)
     if next(head.texts(0), None) is None:
@@ -195,7 +200,7 @@ def _head_tokenizers(config: RunConfig) -> Tokenizers:
             f"{', '.join(source.description for source in sources)}. Check that these are the "
             "files you mean."
         )
-    return train_tokenizers(head.texts, config.tokenizer)
+    return head
 
 
 def load_split(

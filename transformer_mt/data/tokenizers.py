@@ -228,7 +228,7 @@ class WordTokenizer(Tokenizer):
         `WordLevelTrainer`, which would need every word of the text.
         """
         entries = [*_SPECIALS, *frequent_words(texts, config)]
-        vocab = {entry: i for i, entry in enumerate(entries[: config.vocab_size])}
+        vocab = {entry: i for i, entry in enumerate(entries[: config.size])}
         backend = hf.Tokenizer(models.WordLevel(vocab, unk_token=SPECIAL_TOKENS[UNK_ID]))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
         return backend
@@ -311,7 +311,7 @@ class BPETokenizer(SubwordTokenizer):
     def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """Merges of the most frequent neighbours, until there are `vocab_size` entries."""
         trainer = trainers.BpeTrainer(
-            vocab_size=config.vocab_size,
+            vocab_size=config.size,
             min_frequency=config.min_frequency,
             special_tokens=_SPECIALS,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -327,7 +327,7 @@ class UnigramTokenizer(SubwordTokenizer):
     def train_backend(texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:
         """The pieces that make the text likeliest, `vocab_size` of them."""
         trainer = trainers.UnigramTrainer(
-            vocab_size=config.vocab_size,
+            vocab_size=config.size,
             special_tokens=_SPECIALS,
             unk_token=SPECIAL_TOKENS[UNK_ID],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

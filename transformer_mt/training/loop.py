@@ -9,6 +9,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.plan import Plan
+from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import ToldElsewhereError
 from transformer_mt.storage.run_folder import RunFolder
@@ -23,6 +24,7 @@ from transformer_mt.training.explaining import (
     shape_of,
     told_by_first,
 )
+from transformer_mt.training.final_average import average_at_end, average_is_due
 from transformer_mt.training.memory.probe import probe
 from transformer_mt.training.monitoring.attention_picture import attention_picture
 from transformer_mt.training.monitoring.meter import Meter
@@ -55,6 +57,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.data = data
+        self.split = split_by_epochs(data, config)
         self.updater = updater
         self.run = run
         self.state = state
@@ -65,8 +68,8 @@ class Trainer:
         precision = validation_precision(config, state, updater.device, self.world)
         self.validator = Validator(config, data, precision, self.world)
         self.feed = Feed(
-            lambda epoch: data.train.plan(config.training.max_tokens, config.seed, epoch),
-            lambda rows: moved(data.train.batch(rows), updater.device),
+            lambda epoch: self.split.plan(config.training.max_tokens, config.seed, epoch),
+            lambda rows: moved(self.split.batch(rows), updater.device),
             self.world.rank,
             self.world.size,
             config.training.max_epochs,
@@ -105,7 +108,7 @@ class Trainer:
                 if is_best and not saved:
                     state.best_step, state.best_metrics = best_before
             if stopping:
-                return reason
+                return reason if reason is None or self._average() else None
             self._step()
 
     def _agree(self) -> None:
@@ -126,15 +129,15 @@ class Trainer:
         if self.config.training.max_epochs is not None and self.meter.updates_an_epoch is not None:
             self.monitor.expect(self.config.training.max_epochs * self.meter.updates_an_epoch)
         try:
-            largest = probe(self.updater, self.data.train, plan.known())
+            largest = probe(self.updater, self.split, plan.known())
         except Exception as error:
             if not self.updater.compiled or (reason := why_not_compiled(error)) is None:
                 raise
             self.monitor.say(go_uncompiled(self.updater, self.config.training.compile, reason))
             self.state.compiled = False
-            largest = probe(self.updater, self.data.train, plan.known())
+            largest = probe(self.updater, self.split, plan.known())
         if largest is not None:
-            self._say_split(f"the largest micro-batch ({shape_of(self.data.train, largest)})")
+            self._say_split(f"the largest micro-batch ({shape_of(self.split, largest)})")
         self._say_compiled("before the first step", self.meter.tick())  # so this time does not slow the first step
 
     def _note_length(self, plan: Plan) -> None:
@@ -163,7 +166,7 @@ class Trainer:
         batch_of = partial(self.feed.batch, state.epoch, state.micro_batch)
         place = f"epoch {state.epoch + 1}, micro-batch {state.micro_batch + 1}"
         with self._diagnosing():
-            update = self.updater.update(self.data.train, micro_batches, state.step + 1, place, batch_of)
+            update = self.updater.update(self.split, micro_batches, state.step + 1, place, batch_of)
         self._settle()
         self._unsettled = update
         state.step += 1
@@ -232,7 +235,7 @@ class Trainer:
         """Validate. Returns whether that was finished (a signal ends it early), and whether the scores are the best."""
         self._catch_up()
         state, picture = self.state, None
-        with self.updater.whole_model() as model:
+        with self.updater.whole_model(self.updater.averages) as model:
             try:
                 result = self.validator.validate(model, self.request.check)
             except StopRequestedError:
@@ -254,6 +257,18 @@ class Trainer:
         self.monitor.picture("cross-attention", picture, state.step)
         self.meter.count_validation()  # so the next step is not charged for the drawing
         return True, is_best
+
+    def _average(self) -> bool:
+        """Make what `training.average_last` asks for at the end. False where a signal came before it was done."""
+        try:
+            if self.world.first(lambda: average_is_due(self.config, self.run, self.state)):
+                average_at_end(
+                    self.config, self.run, self.state, self.updater, self.validator, self.monitor, self.request.check
+                )
+        except StopRequestedError:
+            self.stop_status = self.request.exit_status or ASKED_ELSEWHERE
+            return False
+        return True
 
     def _save(self, again: bool, needed: bool) -> bool:
         """Save the state, unless this step is saved already. `again`: save it anyway, for a validation changed it.

@@ -13,6 +13,7 @@ from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.preparation import TrainingData, prepare_training_data, report_lines
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.vocabulary.sizes import reason as reason_of_auto
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine import launch
@@ -28,6 +29,7 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.explaining import explained, told_by_first
+from transformer_mt.training.final_average import average_is_due
 from transformer_mt.training.fine_tuning.kept_tokenizers import kept_tokenizers, way_to_new_words
 from transformer_mt.training.fine_tuning.take_weights import take_weights
 from transformer_mt.training.loop import Trainer
@@ -105,13 +107,16 @@ def _train(
     watch: Watch | None,
 ) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
-    if (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step:
+    is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
+    if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
         _leave_alone(begun, run, world, profiled)
         return Outcome(run, state.step, reason, 0)
     if begun.remark:
         print(begun.remark)
     data = _prepare_together(begun, run, world)
     print("\n".join(report_lines(data, *way_to_new_words(config))))
+    if config.tokenizer.vocab_size == "auto":
+        print(f"tokenizer.vocab_size {reason_of_auto()}")
     updater = _make_updater(begun, data, device, world)
     world.first(lambda: updater.limit.read(run.memory_limit, machine_name(updater.device)))
     updater.limit.smallest_failed = world.first(lambda: updater.limit.smallest_failed)
@@ -123,7 +128,7 @@ def _train(
     _compare_with_now(state, updater, data)
 
     def write_first() -> None:
-        refuse_without_room(run, updater.model, config.training.keep_checkpoints)
+        refuse_without_room(run, updater.model, config.training.keep_checkpoints, config.training.ema_decay)
         write_beginnings(asked, run, None if going_on else data, begun.source)
         record_changes(begun.changes, run, state.step)
 

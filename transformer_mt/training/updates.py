@@ -20,8 +20,9 @@ from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
 from transformer_mt.training.memory.smaller_parts import SmallerParts
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed
+from transformer_mt.training.moving_average import MovingAverage
 from transformer_mt.training.regularising.weight_decay import make_optimizer
-from transformer_mt.training.resuming.checkpoints import optimizer_tensors, restore_optimizer
+from transformer_mt.training.resuming.checkpoints import TRAINED, optimizer_tensors, restore_optimizer
 from transformer_mt.training.running_update import RunningUpdate, Sums, ToHost
 from transformer_mt.training.sharing.alone import WithLoss
 from transformer_mt.training.sharing.choose import share_model
@@ -69,6 +70,9 @@ class Updater:
         self.device = device
         self.schedule = make_schedule(config.schedule, config, model.config.d_model)
         self.optimizer = make_optimizer(model, config, device)
+        self.average = (
+            MovingAverage(model, config.ema_decay, self.sharing.local) if config.ema_decay is not None else None
+        )
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.smaller_parts = SmallerParts(self.limit, self.sharing, self.optimizer, device)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
@@ -110,6 +114,8 @@ class Updater:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         running.skipped = self.scaler.get_scale() < running.loss_scale
+        if self.average is not None and not running.skipped:
+            self.average.update(step)
         return running
 
     def _accumulate(
@@ -205,24 +211,41 @@ class Updater:
         return next(module for module in self.sharing.module.modules() if isinstance(module, WithLoss))
 
     @contextmanager
-    def whole_model(self) -> Iterator[TranslationModel]:
-        """The whole model in each process, uncompiled as in other commands, to be looked at and not changed."""
-        with uncompiled() if self.compiled else nullcontext(), self.sharing.whole_model() as model:
+    def whole_model(self, weights: dict[str, Tensor] | None = None) -> Iterator[TranslationModel]:
+        """The whole model in each process, uncompiled as in other commands, to be looked at and not changed. With
+        `weights`, one that has these.
+        """
+        with uncompiled() if self.compiled else nullcontext(), self.sharing.whole_model(weights) as model:
             yield model
 
+    @property
+    def averages(self) -> dict[str, Tensor] | None:
+        """The moving average of the weights, which is what a checkpoint translates with; None where there is none."""
+        return None if self.average is None else self.average.weights
+
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Weights and moments to save. They are whole in the first process; other processes may have parts of them."""
-        moments = optimizer_tensors(self.model, self.optimizer)
-        return self.sharing.collected(unique_weights(self.model)), self.sharing.collected(moments)
+        """Weights and moments to save. They are whole in the first process; other processes may have parts of them.
+        Where there are `averages`, they are the weights, and the trained weights are among the moments.
+        """
+        weights, moments = unique_weights(self.model), optimizer_tensors(self.model, self.optimizer)
+        if self.averages is not None:
+            moments |= {f"{name}.{TRAINED}": weight for name, weight in weights.items()}
+            weights = self.averages
+        return self.sharing.collected(weights), self.sharing.collected(moments)
 
     def restore(self, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
         """The way back from `tensors`: what the first process has read goes into the models of all."""
-        parameters = dict(self.model.named_parameters())
+        parameters: dict[str, Tensor] = dict(self.model.named_parameters())
+        places = parameters if self.averages is None else self.averages
+        parts = {}
         with torch.no_grad():
             for name, tensor in self.sharing.handed_out(weights):
-                parameters[name].copy_(self.sharing.part(tensor, parameters[name]))
-        parts = {
-            full: self.sharing.part(tensor, parameters[full.rpartition(".")[0]])
-            for full, tensor in self.sharing.handed_out(moments)
-        }
+                places[name].copy_(self.sharing.part(tensor, parameters[name]))
+            for full, tensor in self.sharing.handed_out(moments):
+                name, _, key = full.rpartition(".")
+                part = self.sharing.part(tensor, parameters[name])
+                if key == TRAINED:
+                    parameters[name].copy_(part)
+                else:
+                    parts[full] = part
         restore_optimizer(self.model, self.optimizer, parts)

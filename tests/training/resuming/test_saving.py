@@ -374,7 +374,7 @@ def test_a_disk_that_is_full_for_a_while(
             filler.unlink()
         return update(self, split, micro_batches, step, place, batch_of)
 
-    monkeypatch.setattr(checkpoints, "checkpoint_bytes", lambda model: 0)  # let it try
+    monkeypatch.setattr(checkpoints, "checkpoint_bytes", lambda *_: 0)  # let it try
     monkeypatch.setattr(loop, "save_checkpoint", save)
     monkeypatch.setattr(loop.Updater, "update", updated)
     assert train(data, run, on_save_error="continue", keep_checkpoints=1, log_every_steps=1).exit_status == 0

@@ -7,7 +7,7 @@ import typer
 
 from transformer_mt.cli.options import path_argument
 
-app = typer.Typer(help="Write data out, and part it.", no_args_is_help=True)
+app = typer.Typer(help="Write data out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
 
 
 @app.command("export")
@@ -39,3 +39,28 @@ def split(
 
     for path, num_lines in split_pair_of_files(src, tgt, folder, validation, test, seed):
         print(f"{path}: {num_lines:,} lines")
+
+
+@app.command("vocab")
+def vocab(
+    config: Annotated[
+        str, typer.Option("--config", "-c", help="YAML file: in this folder, in configs/, or a shipped one.")
+    ],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Keys to change, such as tokenizer.kind=bpe.")] = None,
+) -> None:
+    """Compare sizes of the vocabulary on the training split: sentences in tokens, and how often entries occur.
+
+    Each number stands for the source and for the target. Nothing is written.
+    """
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.data.preparation import training_texts
+    from transformer_mt.data.vocabulary.sizes import SIZES, measured, reason, table_lines
+
+    loaded = load_config(config, overrides or [])
+    print(loaded.note or f"config: {loaded.path}")
+    tokenizer = loaded.config.tokenizer
+    print(f"{tokenizer.kind}, {'one vocabulary' if tokenizer.joint else 'a vocabulary for each language'}")
+    for line in table_lines(measured(training_texts(loaded.config), tokenizer, SIZES)):
+        print(line, flush=True)
+    if tokenizer.kind != "word":
+        print(reason())

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer_mt.config.sections.section import PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
 from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 
 
@@ -35,8 +35,14 @@ class DataConfig(Section):
         default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
     )
 
+    both_directions_epochs: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
+        default=0, description="The first epochs, in which each pair also comes from target to source."
+    )
+
     @model_validator(mode="after")
     def _check_streaming(self) -> Self:
         if not self.streaming:
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
+        else:
+            refuse_unless_default(self, ("both_directions_epochs",), "with streaming: true")
         return self

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section, refuse_unless_default
 
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 
@@ -13,25 +13,47 @@ class TokenizerConfig(Section):
     """How text becomes tokens."""
 
     kind: Literal["word", "bpe", "unigram"] = "word"
-    vocab_size: Annotated[int, Field(ge=8, le=LARGEST)] = Field(
-        default=10000, description="Largest size, special tokens included."
+    vocab_size: Annotated[int, Field(ge=8, le=LARGEST)] | Literal["auto"] = Field(
+        default=10000, description="Largest size, special tokens included; auto: by how often entries occur."
     )
     min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
     joint: bool = Field(default=False, description="One vocabulary for both languages.")
     lowercase: bool = False
+    bpe_dropout: Probability = Field(
+        default=0.0, description="bpe: the share of merges that are dropped in training, others in each epoch."
+    )
+    bpe_dropout_sides: Literal["both", "src", "tgt"] = Field(
+        default="both", description="The side whose text bpe_dropout changes."
+    )
+
+    @property
+    def size(self) -> int:
+        """The size, which has been chosen where it was `auto`."""
+        assert self.vocab_size != "auto"
+        return self.vocab_size
 
     @model_validator(mode="after")
     def _check_subwords(self) -> Self:
-        if self.kind != "word" and self.vocab_size < 300:
+        if self.vocab_size == "auto":
+            if self.kind == "word":
+                raise ValueError(
+                    "vocab_size: auto is for subwords, and kind is word; set a size, of which min_frequency leaves "
+                    "what is frequent"
+                )
+        elif self.kind != "word" and self.vocab_size < 300:
             raise ValueError(
                 f"vocab_size is {self.vocab_size}; {self.kind} starts from 256 bytes and 4 special tokens: "
                 "use 300 or more"
             )
-        if self.kind != "word" and self.vocab_size > MOST_SUBWORDS:
+        elif self.kind != "word" and self.vocab_size > MOST_SUBWORDS:
             raise ValueError(
                 f"vocab_size is {self.vocab_size:,}, and {self.kind} learns {MOST_SUBWORDS:,} pieces at most; "
                 "8,000 to 64,000 suit most corpora"
             )
         if self.kind == "unigram":
             refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
+        if self.kind != "bpe":
+            refuse_unless_default(self, ("bpe_dropout",), f"under kind: {self.kind}")
+        if self.bpe_dropout == 0.0:
+            refuse_unless_default(self, ("bpe_dropout_sides",), "without bpe_dropout")
         return self

@@ -49,6 +49,9 @@ class TrainingConfig(Section):
     weight_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="AdamW: weights of linear maps lose this share times the rate; 0: Adam."
     )
+    ema_decay: Probability | None = Field(
+        default=None, description="Of the moving average of the weights that is translated with; null: none is kept."
+    )
     precision: Precision = "auto"
     device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     compile: bool | Literal["auto"] = Field(
@@ -64,6 +67,9 @@ class TrainingConfig(Section):
     log_every_steps: PositiveInt = 20
     checkpoint_every_steps: PositiveInt = 500
     keep_checkpoints: PositiveInt = 5
+    average_last: PositiveInt | None = Field(
+        default=None, description="At the end, average so many of the newest checkpoints; null: none."
+    )
     on_save_error: Literal["stop", "continue"] = Field(
         default="stop", description="What to do when a checkpoint cannot be written. The last one is always needed."
     )
@@ -72,6 +78,15 @@ class TrainingConfig(Section):
     def _check_end(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("nothing ends the training: set max_steps, max_epochs or max_minutes")
+        return self
+
+    @model_validator(mode="after")
+    def _check_average(self) -> Self:
+        if self.average_last is not None and self.average_last > self.keep_checkpoints:
+            raise ValueError(
+                f"average_last is {self.average_last}, and of the newest checkpoints only keep_checkpoints "
+                f"{self.keep_checkpoints} are kept; raise keep_checkpoints or lower average_last"
+            )
         return self
 
     @model_validator(mode="after")

@@ -96,5 +96,6 @@ class WholePlan:
     def place(self, number: int) -> None:
         """See `Plan`."""
 
-    def summary(self) -> None:
+    def summary(self) -> str | None:
         """See `Plan`."""
+        return None

@@ -20,7 +20,9 @@ from transformer_mt.storage.run_folder import RunFolder, open_run
 
 KEY = "training.init_from"
 OTHER_CHECKPOINT = f"Choose another with {KEY}: {{run: …, checkpoint: step_N}}."
-_VOCABULARY_SIZE = ("vocab_size", "min_frequency")  # of the tokenizer: they matter where words are learned
+# Keys of the tokenizer: those that matter where words are learned, and those that leave its vocabulary as it is.
+_VOCABULARY_SIZE = ("vocab_size", "min_frequency")
+_OF_TRAINING = ("bpe_dropout", "bpe_dropout_sides")
 
 T = TypeVar("T")
 
@@ -141,7 +143,7 @@ def _refuse_other_tokenizers(here: TokenizerConfig, source: SourceRun) -> None:
     asked, there = source.asked, source.config.tokenizer
     if not (asked.keeps_src or asked.keeps_tgt):
         return
-    free = () if asked.vocabulary == "keep" else _VOCABULARY_SIZE
+    free = _OF_TRAINING if asked.vocabulary == "keep" else (*_OF_TRAINING, *_VOCABULARY_SIZE)
     keys = [
         key for key in TokenizerConfig.model_fields if key not in free and getattr(here, key) != getattr(there, key)
     ]

@@ -9,7 +9,7 @@ from transformer_mt.machine.world import World
 from transformer_mt.model.model_size import model_size
 
 _BYTES = 4  # a number takes: weights and tables are float32 in every precision
-_OF_A_WEIGHT = 4  # numbers a weight takes in training: itself, its gradient, Adam's two means
+_OF_A_WEIGHT = 4  # numbers a weight takes in training: itself, its gradient, Adam's two means; one more for ema_decay
 
 
 def refuse_what_never_fits(
@@ -26,7 +26,8 @@ def refuse_what_never_fits(
     parameters, tables = model_size(config.model, src_vocab_size, tgt_vocab_size)
     is_trained_here = device.type == "cpu" and (config.training.sharding == "none" or world.size == 1)
     is_trained_here = is_trained_here and not config.training.freeze  # what is frozen takes less, so nothing is refused
-    needed = _BYTES * ((_OF_A_WEIGHT if is_trained_here else 1) * parameters + tables)
+    of_a_weight = _OF_A_WEIGHT + (config.training.ema_decay is not None)
+    needed = _BYTES * ((of_a_weight if is_trained_here else 1) * parameters + tables)
     if needed <= there:
         return
     of_tables = f" and {tables:,} numbers in its tables of positions" if tables > parameters else ""

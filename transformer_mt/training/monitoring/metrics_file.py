@@ -47,10 +47,17 @@ class MetricsFile:
 
 
 def read_validations(path: Path) -> dict[int, dict[str, float]]:
-    """The scores of each validation by its step. A score that was not finite is nan. Empty where there is no file."""
+    """The scores of each validation by its step."""
+    return read_scores(path, "validation")
+
+
+def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
+    """The scores of the lines of one kind, `validation` or `average`, by their steps. A score that was not finite is
+    nan. Empty where there is no file.
+    """
     found = {}
     for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
-        if line and (entry := json.loads(line))["kind"] == "validation":
+        if line and (entry := json.loads(line))["kind"] == kind:
             found[entry.pop("step")] = {
                 name: math.nan if value is None else value for name, value in entry.items() if name not in OTHER
             }
@@ -61,7 +68,7 @@ def cut_back(path: Path, state: TrainingState) -> None:
     """Drop the lines of metrics.jsonl that are later than the state, an unfinished last line, and every line that
     is not one of ours.
     """
-    newest = {"train": state.step, "validation": state.last_validation_step}
+    newest = {"train": state.step, "validation": state.last_validation_step, "average": state.step}
     if not path.exists():
         return
     kept = []

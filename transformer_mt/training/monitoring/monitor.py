@@ -106,6 +106,13 @@ class Monitor:
         if self.watch is not None:
             self.watch(StepReport(step, validation=result.metrics))
 
+    def average(self, step: int, steps: list[int], metrics: dict[str, float], verdict: str) -> None:
+        """Say one line on the average of the checkpoints of `steps`, and put it on the disk at once."""
+        self._line("average", step, {**metrics, "num_averaged": len(steps)})
+        self.metrics_file.sync()
+        numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        self.say(f"average of the steps {', '.join(map(str, steps))}: {numbers}; {verdict}")
+
     def expect(self, num_steps: int) -> None:
         """Let the bar end at this number of steps, unless it ends earlier already."""
         self.bar.total = min(num_steps, self.bar.total or num_steps)
@@ -216,7 +223,7 @@ class Silence(Monitor):
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    train = advance = validation = expect = picture = hparams = say = sync = close = _nothing
+    train = advance = validation = average = expect = picture = hparams = say = sync = close = _nothing
 
 
 def _wait_to_be_newest(folder: Path) -> bool:

@@ -5,6 +5,8 @@ A folder is written beside its final name, synced, then renamed, so none is ever
     checkpoints/step_N/model.safetensors, optimizer.safetensors, state.json, settings.yaml, and at last manifest.json
     (sizes, hashes)
 
+With training.ema_decay the weights to translate with are the moving average; the trained ones lie by the optimizer.
+
 The newest checkpoint is `last`. Its state names the `best` step, whose folder is kept too. There is no pickle.
 """
 
@@ -30,6 +32,7 @@ from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
 from transformer_mt.training.resuming.training_state import TrainingState
 
+TRAINED = "trained"  # the key of a weight among the optimizer's tensors, where model.safetensors has its average
 _ASIDE = ".aside-"
 _WHOLE = "The checkpoints before it are whole"
 _GO_ON = "go on with --resume"
@@ -65,7 +68,7 @@ def save_checkpoint(
         (folder / SETTINGS).write_text(dump_config(config), encoding="utf-8")
 
     final = run.step(state.step)
-    needed, free = checkpoint_bytes(weights.values()), free_bytes(run.checkpoints)
+    needed, free = checkpoint_bytes(weights.values(), config.training.ema_decay), free_bytes(run.checkpoints)
     if free < needed:
         raise SaveError(
             f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
@@ -174,9 +177,9 @@ def recover(run: RunFolder) -> None:
             os.rename(aside, final)
 
 
-def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
+def refuse_without_room(run: RunFolder, model: nn.Module, keep: int, ema_decay: float | None = None) -> None:
     """UserError where the disk cannot hold the newest `keep` checkpoints, the best, and one that is being written."""
-    size, free = checkpoint_bytes(model.parameters()), free_bytes(run.checkpoints)
+    size, free = checkpoint_bytes(model.parameters(), ema_decay), free_bytes(run.checkpoints)
     missing = keep + 2 - len(run.steps())
     if free < missing * size:
         raise UserError(
@@ -186,9 +189,9 @@ def refuse_without_room(run: RunFolder, model: nn.Module, keep: int) -> None:
         )
 
 
-def checkpoint_bytes(weights: Iterable[Tensor]) -> int:
-    """The size of a checkpoint on the disk: the weights, Adam's two means of each, and some text."""
-    return 3 * sum(weight.numel() * weight.element_size() for weight in weights) + 2**18
+def checkpoint_bytes(weights: Iterable[Tensor], ema_decay: float | None = None) -> int:
+    """The size of a checkpoint on the disk: the weights, Adam's two means of each, their average, and some text."""
+    return (3 if ema_decay is None else 4) * sum(weight.numel() * weight.element_size() for weight in weights) + 2**18
 
 
 def free_bytes(path: Path) -> int:

@@ -1,5 +1,6 @@
 """A process that has the model to itself. `ddp.py` and `fsdp.py` override what is different among several."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -55,6 +56,10 @@ class Unshared:
         """The whole of a tensor of which this process may have a part. All processes must call this."""
         return tensor
 
+    def local(self, tensor: Tensor) -> Tensor:
+        """This process's part of a tensor of which each process may have one; it shares its memory."""
+        return tensor
+
     def part(self, tensor: Tensor, like: Tensor) -> Tensor:
         """This process's part of a tensor that all processes have, cut as the parameter `like` is."""
         return tensor
@@ -75,6 +80,13 @@ class Unshared:
             yield name, self.world.broadcast(mine)
 
     @contextmanager
-    def whole_model(self) -> Iterator[TranslationModel]:
-        """The whole model in each process, to be looked at and not changed."""
-        yield self.model
+    def whole_model(self, weights: dict[str, Tensor] | None = None) -> Iterator[TranslationModel]:
+        """The whole model in each process, to be looked at and not changed. With `weights`, which are whole or this
+        process's parts, a model that has these and shares their memory.
+        """
+        if weights is None:
+            yield self.model
+            return
+        # Tied weights stay tied in the copy, because both names map to one place.
+        places = {id(p): nn.Parameter(weights[name], False) for name, p in self.model.named_parameters()}
+        yield copy.deepcopy(self.model, dict(places)).train(self.model.training)

@@ -44,6 +44,9 @@ class Sharded(Unshared):
         self.world.arrive()
         return tensor.full_tensor()
 
+    def local(self, tensor: Tensor) -> Tensor:
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
     def part(self, tensor: Tensor, like: Tensor) -> Tensor:
         if not isinstance(like, DTensor) or tensor.dim() == 0:  # Adam's count of steps is not cut into parts
             return tensor
@@ -59,11 +62,11 @@ class Sharded(Unshared):
         return found
 
     @contextmanager
-    def whole_model(self) -> Iterator[TranslationModel]:
+    def whole_model(self, weights: dict[str, Tensor] | None = None) -> Iterator[TranslationModel]:
         """A copy of the model with all of its weights, as long as the context lasts. It has neither moments nor
         gradients, so it takes a quarter of the memory that a training in one process takes.
         """
-        weights = dict(self.model.named_parameters())
+        weights = dict(self.model.named_parameters()) if weights is None else weights
         places = {
             id(place): nn.Parameter(self.whole(weights[name].detach()), weights[name].requires_grad)
             for name, place in self.outline.named_parameters()

@@ -1,0 +1,124 @@
+"""Pairs that are others in each epoch: all of them come, lengths are those of the batches, an epoch is itself again."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy import toy_config, write_toy_corpus
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batches.batching import Batch
+from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.data.noise.epoch_split import EpochSplit, split_by_epochs
+from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.errors import UserError
+
+BPE = {"kind": "bpe", "vocab_size": 320, "joint": True}
+NUM_PAIRS, MAX_TOKENS = 120, 200
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return write_toy_corpus(tmp_path_factory.mktemp("toy"), NUM_PAIRS)
+
+
+def config_of(corpus: Path, tokenizer: dict | None = None, max_len: int = 60, **data: object) -> RunConfig:
+    return toy_config(
+        corpus, tokenizer={**BPE, **(tokenizer or {})}, model={"max_len": max_len}, data=data,
+        training={"max_tokens": MAX_TOKENS},
+    )  # fmt: skip
+
+
+def made(config: RunConfig) -> tuple[TrainingSplit, PreparedData]:
+    data = prepare_data(config)
+    return split_by_epochs(data, config), data
+
+
+def batches(split: TrainingSplit, epoch: int) -> list[Batch]:
+    """Those of an epoch, whose lengths are the ones that it was planned by."""
+    found = []
+    for rows in split.plan(MAX_TOKENS, 3, epoch).known():
+        batch = split.batch(rows)
+        assert (batch.src != 0).sum(1).tolist() == split.src_lengths[rows].tolist()
+        assert (batch.tgt_out != 0).sum(1).tolist() == split.tgt_lengths[rows].tolist()
+        assert split.src_lengths[rows[0]] == (batch.src[0] != 0).sum()
+        assert len(rows) * max(batch.src.size(1), batch.tgt_out.size(1)) <= MAX_TOKENS
+        found.append(batch)
+    return found
+
+
+def texts(data: PreparedData, found: list[Batch]) -> Counter[tuple[str, str]]:
+    return Counter(
+        (data.src_tokenizer.decode(src.tolist()), data.tgt_tokenizer.decode(tgt.tolist()))
+        for batch in found
+        for src, tgt in zip(batch.src, batch.tgt_out, strict=True)
+    )
+
+
+def ids(found: list[Batch]) -> list[list]:
+    return [[batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()] for batch in found]
+
+
+def test_without_either_option_it_is_the_split_itself(corpus: Path) -> None:
+    split, data = made(config_of(corpus))
+    assert split is data.train
+
+
+@pytest.mark.parametrize("sides", ["both", "src", "tgt"])
+def test_each_epoch_has_every_pair_once_in_pieces_of_its_own(corpus: Path, sides: str) -> None:
+    config = config_of(corpus, {"bpe_dropout": 0.3, "bpe_dropout_sides": sides})
+    split, data = made(config)
+    usual = Counter(data.train.texts(list(range(NUM_PAIRS)))[0])
+    zero, one = batches(split, 0), batches(split, 1)
+    assert texts(data, zero) == texts(data, one)
+    assert Counter(src for src, _ in texts(data, zero)) == usual
+    assert ids(zero) != ids(one)
+    assert ids(batches(made(config)[0], 1)) == ids(one), "without having been in epoch 0"
+    rows = np.arange(NUM_PAIRS) + (1 << 40)
+    assert (split.src_lengths[rows] > data.train.src_lengths).any() == (sides != "tgt")
+    assert (split.tgt_lengths[rows] > data.train.tgt_lengths).any() == (sides != "src")
+    assert split.where(5 + (1 << 40)) == data.train.where(5)
+
+
+def test_a_pair_that_would_be_too_long_keeps_its_pieces_and_is_counted(corpus: Path) -> None:
+    longest = max(int(prepare_data(config_of(corpus)).train.tgt_lengths.max()), 24)
+    config = config_of(corpus, {"bpe_dropout": 0.9}, max_len=longest)
+    split, data = made(config)
+    found = batches(split, 0)
+    assert max(max(batch.src.size(1), batch.tgt_out.size(1)) for batch in found) <= longest
+    assert sum(texts(data, found).values()) == len(data.train)
+    rows = np.arange(len(data.train))
+    same = (split.src_lengths[rows] == data.train.src_lengths) & (split.tgt_lengths[rows] == data.train.tgt_lengths)
+    assert 0 < same.sum() < len(data.train)
+    said = split.plan(MAX_TOKENS, 3, 0).summary()
+    assert said is not None
+    assert f"epoch 1: {same.sum()} pairs kept their usual pieces" in said
+
+
+def test_both_directions_come_in_the_first_epochs_only(corpus: Path) -> None:
+    split, data = made(config_of(corpus, both_directions_epochs=2))
+    once = texts(data, batches(split, 2))
+    assert sum(once.values()) == NUM_PAIRS
+    for epoch in (0, 1):
+        assert texts(data, batches(split, epoch)) == once + Counter((tgt, src) for src, tgt in once)
+    assert split.where(NUM_PAIRS + 5) == f"{data.train.where(5)}, from target to source"
+
+
+def test_both_options_together(corpus: Path) -> None:
+    """A pair has other pieces in its other direction."""
+    split, data = made(config_of(corpus, {"bpe_dropout": 0.5}, both_directions_epochs=1))
+    assert isinstance(split, EpochSplit)
+    found = texts(data, batches(split, 0))
+    assert sum(found.values()) == 2 * NUM_PAIRS
+    src, tgt = split.lengths(0)
+    assert (src[:NUM_PAIRS] != tgt[NUM_PAIRS:]).any()
+
+
+def test_misuse_is_told_by_both_keys(corpus: Path) -> None:
+    with pytest.raises(UserError, match=r"tokenizer\.bpe_dropout and data\.streaming: true do not go together"):
+        config_of(corpus, {"bpe_dropout": 0.1}, streaming=True)
+    with pytest.raises(UserError, match="both_directions_epochs is 1 and has no meaning with streaming: true"):
+        config_of(corpus, both_directions_epochs=1, streaming=True)
+    with pytest.raises(UserError, match=r"data\.both_directions_epochs .* set tokenizer\.joint: true"):
+        config_of(corpus, {"joint": False}, both_directions_epochs=1)

@@ -1,0 +1,174 @@
+"""A training split whose pairs are others in each epoch: in other pieces (BPE-dropout), or in both directions at first.
+
+What a pair is in an epoch is a function of (seed, epoch, line). So it is segmented twice, once for the lengths that an
+epoch is planned by and once for its batch, and nothing is kept in between but lengths.
+"""
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
+from transformer_mt.data.batches.plan import TrainingSplit, WholePlan
+from transformer_mt.data.id_file import IdColumn
+from transformer_mt.data.noise.bpe_dropout import BPEDropout, line_seeds
+from transformer_mt.data.preparation import Split, TrainingData
+from transformer_mt.data.tokenizers import BPETokenizer
+
+EPOCH_BITS = 40  # of a row: its epoch above them, its place in the epoch below
+SEGMENTED_AT_ONCE = 2**15  # pairs: some megabytes
+SIDES = ("src", "tgt")
+_DROPOUT = 0xD209  # tells these random numbers from others of the same seed and epoch
+
+Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]  # of x + EOS and y + EOS, by place in the epoch
+
+
+def split_by_epochs(data: TrainingData, config: RunConfig) -> TrainingSplit:
+    """The training split as the config has it change with the epochs, or as it is where it does not change."""
+    tokenizer = config.tokenizer
+    if tokenizer.bpe_dropout == 0.0 and config.data.both_directions_epochs == 0:
+        return data.train
+    assert isinstance(data.train, Split), "the config refuses a stream here"
+    dropouts: list[BPEDropout | None] = [None, None]
+    if tokenizer.bpe_dropout > 0.0:
+        for number, (side, ours) in enumerate(zip(SIDES, (data.src_tokenizer, data.tgt_tokenizer), strict=True)):
+            if tokenizer.bpe_dropout_sides in ("both", side):
+                assert isinstance(ours, BPETokenizer), "the config refuses another kind"
+                shared = dropouts[0] if data.src_tokenizer is data.tgt_tokenizer else None
+                dropouts[number] = shared or BPEDropout(ours, tokenizer.bpe_dropout)
+    return EpochSplit(data.train, dropouts, config.data.both_directions_epochs, config.model.max_len, config.seed)
+
+
+class RowLengths:
+    """The lengths of one side, by row, EOS counted."""
+
+    def __init__(self, split: "EpochSplit", side: int) -> None:
+        self._split, self._side = split, side
+
+    def __getitem__(self, rows: Any) -> Any:
+        """An int32 for a row, an array for an array of rows."""
+        wanted = np.atleast_1d(rows)
+        found = np.empty(len(wanted), np.int32)
+        for epoch in np.unique(wanted >> EPOCH_BITS).tolist():
+            there = wanted >> EPOCH_BITS == epoch
+            found[there] = self._split.lengths(epoch)[self._side][wanted[there] & (2**EPOCH_BITS - 1)]
+        return found if np.ndim(rows) else found[0]
+
+
+class EpochSplit:
+    """See `TrainingSplit`. In the first `both_epochs` epochs each pair comes twice, the second time from target to
+    source: those places follow all others. `dropouts` are those of source and target text.
+
+    A pair that dropout would make longer than `max_len` keeps its usual pieces in that epoch. Threads may share this.
+    """
+
+    def __init__(
+        self, split: Split, dropouts: list[BPEDropout | None], both_epochs: int, max_len: int, seed: int
+    ) -> None:
+        self.split = split
+        self.dropouts = dropouts
+        self.both_epochs = both_epochs
+        self.max_len = max_len
+        self.seed = seed
+        self._lengths: dict[int, tuple[Lengths, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def src_lengths(self) -> RowLengths:
+        """See `TrainingSplit`."""
+        return RowLengths(self, 0)
+
+    @property
+    def tgt_lengths(self) -> RowLengths:
+        """See `TrainingSplit`."""
+        return RowLengths(self, 1)
+
+    def plan(self, max_tokens: int, seed: int, epoch: int) -> WholePlan:
+        """See `TrainingSplit`. A row holds its epoch."""
+        batches = plan_batches(*self.lengths(epoch), max_tokens, seed, epoch)
+        return EpochPlan([rows + (epoch << EPOCH_BITS) for rows in batches], epoch, self._measured(epoch)[1])
+
+    def batch(self, indices: Rows) -> Batch:
+        """See `TrainingSplit`. The rows are of one epoch."""
+        src, tgt, _ = self._sides(int(indices[0]) >> EPOCH_BITS, indices & (2**EPOCH_BITS - 1))
+        rows = np.arange(len(indices))
+        return batch_of_ids(src.gather(rows), tgt.gather(rows))
+
+    def where(self, index: int) -> str:
+        """See `TrainingSplit`."""
+        place = index & (2**EPOCH_BITS - 1)
+        turned = ", from target to source" if place >= len(self.split) else ""
+        return self.split.where(place % len(self.split)) + turned
+
+    def lengths(self, epoch: int) -> Lengths:
+        """The lengths of both sides in this epoch, by place."""
+        return self._measured(epoch)[0]
+
+    def _measured(self, epoch: int) -> tuple[Lengths, int]:
+        """The lengths, and how many pairs kept their usual pieces. Those of long past epochs are forgotten."""
+        with self._lock:
+            if epoch not in self._lengths:
+                number = len(self.split) * (2 if epoch < self.both_epochs else 1)
+                src, tgt = np.empty((2, number), np.int32)
+                num_kept = 0
+                for start in range(0, number, SEGMENTED_AT_ONCE):
+                    places = np.arange(start, min(start + SEGMENTED_AT_ONCE, number))
+                    *sides, kept = self._sides(epoch, places)
+                    src[places], tgt[places] = (side.lengths + 1 for side in sides)
+                    num_kept += kept
+                self._lengths = {other: found for other, found in self._lengths.items() if other >= epoch - 2}
+                self._lengths[epoch] = (src, tgt), num_kept
+            return self._lengths[epoch]
+
+    def _sides(self, epoch: int, places: Rows) -> tuple[IdColumn, IdColumn, int]:
+        """Source and target of the pairs at these places of an epoch, and how many kept their usual pieces."""
+        turned = places >= len(self.split)
+        lines = self.split.rows[places % len(self.split)]
+        usual = [_column(column, lines) for column in (self.split.ids.src, self.split.ids.tgt)]
+        dropped = [
+            side if dropout is None else self._dropped(dropout, side, (self.seed, epoch, number), 2 * lines + turned)
+            for number, (dropout, side) in enumerate(zip(self.dropouts, usual, strict=True))
+        ]
+        is_long = (dropped[0].lengths >= self.max_len) | (dropped[1].lengths >= self.max_len)
+        columns = [_chosen(is_long, one, other) for one, other in zip(usual, dropped, strict=True)]
+        src, tgt = (_chosen(turned, columns[1 - side], columns[side]) for side in (0, 1))
+        return src, tgt, int(is_long.sum())
+
+    def _dropped(self, dropout: BPEDropout, side: IdColumn, place: tuple[int, ...], lines: Rows) -> IdColumn:
+        ids, lengths = dropout.segment(side.ids, side.lengths.astype(np.int64), line_seeds((*place, _DROPOUT), lines))
+        return IdColumn(ids, lengths.astype(np.int32))
+
+
+class EpochPlan(WholePlan):
+    """The plan of an epoch in which some pairs kept their usual pieces."""
+
+    def __init__(self, batches: list[Rows], epoch: int, num_kept: int) -> None:
+        super().__init__(batches)
+        self._epoch, self._num_kept = epoch, num_kept
+
+    def summary(self) -> str | None:
+        """How many pairs kept their usual pieces, where there are any."""
+        if not self._num_kept:
+            return None
+        return (
+            f"epoch {self._epoch + 1}: {self._num_kept:,} pairs kept their usual pieces, since by "
+            "tokenizer.bpe_dropout they would have been longer than model.max_len"
+        )
+
+
+def _column(column: IdColumn, rows: Rows) -> IdColumn:
+    """These rows of a column, one after the other."""
+    ids, lengths = column.gather(rows)
+    return IdColumn(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths.astype(np.int32))
+
+
+def _chosen(takes_one: NDArray[np.bool_], one: IdColumn, other: IdColumn) -> IdColumn:
+    """Row by row that of the one column or that of the other, which have as many rows."""
+    if not takes_one.any():
+        return other
+    ids = np.concatenate([one.ids.astype(np.int32), other.ids.astype(np.int32)])
+    both = IdColumn(ids, np.concatenate([one.lengths, other.lengths]))
+    return _column(both, np.arange(len(takes_one)) + np.where(takes_one, 0, len(takes_one)))

@@ -1,0 +1,57 @@
+"""The average of a run's newest checkpoints, made and validated when its training ends (`training.average_last`)."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.storage.checkpoint_files import WEIGHTS
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.weights import read_tensors
+from transformer_mt.training.averaging import average_checkpoints
+from transformer_mt.training.monitoring.metrics_file import read_scores
+from transformer_mt.training.monitoring.monitor import Monitor
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.updates import Updater
+from transformer_mt.training.validation import Validator, is_better
+
+
+def average_is_due(config: RunConfig, run: RunFolder, state: TrainingState) -> bool:
+    """Whether the config wants an average of a training that ends at this state, and there is none, or no score of it.
+    A kill may have come before either. One that `tmt average` has made since is left alone.
+    """
+    wants = config.training.average_last is not None
+    return wants and not (run.average.exists() and state.step in read_scores(run.metrics, "average"))
+
+
+def average_at_end(
+    config: RunConfig,
+    run: RunFolder,
+    state: TrainingState,
+    updater: Updater,
+    validator: Validator,
+    monitor: Monitor,
+    between_batches: Callable[[], None],
+) -> None:
+    """Write `checkpoints/average`, validate it, and say whether it is better than the best checkpoint. All processes
+    must call this.
+
+    Raises StopRequestedError as `Validator.validate` does; the next start then makes the average again.
+    """
+    world, made = updater.world, list[tuple[list[int], dict[str, Tensor]]]()
+
+    def make() -> list[int]:
+        there = sum(step > 0 for step in run.steps())
+        steps = average_checkpoints(run, min(config.training.average_last or 1, there))
+        made.append((steps, read_tensors(run.average / WEIGHTS)))
+        return steps
+
+    steps = world.first(make, patient=True)
+    weights = updater.sharing.handed_out(made[0][1] if made else {})
+    with updater.whole_model({name: weight.to(updater.device) for name, weight in weights}) as model:
+        metrics = validator.validate(model, between_batches).metrics
+    metric, is_best = config.validation.metric, is_better(config.validation.metric, metrics, state.best_metrics)
+    verdict = f"by {metric} it is better than" if is_best else f"by {metric} it is not better than"
+    command = f"tmt translate --run {run.quoted}"
+    use = f"{command} --checkpoint average" if is_best else f"{command} uses that one"
+    monitor.average(state.step, steps, metrics, f"{verdict} step {state.best_step:,}, the best ({use})")
