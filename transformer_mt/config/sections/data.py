@@ -35,8 +35,45 @@ class DataConfig(Section):
         default=1_000_000, description="streaming: the first pairs, of which the tokenizers are trained."
     )
 
+    # An order to the reader of a config, which carries it out. What is read, dumped or kept with a run is reversed.
+    reverse: bool = Field(
+        default=False, exclude=True, description="Train the other direction: languages and sides change places."
+    )
+
     @model_validator(mode="after")
     def _check_streaming(self) -> Self:
         if not self.streaming:
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
         return self
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        for split in ("validation", "test"):
+            if any(source.weight is not None for source in getattr(self, split)):
+                raise ValueError(f"{split} has a weight, which is a share of the batches of train; take it out")
+        weights = [source.weight for source in self.train if source.weight is not None]
+        if not weights:
+            return self
+        if len(weights) < len(self.train):
+            raise ValueError(
+                f"train has {len(self.train)} sources and a weight for {len(weights)} of them; give one to all or none"
+            )
+        if not any(weights):
+            raise ValueError("the weights of train sum to nothing; give one source at least a weight above 0")
+        if self.streaming:
+            raise ValueError(
+                "train has a weight, and streaming is true; a stream is read in its order, so take one of both out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _carry_out_reverse(self) -> Self:
+        if not self.reverse:
+            return self
+        splits = {
+            split: [source.model_copy(update={"reverse": not source.reverse}) for source in getattr(self, split)]
+            for split in ("train", "validation", "test")
+        }
+        return self.model_copy(
+            update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
+        )
