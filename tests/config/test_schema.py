@@ -95,6 +95,15 @@ def test_defaults_are_those_of_the_paper():
             "data: shuffle_window is 7 and has no meaning without streaming: true; leave it out, or at 100000",
         ),
         (
+            {"tokenizer": {"tags": ["<s>"]}},
+            "tokenizer: tags holds <s>, which is an entry of another meaning; name it otherwise",
+        ),
+        ({"tokenizer": {"tags": ["<BT>", "<BT>"]}}, "tokenizer: tags holds a tag twice; name each once"),
+        (
+            {"tokenizer": {"kind": "bpe", "vocab_size": 300, "tags": [f"<{i}>" for i in range(40)]}},
+            "tokenizer: vocab_size is 300, and with its tags it needs 301 or more",
+        ),
+        (
             {"data": {**data_with({"tsv": "a", "weight": 1}), "streaming": True}},
             "data: train has a weight, and streaming is true; a stream is read in its order, so take one of both out",
         ),

@@ -131,6 +131,7 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
         ({}, {"kind": "word"}, "tokenizer.kind is word, .* tokenizer.kind: bpe or unigram"),
         ({}, {"kind": "bpe", "vocab_size": 400, "joint": False}, "tokenizer.joint is False"),
         ({}, {"kind": "bpe", "vocab_size": 400, "lowercase": True}, "tokenizer.lowercase is True"),
+        ({}, {"kind": "bpe", "vocab_size": 400, "tags": ["<BT>"]}, "tokenizer.tags holds <BT>"),
     ],
 )
 def test_what_is_not_exact_is_refused_by_its_key(

@@ -5,7 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.special_ids import SPECIAL_TOKENS
 
+Tag = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:/-]+>$")]
+NO_TAGS = {*SPECIAL_TOKENS, "<joiner>"}  # entries of another meaning
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 
 
@@ -19,6 +22,9 @@ class TokenizerConfig(Section):
     min_frequency: PositiveInt = Field(default=2, description="word and bpe: rarer ones get no entry.")
     joint: bool = Field(default=False, description="One vocabulary for both languages.")
     lowercase: bool = False
+    tags: list[Tag] = Field(
+        default_factory=list, description="Words such as <BT> that stay one token each, seen or not."
+    )
 
     @model_validator(mode="after")
     def _check_subwords(self) -> Self:
@@ -34,4 +40,14 @@ class TokenizerConfig(Section):
             )
         if self.kind == "unigram":
             refuse_unless_default(self, ("min_frequency",), "under kind: unigram")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tags(self) -> Self:
+        if taken := NO_TAGS.intersection(self.tags):
+            raise ValueError(f"tags holds {min(taken)}, which is an entry of another meaning; name it otherwise")
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError("tags holds a tag twice; name each once")
+        if self.vocab_size < (least := len(SPECIAL_TOKENS) + len(self.tags) + 1 + 256 * (self.kind != "word")):
+            raise ValueError(f"vocab_size is {self.vocab_size}, and with its tags it needs {least} or more")
         return self
