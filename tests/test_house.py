@@ -22,6 +22,7 @@ BELOW = {
     "model": {"config", "machine"},
     "decoding": {"config", "machine", "storage", "data", "aligning", "model"},
     "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
+    "synthesis": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "markup": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "pages"},
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
@@ -36,7 +37,7 @@ BELOW = {
     },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training", "judging", "pages", "serving",
+        "finishing", "markup", "training", "judging", "pages", "serving", "synthesis",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -95,6 +95,51 @@ def test_defaults_are_those_of_the_paper():
             "data: shuffle_window is 7 and has no meaning without streaming: true; leave it out, or at 100000",
         ),
         (
+            {"tokenizer": {"tags": ["<s>"]}},
+            "tokenizer: tags holds <s>, which is an entry of another meaning; name it otherwise",
+        ),
+        ({"tokenizer": {"tags": ["<BT>", "<BT>"]}}, "tokenizer: tags holds a tag twice; name each once"),
+        (
+            {"tokenizer": {"kind": "bpe", "vocab_size": 300, "tags": [f"<{i}>" for i in range(40)]}},
+            "tokenizer: vocab_size is 300, and with its tags it needs 301 or more",
+        ),
+        (
+            {"data": {**data_with({"tsv": "a", "weight": 1}), "streaming": True}},
+            "data: train has a weight, and streaming is true; a stream is read in its order, so take one of both out",
+        ),
+        (
+            {
+                "data": {**data_with({"tsv": "a", "weight": 1}), "both_directions_epochs": 2},
+                "tokenizer": {"joint": True},
+            },
+            "data: train has a weight, and both_directions_epochs is 2, whose epochs have every pair twice; take one of "
+            "both out",
+        ),
+        (
+            {"tokenizer": {"kind": "bpe", "tags": ["<BT>"], "bpe_dropout": 0.1}},
+            "tokenizer: tags holds <BT>, and bpe_dropout 0.1 would cut it into letters; take one of both out",
+        ),
+        (
+            {"data": {"train": [{"tsv": "a", "weight": 1}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}},
+            "data: train has 2 sources and a weight for 1 of them; give one to all or none",
+        ),
+        (
+            {"data": {"train": [{"tsv": "a", "weight": 0}, {"tsv": "b", "weight": 0.0}], "validation": [{"tsv": "c"}]}},
+            "data: the weights of train sum to nothing; give one source at least a weight above 0",
+        ),
+        (
+            {"data": {"train": [{"tsv": "a"}], "validation": [{"tsv": "c", "weight": 1}]}},
+            "data: validation has a weight, which is a share of the batches of train; take it out",
+        ),
+        (
+            {"data": data_with({"tsv": "a", "weight": -1})},
+            "data.train[0].weight: -1 is not allowed; must be at least 0",
+        ),
+        (
+            {"data": data_with({"tsv": "a", "weight": float("nan")})},
+            "data.train[0].weight: nan is not allowed; must be a finite number",
+        ),
+        (
             {"data": {**data_with({"tsv": "a"}), "streaming_tokenizer_pairs": 7}},
             "data: streaming_tokenizer_pairs is 7 and has no meaning without streaming: true; leave it out, or at "
             "1000000",

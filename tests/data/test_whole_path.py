@@ -61,7 +61,7 @@ def draw_pairs(data: st.DataObject, kind: str, most: int) -> Pairs:
 
 
 def prepare(root: Path, source: Any, cache: Path) -> PreparedData:
-    written = source.model_dump(exclude_none=True)
+    written = source.model_dump(exclude_defaults=True)
     return prepare_data(
         toy_config(
             root,
@@ -166,7 +166,7 @@ def test_marks_line_ends_and_gzip_change_nothing(write: Any, pairs: Pairs, edits
     pairs = [*pairs, ("the", "end")]  # a blank last line without its end is no line
     with tempfile.TemporaryDirectory() as folder:
         source = write(Path(folder), pairs)
-        for name in source.model_dump(exclude_none=True).values():
+        for name in source.model_dump(exclude_defaults=True).values():
             content = (Path(folder) / name).read_bytes().replace(b"\r\n", b"\n")
             if "crlf" in edits:
                 content = content.replace(b"\n", b"\r\n")

@@ -141,6 +141,7 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
         ({}, {"kind": "word"}, "tokenizer.kind is word, .* tokenizer.kind: bpe or unigram"),
         ({}, {**BPE, "joint": False}, "tokenizer.joint is False"),
         ({}, {**BPE, "lowercase": True}, "tokenizer.lowercase is True"),
+        ({}, {**BPE, "tags": ["<BT>"]}, "tokenizer.tags holds <BT>"),
     ],
 )
 def test_what_is_not_exact_is_refused_by_its_key(

@@ -18,10 +18,12 @@ from transformer_mt.cli.terminal import remark, set_up_output
 from transformer_mt.cli.verbs import (
     align,
     average,
+    backtranslate,
     calibrate,
     card,
     config,
     data,
+    distill,
     evaluate,
     export,
     score,
@@ -61,6 +63,8 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
+app.command("backtranslate")(backtranslate.backtranslate)
+app.command("distill")(distill.distill)
 app.command("serve")(serve.serve)
 app.command("score")(score.score)
 app.command("align")(align.align)

@@ -33,7 +33,8 @@ class LoadedConfig:
 def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     """Read the files that `file` extends, `file` itself, and then the overrides (`model.d_model=256`). Later ones win.
 
-    The name of a run is not inherited: a file without one gives the run its own name, without the ending.
+    The name of a run is not inherited: a file without one gives the run its own name, without the ending. Where the
+    overrides turn the direction of a file by `data.reverse`, and give no name, `-reverse` stands behind its name.
 
     Raises:
         UserError: no such file, not YAML, or not a valid configuration. All problems of the keys are told at once.
@@ -118,7 +119,7 @@ def dump_config(config: RunConfig) -> str:
     mapping = config.model_dump()
     for split in ("train", "validation", "test"):
         sources = getattr(config.data, split)
-        mapping["data"][split] = [source.model_dump(exclude_none=True) for source in sources]
+        mapping["data"][split] = [source.model_dump(exclude_defaults=True) for source in sources]
     return write_yaml(mapping)
 
 
@@ -194,11 +195,22 @@ def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
             if replaced is not mapping:
                 mapping = replaced
                 values = replaced["model"]
+    before = _is_reversed(mapping)
     for override in overrides:
         mapping = apply_override(mapping, override)
+    name = mapping.get("name")
+    is_named = any(_keys_of(override) == ["name"] for override in overrides)
+    if _is_reversed(mapping) != before and isinstance(name, str) and not is_named:
+        # The file names a run of the one direction, which a run of the other must not meet.
+        mapping = {**mapping, "name": f"{name}-{'forward' if before else 'reverse'}"}
     mapping = _without_builtin(mapping, {tuple(_keys_of(override)[:2]) for override in overrides})
     # `model={preset: NAME}` and `tokenizer={…}` replace a whole section; the preset's values stay below it.
     return mapping if values is None else _merge({"model": values, "tokenizer": {"joint": True}}, mapping)
+
+
+def _is_reversed(mapping: Mapping[str, Any]) -> bool:
+    data = mapping.get("data")
+    return isinstance(data, dict) and data.get("reverse") is True
 
 
 def _keys_of(override: str) -> list[str]:

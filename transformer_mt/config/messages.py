@@ -38,6 +38,7 @@ PATTERNS = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$": "must be letters (a to z), digits, '.', '_' and '-', and begin with a letter or "
     "digit (without name: in the file, the name of the file is taken)",
     r"^(auto|cpu|mps|cuda(:\d+)?)$": "must be auto, cpu, mps, cuda or cuda:NUMBER",
+    r"^<[A-Za-z0-9_.:/-]+>$": "must be letters (a to z), digits, '_', '.', ':', '/' and '-' between < and >, like <BT>",
 }
 
 _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {

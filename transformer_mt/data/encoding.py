@@ -97,7 +97,7 @@ def load_tokenizers(
 
 def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConfig) -> EncodedCorpus:
     """Ids of every pair, mapped into memory. A second call with the same text and tokenizers is immediate."""
-    identity = [[t.backend.to_str(), type(t).__name__, t.lowercase] for t in (src, tgt)]
+    identity = [[t.backend.to_str(), type(t).__name__, t.lowercase, *sorted(t.tags)] for t in (src, tgt)]
     key = _key([IDS_VERSION, hf.__version__, corpus.fingerprint, identity])
 
     def write(folder: Path) -> Counts:

@@ -15,6 +15,7 @@ from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
 from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_most, refuse_to_leave_out
+from transformer_mt.data.mixture import Mixture
 from transformer_mt.data.overlap import Overlap, find_overlap
 from transformer_mt.data.sources.files import open_plain
 from transformer_mt.data.sources.kinds import source_of, sources_of
@@ -71,7 +72,13 @@ class Split:
 
     def plan(self, max_tokens: int, seed: int, epoch: int) -> WholePlan:
         """The micro-batches of an epoch."""
-        return WholePlan(plan_batches(self.src_lengths, self.tgt_lengths, max_tokens, seed, epoch))
+        plan = self.mixture.plan if self.mixture else plan_batches
+        return WholePlan(plan(self.src_lengths, self.tgt_lengths, max_tokens, seed, epoch))
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """How the sources share the batches; None where they have no weights."""
+        return Mixture.of(self.corpus, self.rows)
 
     def identity(self) -> dict[str, str | int]:
         """What tells these pairs from others."""
@@ -167,6 +174,8 @@ def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> Pre
     src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
     train = load_split("train", corpus, src, tgt, config)
     refuse_to_leave_out("training", train.left_out, config)
+    if train.mixture:
+        train.mixture.refuse_empty()
     validation = _validation(config, src, tgt)
     overlap = find_overlap(corpus, validation.corpus, config.tokenizer.lowercase, config.data)
     return PreparedData(train, validation, src, tgt, config.seed, overlap)
@@ -254,6 +263,7 @@ def _split_lines(split: Split) -> list[str]:
         f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{left_out})",
         *_token_lines(split.src_lengths, split.tgt_lengths, split.unknown_shares()),
         *left_out_lines(split.left_out),
+        *(split.mixture.lines() if split.mixture else []),
     ]
 
 

@@ -2,7 +2,7 @@
 
 Text becomes NFC with single spaces, and lower case on request. Beyond that, tokenizing loses nothing that is in the
 vocabulary. `bpe` and `unigram` start from bytes, so they know every text. Special tokens are ids only: `</s>` typed in
-a sentence is four characters of text.
+a sentence is four characters of text. A tag of the config that stands between white space is one token, its own.
 
 A chunk is a stretch of text without white space. No token crosses white space, so the ids of a text are the ids of its
 chunks, one after the other. Most of a corpus is few distinct chunks, so a tokenizer remembers the ids of those it met.
@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,7 @@ _SPECIALS = list(SPECIAL_TOKENS)
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 BYTES_BY_CHARACTER = {chr(byte): byte for byte in _PRINTABLE}
 BYTES_BY_CHARACTER |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)}.difference(_PRINTABLE)))}
+_SPACE = "\u0120"  # the character of the byte of a space
 SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 
 # How many bytes a tokenizer remembers before it forgets everything; looked at before each batch of texts. That is room
@@ -64,6 +65,13 @@ def _chunks(text: str, lowercase: bool) -> list[str]:
     return unicodedata.normalize("NFC", text).split()
 
 
+def _untagged(text: str, config: TokenizerConfig) -> list[str]:
+    """The chunks from which a vocabulary is learned: a tag has its entry, whose letters are no words."""
+    chunks = _chunks(text, config.lowercase)
+    tags = {tag.lower() if config.lowercase else tag for tag in config.tags}
+    return [chunk for chunk in chunks if chunk not in tags] if tags else chunks
+
+
 def _hex(error: UnicodeError) -> tuple[str, int]:
     """Bytes that are no whole character, as `<0xE4><0xBD>`: an error handler for `decode`."""
     assert isinstance(error, UnicodeDecodeError)
@@ -83,9 +91,11 @@ def _piece(token: str) -> bytes:
 class _Memo:
     """The ids of chunks, as the bytes of their int32s. Nothing is taken out of it: another thread may be reading it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tags: dict[str, int]) -> None:
         self.num_bytes = 0
         self._ids = {_END: np.array([_END_ID], np.int32).tobytes()}
+        for tag, i in tags.items():
+            self.add(tag, [i])
 
     def missing(self, chunks: list[str]) -> list[str]:
         """The chunks that are new, each once."""
@@ -105,10 +115,13 @@ class Tokenizer(ABC):
 
     knows_every_text = False  # so that no word is UNK
 
-    def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
+    def __init__(self, backend: hf.Tokenizer, lowercase: bool, tags: Sequence[str] = ()) -> None:
         self.backend = backend
         self.lowercase = lowercase
-        self._memo = _Memo()
+        # The id of each chunk that is a tag: as text comes, in lower case where all of it does.
+        entries = backend.get_vocab() if tags else {}
+        self.tags = {_chunks(tag, lowercase)[0]: entries[tag] for tag in tags}
+        self._memo = _Memo(self.tags)
 
     @property
     def vocab_size(self) -> int:
@@ -204,7 +217,7 @@ class Tokenizer(ABC):
         """
         memo = self._memo
         if memo.num_bytes > MEMO_BYTES:
-            memo = self._memo = _Memo()
+            memo = self._memo = _Memo(self.tags)
         chunks = _chunks(f" {_END} ".join([*texts, ""]), self.lowercase)
         new = memo.missing(chunks)
         "".join(new).encode()  # raises for half of a surrogate pair
@@ -216,8 +229,8 @@ class Tokenizer(ABC):
 class WordTokenizer(Tokenizer):
     """Whole words and punctuation (`word_splitting.py`); what the vocabulary lacks is UNK."""
 
-    def __init__(self, backend: hf.Tokenizer, lowercase: bool) -> None:
-        super().__init__(backend, lowercase)
+    def __init__(self, backend: hf.Tokenizer, lowercase: bool, tags: Sequence[str] = ()) -> None:
+        super().__init__(backend, lowercase, tags)
         self._vocab = backend.get_vocab()
 
     @staticmethod
@@ -227,7 +240,7 @@ class WordTokenizer(Tokenizer):
         Words that are equally frequent come in the order of unicode. The vocabulary is that of the library's
         `WordLevelTrainer`, which would need every word of the text.
         """
-        entries = [*_SPECIALS, *frequent_words(texts, config)]
+        entries = [*_SPECIALS, *config.tags, *frequent_words(texts, config)]
         vocab = {entry: i for i, entry in enumerate(entries[: config.size])}
         backend = hf.Tokenizer(models.WordLevel(vocab, unk_token=SPECIAL_TOKENS[UNK_ID]))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
@@ -238,7 +251,8 @@ class WordTokenizer(Tokenizer):
 
     def unknown_words(self, text: str) -> list[str]:
         """The words without the punctuation that touches them."""
-        words = split_words(normalize(text, self.lowercase))
+        chunks = _chunks(text, self.lowercase)
+        words = split_words(" ".join(chunk for chunk in chunks if chunk not in self.tags))
         return [join_words([word]) for word in words if word not in self._vocab]
 
     def _join(self, tokens: list[str]) -> str:
@@ -251,7 +265,7 @@ def frequent_words(texts: Iterable[list[str]], config: TokenizerConfig) -> list[
     """
 
     def count(text: str) -> Counter[str]:
-        return Counter(_chunks(text, config.lowercase))
+        return Counter(_untagged(text, config))
 
     with closing(on_all_cores(count, _joined(texts, COUNTED_AT_ONCE), "counting words")) as chunk_counts:
         counts = count_words(chunk_counts)
@@ -270,7 +284,9 @@ class SubwordTokenizer(Tokenizer):
         return [encoding.ids for encoding in self.backend.encode_batch_fast(spaced, add_special_tokens=False)]
 
     def _join(self, tokens: list[str]) -> str:
-        return self.backend.decoder.decode(tokens)
+        # A tag is an entry without the space before it.
+        tags = {self.backend.id_to_token(i) for i in self.tags.values()}
+        return self.backend.decoder.decode([_SPACE + token if token in tags else token for token in tokens])
 
     def ids_within_words(self) -> list[int]:
         """Those that begin with a letter, mark or digit, or with a byte that may be a part of one."""
@@ -299,7 +315,7 @@ class SubwordTokenizer(Tokenizer):
             ]
         )
         backend.decoder = decoders.ByteLevel()
-        spaced = (f" {normalize(text, config.lowercase)}" for text in _joined(texts, LEARNED_AT_ONCE))
+        spaced = (f" {' '.join(_untagged(text, config))}" for text in _joined(texts, LEARNED_AT_ONCE))
         backend.train_from_iterator(spaced, trainer)
         return backend
 
@@ -313,7 +329,7 @@ class BPETokenizer(SubwordTokenizer):
         trainer = trainers.BpeTrainer(
             vocab_size=config.size,
             min_frequency=config.min_frequency,
-            special_tokens=_SPECIALS,
+            special_tokens=[*_SPECIALS, *config.tags],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
@@ -328,7 +344,7 @@ class UnigramTokenizer(SubwordTokenizer):
         """The pieces that make the text likeliest, `vocab_size` of them."""
         trainer = trainers.UnigramTrainer(
             vocab_size=config.size,
-            special_tokens=_SPECIALS,
+            special_tokens=[*_SPECIALS, *config.tags],
             unk_token=SPECIAL_TOKENS[UNK_ID],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -336,7 +352,8 @@ class UnigramTokenizer(SubwordTokenizer):
         state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts, config).to_str())
         # The trainer sums in the order of a randomly seeded hash map. So the last digits of its scores, and the order
         # of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
-        special, learned = state["model"]["vocab"][: len(_SPECIALS)], state["model"]["vocab"][len(_SPECIALS) :]
+        num_special = len(_SPECIALS) + len(config.tags)
+        special, learned = state["model"]["vocab"][:num_special], state["model"]["vocab"][num_special:]
         # Letters of the alphabet that the text lacks get scores up to 0.0256 above the lowest, also in random order.
         lowest = min(score for _, score in learned)
         scores = {

@@ -30,6 +30,7 @@ from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import INSTEAD, not_obeyed
 from transformer_mt.export.folder import refuse_occupied, write_folder
 from transformer_mt.export.onnx_modules import EncoderGraph, StepGraph
+from transformer_mt.export.subwords import refuse_tags
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.storage.checkpoint_files import stale_average
@@ -80,6 +81,7 @@ def write_model(
     _check_quantization(quantization)
     _check_packages()
     refuse_inexpressible(config.model)
+    refuse_tags(config.tokenizer, "the program beside the graphs")
     assert isinstance(model, Transformer)
     description = {
         "how_to": "translate.py beside this file translates; its source says how text becomes tokens.",

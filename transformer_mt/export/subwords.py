@@ -25,5 +25,21 @@ def refuse_tokenizer(config: TokenizerConfig, engine: str) -> None:
             f"tokenizer.lowercase is True, and {engine} has other lower-case letters (a Greek sigma at the end of a "
             f"word). Train a model with tokenizer.lowercase: false {INSTEAD}"
         )
+    said += _about_tags(config, engine)
     if said:
         raise UserError("\n".join(said))
+
+
+def refuse_tags(config: TokenizerConfig, engine: str) -> None:
+    """UserError, with the key, where the config has tags, of which our other tokenizers alone know."""
+    if said := _about_tags(config, engine):
+        raise UserError(said[0])
+
+
+def _about_tags(config: TokenizerConfig, engine: str) -> list[str]:
+    if not config.tags:
+        return []
+    return [
+        f"tokenizer.tags holds {', '.join(config.tags)}, which {engine} would cut into pieces. Train a model without "
+        f"tokenizer.tags {INSTEAD}"
+    ]

@@ -72,7 +72,7 @@ def test_many_rows_are_sorted_part_by_part(
         assert sum(set(rows.tolist()) <= part for part in in_parts) == 1  # a part's batches are its own
     longest = np.maximum(src, tgt)
     expected = sum(
-        len(batching._fill(np.arange(len(part)), np.sort(longest[list(part)]).astype(np.int64), budget))
+        len(batching.fill(np.arange(len(part)), np.sort(longest[list(part)]).astype(np.int64), budget))
         for part in in_parts
     )
     assert len(plan) == expected

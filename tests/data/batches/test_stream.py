@@ -146,7 +146,7 @@ def test_every_kind_of_source_streams_what_it_holds(tmp_path: Path, write: Any) 
     """In its order, and nothing lands in the cache but the validation split."""
     pairs = toy_pairs(30)
     source: SourceConfig = write(tmp_path, pairs)
-    assert _texts(_data_of(tmp_path, [source.model_dump(exclude_none=True)], 7)) == pairs
+    assert _texts(_data_of(tmp_path, [source.model_dump(exclude_defaults=True)], 7)) == pairs
     _refuse_cached(tmp_path, 1)
 
 

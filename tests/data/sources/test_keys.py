@@ -63,7 +63,7 @@ def test_keys_and_fingerprints_are_what_they_always_were(kind: str, tmp_path: Pa
     """Else every corpus would be read anew, and no run could be resumed."""
     writers = {"text": write_text_pair, "hub": write_folder, "builtin": take_builtin}
     source, key, outline = writers[kind](tmp_path) if kind in writers else write_file(tmp_path, kind)
-    data = {"train": [source.model_dump(exclude_none=True)], "cache_dir": str(tmp_path / "cache")}
+    data = {"train": [source.model_dump(exclude_defaults=True)], "cache_dir": str(tmp_path / "cache")}
     config = toy_config(tmp_path, data={**data, "streaming": True, "validation": data["train"]})
     expected = hashlib.blake2b(json.dumps([2, [key]]).encode(), digest_size=20).hexdigest()
     assert load_corpus([source], config.data).fingerprint == expected

@@ -30,13 +30,14 @@ from writers import (
     make_source,
     read,
     write_csv,
+    write_hub,
     write_jsonl,
     write_parquet,
     write_text,
     write_tsv,
 )
 
-from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
+from transformer_mt.config.sections.sources import SOURCE_KINDS, ColumnsConfig, SourceConfig
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.sources.kinds import source_of
 from transformer_mt.data.sources.source import RawPair
@@ -55,6 +56,46 @@ def test_what_is_written_is_read(write: Any, data: st.DataObject) -> None:
         assert read(Path(folder), write(Path(folder), pairs)) == pairs
 
 
+def write_builtin(_: Path, __: list[tuple[str, str]]) -> SourceConfig:
+    return SourceConfig(builtin="en-es", split="test")
+
+
+@pytest.mark.parametrize("write", [*WRITERS, write_hub, write_builtin])
+def test_both_sides_change_places(write: Any, tmp_path: Path) -> None:
+    """Of every kind of source, in pairs, blocks and streams, and under a key and an outline of its own."""
+    source = write(tmp_path, [("one", "uno"), ("two", "dos")])
+    assert {"text", *SOURCE_KINDS} == {write(folder(tmp_path, i), []).kind
+                                       for i, write in enumerate([*WRITERS, write_hub, write_builtin])}  # fmt: skip
+    config = make_config(tmp_path)
+    forward, turned = (source_of(source.model_copy(update={"reverse": is_so}), config) for is_so in (False, True))
+    expected = [(pair.tgt, pair.src, pair.line) for pair in forward.pairs()]
+    assert len(expected) > 1
+    assert [(pair.src, pair.tgt, pair.line) for pair in turned.pairs()] == expected
+    assert [(pair.src, pair.tgt, pair.line) for pair in turned.streamed()] == expected
+    assert [pair for block in turned.blocks() for pair in zip(*block, strict=True)] == expected
+    assert forward.key() != turned.key()
+    assert forward.outline() != turned.outline()
+
+
+def folder(root: Path, number: int) -> Path:
+    (root / str(number)).mkdir()
+    return root / str(number)
+
+
+def test_columns_of_a_reversed_source_are_named_as_in_its_file(tmp_path: Path) -> None:
+    """By number, by name, and by the codes of the languages, which a config that is reversed has exchanged."""
+    (tmp_path / "a.tsv").write_text("x\tuno\tone\n")
+    source = make_source("tsv", "a.tsv", columns={"src": 3, "tgt": 2}, reverse=True)
+    assert read(tmp_path, source) == [("uno", "one")]
+    (tmp_path / "a.jsonl").write_text('{"en": "one", "es": "uno"}\n')
+    assert read(tmp_path, make_source("jsonl", "a.jsonl", reverse=True), src_lang="es", tgt_lang="en") == [
+        ("uno", "one")
+    ]
+    (tmp_path / "a.csv").write_text("english,spanish\none,uno\n")
+    columns = {"src": "english", "tgt": "spanish"}
+    assert read(tmp_path, make_source("csv", "a.csv", columns=columns, reverse=True)) == [("uno", "one")]
+
+
 @pytest.mark.parametrize("write", WRITERS)
 def test_words_for_missing_values_and_odd_line_ends_are_text(write: Any, tmp_path: Path) -> None:
     assert read(tmp_path, write(tmp_path, PAIRS)) == PAIRS
@@ -65,7 +106,7 @@ def test_words_for_missing_values_and_odd_line_ends_are_text(write: Any, tmp_pat
 def test_gzip_is_seen_by_suffix_and_by_its_first_bytes(write: Any, suffix: str, tmp_path: Path) -> None:
     source = write(tmp_path, PAIRS)
     names = {}
-    for key, name in source.model_dump(exclude_none=True).items():
+    for key, name in source.model_dump(exclude_defaults=True).items():
         (tmp_path / (name + suffix)).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
         names[key] = name + suffix
     assert read(tmp_path, SourceConfig.model_validate(names)) == PAIRS
@@ -75,7 +116,7 @@ def test_gzip_is_seen_by_suffix_and_by_its_first_bytes(write: Any, suffix: str, 
 def test_byte_order_mark_crlf_and_missing_last_line_end(write: Any, tmp_path: Path) -> None:
     pairs = [("one", "uno"), ("two", "dos")]
     source = write(tmp_path, pairs)
-    for name in source.model_dump(exclude_none=True).values():
+    for name in source.model_dump(exclude_defaults=True).values():
         content = (tmp_path / name).read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
         (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content.removesuffix(b"\r\n"))
     assert read(tmp_path, source) == pairs

@@ -48,8 +48,8 @@ def test_the_limit_is_of_bytes(text: str, expected: bool) -> None:
 @pytest.mark.parametrize("packing", PACKERS)
 def test_a_pair_with_a_longer_line_is_left_out_and_told(kind: str, packing: str, tmp_path: Path, caplog: Any) -> None:
     source = WRITERS[kind](tmp_path, PAIRS)
-    names = {key: name + packing for key, name in source.model_dump(exclude_none=True).items()}
-    for name in source.model_dump(exclude_none=True).values():
+    names = {key: name + packing for key, name in source.model_dump(exclude_defaults=True).items()}
+    for name in source.model_dump(exclude_defaults=True).values():
         (tmp_path / (name + packing)).write_bytes(PACKERS[packing]((tmp_path / name).read_bytes()))
     source = SourceConfig.model_validate(names)
     data = make_config(tmp_path, cache_dir=str(tmp_path / "cache"))

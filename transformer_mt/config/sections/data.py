@@ -38,6 +38,10 @@ class DataConfig(Section):
     both_directions_epochs: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
         default=0, description="The first epochs, in which each pair also comes from target to source."
     )
+    # An order to the reader of a config, which carries it out. What is read, dumped or kept with a run is reversed.
+    reverse: bool = Field(
+        default=False, exclude=True, description="Train the other direction: languages and sides change places."
+    )
 
     @model_validator(mode="after")
     def _check_streaming(self) -> Self:
@@ -46,3 +50,40 @@ class DataConfig(Section):
         else:
             refuse_unless_default(self, ("both_directions_epochs",), "with streaming: true")
         return self
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        for split in ("validation", "test"):
+            if any(source.weight is not None for source in getattr(self, split)):
+                raise ValueError(f"{split} has a weight, which is a share of the batches of train; take it out")
+        weights = [source.weight for source in self.train if source.weight is not None]
+        if not weights:
+            return self
+        if len(weights) < len(self.train):
+            raise ValueError(
+                f"train has {len(self.train)} sources and a weight for {len(weights)} of them; give one to all or none"
+            )
+        if not any(weights):
+            raise ValueError("the weights of train sum to nothing; give one source at least a weight above 0")
+        if self.both_directions_epochs:
+            raise ValueError(
+                f"train has a weight, and both_directions_epochs is {self.both_directions_epochs}, whose epochs have "
+                "every pair twice; take one of both out"
+            )
+        if self.streaming:
+            raise ValueError(
+                "train has a weight, and streaming is true; a stream is read in its order, so take one of both out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _carry_out_reverse(self) -> Self:
+        if not self.reverse:
+            return self
+        splits = {
+            split: [source.model_copy(update={"reverse": not source.reverse}) for source in getattr(self, split)]
+            for split in ("train", "validation", "test")
+        }
+        return self.model_copy(
+            update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
+        )

@@ -1,8 +1,8 @@
 """The places that sentence pairs come from, as a configuration names them."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import PositiveInt, Section
 
@@ -33,6 +33,10 @@ class SourceConfig(Section):
     config: str | None = None
     split: str | None = None
     columns: ColumnsConfig | None = None
+    weight: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="train: the share of this source in the pairs of each batch, beside other weights."
+    )
+    reverse: bool = Field(default=False, description="The two sides of this source change places.")
 
     @property
     def kind(self) -> str:

@@ -5,7 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section, refuse_unless_default
+from transformer_mt.config.special_ids import SPECIAL_TOKENS
 
+Tag = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:/-]+>$")]
+NO_TAGS = {*SPECIAL_TOKENS, "<joiner>"}  # entries of another meaning
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
 
 
@@ -24,6 +27,9 @@ class TokenizerConfig(Section):
     )
     bpe_dropout_sides: Literal["both", "src", "tgt"] = Field(
         default="both", description="The side whose text bpe_dropout changes."
+    )
+    tags: list[Tag] = Field(
+        default_factory=list, description="Words such as <BT> that stay one token each, seen or not."
     )
 
     @property
@@ -56,4 +62,20 @@ class TokenizerConfig(Section):
             refuse_unless_default(self, ("bpe_dropout",), f"under kind: {self.kind}")
         if self.bpe_dropout == 0.0:
             refuse_unless_default(self, ("bpe_dropout_sides",), "without bpe_dropout")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tags(self) -> Self:
+        if taken := NO_TAGS.intersection(self.tags):
+            raise ValueError(f"tags holds {min(taken)}, which is an entry of another meaning; name it otherwise")
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError("tags holds a tag twice; name each once")
+        if self.tags and self.bpe_dropout:
+            raise ValueError(
+                f"tags holds {self.tags[0]}, and bpe_dropout {self.bpe_dropout} would cut it into letters; take one of "
+                "both out"
+            )
+        least = len(SPECIAL_TOKENS) + len(self.tags) + 1 + 256 * (self.kind != "word")
+        if self.vocab_size != "auto" and self.vocab_size < least:
+            raise ValueError(f"vocab_size is {self.vocab_size}, and with its tags it needs {least} or more")
         return self

@@ -135,13 +135,20 @@ def plan_batches(
     batches: list[Rows] = []
     for rows in _dealt_out(len(src_lengths), generator):
         src, tgt = (lengths if rows is None else lengths[rows] for lengths in (src_lengths, tgt_lengths))
-        difference = generator.uniform(-1.0, 1.0, len(src))  # takes as many bytes as the rest of this loop
-        difference += src - tgt
-        side = np.maximum(src, tgt)
-        np.negative(difference, out=difference, where=side % 2 == 1)
-        order = _sorted_by(side, difference)
-        batches += _fill(order if rows is None else rows[order], side[order].astype(np.int64), max_tokens)
+        order, side = by_length(src, tgt, generator)
+        batches += fill(order if rows is None else rows[order], side[order].astype(np.int64), max_tokens)
     return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def by_length(
+    src: NDArray[np.int32], tgt: NDArray[np.int32], generator: np.random.Generator
+) -> tuple[Rows, NDArray[np.int32]]:
+    """An order of pairs of these lengths in which neighbours are alike (see `plan_batches`), and their longer sides."""
+    difference = generator.uniform(-1.0, 1.0, len(src))  # takes as many bytes as the rest of this function
+    difference += src - tgt
+    side = np.maximum(src, tgt)
+    np.negative(difference, out=difference, where=side % 2 == 1)
+    return _sorted_by(side, difference), side
 
 
 def _dealt_out(num_rows: int, generator: np.random.Generator) -> Iterator[Rows | None]:
@@ -182,17 +189,19 @@ def plan_in_order(src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32]
     """Batches as `plan_batches` makes them, but without chance and the short ones first: for validation."""
     side = np.maximum(src_lengths, tgt_lengths).astype(np.int64)
     order = np.lexsort((tgt_lengths, side))
-    return _fill(order, side[order], max_tokens)
+    return fill(order, side[order], max_tokens)
 
 
-def _fill(order: Rows, side: Rows, max_tokens: int) -> list[Rows]:
-    """Cut rows sorted by `side` into the longest stretches within the budget."""
-    assert len(side) == 0 or side[-1] <= max_tokens, "a pair is longer than the budget of a batch"
+def fill(order: Rows, side: Rows, max_tokens: int, is_sorted: bool = True) -> list[Rows]:
+    """Cut rows, which are sorted by `side` unless told otherwise, into the longest stretches within the budget."""
+    assert side.max(initial=0) <= max_tokens, "a pair is longer than the budget of a batch"
     batches = []
     start = 0
     while start < len(order):
-        # The last row of a stretch is its longest, so the cost grows with the end: find the last end that fits.
+        # The cost grows with the end: find the last end that fits. Where rows are sorted, the last is the longest.
         most = side[start : start + max_tokens // int(side[start])]
+        if not is_sorted:
+            most = np.maximum.accumulate(most)
         cost = most * np.arange(1, len(most) + 1)
         end = start + int(np.searchsorted(cost, max_tokens, side="right"))
         batches.append(order[start:end])

@@ -88,7 +88,8 @@ class EpochSplit:
 
     def plan(self, max_tokens: int, seed: int, epoch: int) -> WholePlan:
         """See `TrainingSplit`. A row holds its epoch."""
-        batches = plan_batches(*self.lengths(epoch), max_tokens, seed, epoch)
+        plan = self.split.mixture.plan if self.split.mixture else plan_batches
+        batches = plan(*self.lengths(epoch), max_tokens, seed, epoch)
         return EpochPlan([rows + (epoch << EPOCH_BITS) for rows in batches], epoch, self._measured(epoch)[1])
 
     def batch(self, indices: Rows) -> Batch:

@@ -24,10 +24,10 @@ class Builtin(Source):
     def key(self) -> list[object]:
         from transformer_mt.data.builtin import IDENTITY
 
-        return ["builtin", self.config.builtin, self.config.split, IDENTITY]
+        return ["builtin", self.config.builtin, self.config.split, IDENTITY, *["reverse"] * self.config.reverse]
 
     def pairs(self) -> Iterator[RawPair]:
         from transformer_mt.data.builtin import builtin_pairs
 
         for number, (src, tgt) in enumerate(builtin_pairs(str(self.config.split)), start=1):
-            yield RawPair(src, tgt, number)
+            yield RawPair(tgt, src, number) if self.config.reverse else RawPair(src, tgt, number)

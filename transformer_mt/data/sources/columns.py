@@ -1,13 +1,14 @@
 """Which columns of a table hold the two sides."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.errors import UserError
 
 NESTED = "translation"  # the column in which hub data sets keep {"en": ..., "es": ...}
+Column = TypeVar("Column", int, str)
 MAX_NAMES, MAX_LENGTH = 30, 60  # of what a message shows
 
 
@@ -22,31 +23,37 @@ class Columns(NamedTuple):
 def column_choices(source: SourceConfig, data: DataConfig) -> list[tuple[str, str]]:
     """The pairs of column names to try, in order: those that are set, else the language codes, else src and tgt.
 
-    The codes are not tried where both sides are in one language (simpler words, corrected spelling).
+    The codes are not tried where both sides are in one language (simpler words, corrected spelling), or where nobody
+    gave them. They find the right sides of any source. Of one that is reversed all other names change places.
     """
     columns = source.columns or data.columns
     if columns is None:
-        codes = [(data.src_lang, data.tgt_lang)] if data.src_lang != data.tgt_lang else []
-        return list(dict.fromkeys([*codes, ("src", "tgt")]))
+        codes = data.src_lang, data.tgt_lang
+        unnamed = _turned(source, "src", "tgt")
+        return [unnamed] if codes[0] == codes[1] or set(codes) == set(unnamed) else [codes, unnamed]
     if isinstance(columns.src, int) or isinstance(columns.tgt, int):
         raise UserError(
             f"columns is {{src: {columns.src}, tgt: {columns.tgt}}}, but a {source.kind} source has names for its "
             "columns. Give the names, in quotes if they are digits."
         )
-    return [(columns.src, columns.tgt)]
+    return [_turned(source, columns.src, columns.tgt)]
 
 
 def column_numbers(source: SourceConfig, data: DataConfig) -> tuple[int, int]:
     """The 1-based columns of a TSV file: those that are set, else 1 and 2."""
     columns = source.columns or data.columns
     if columns is None:
-        return 1, 2
+        return _turned(source, 1, 2)
     if isinstance(columns.src, str) or isinstance(columns.tgt, str):
         raise UserError(
             f"columns is {{src: {columns.src}, tgt: {columns.tgt}}}, but a TSV file has no header. "
             "Give this source numbers from 1, for example columns: {src: 1, tgt: 2}."
         )
-    return columns.src, columns.tgt
+    return _turned(source, columns.src, columns.tgt)
+
+
+def _turned(source: SourceConfig, src: Column, tgt: Column) -> tuple[Column, Column]:
+    return (tgt, src) if source.reverse else (src, tgt)
 
 
 def choose_columns(

@@ -1,6 +1,7 @@
 """The base of all kinds of sources: each gives sentence pairs, and names its files, its key and the places in it.
 
 Text is read as it stands in the source: nothing is normalised, no word means "missing", no line is skipped.
+A kind obeys `reverse` itself, where it chooses files or columns: the sides that it gives are in their places.
 Blank pairs, and pairs with a side that `is_beyond`, are passed on; `corpus.py` drops and counts them.
 """
 
@@ -80,7 +81,8 @@ class Source(ABC):
     def outline(self) -> list[object]:
         """What tells the source from others as far as that is known before it is read, as JSON."""
         columns = self.config.columns and self.config.columns.model_dump()
-        return [self.config.kind, columns, self.config.config, self.config.split, self.sizes()]
+        reverse = ["reverse"] * self.config.reverse
+        return [self.config.kind, columns, self.config.config, self.config.split, self.sizes(), *reverse]
 
     def place(self, number: int) -> str:
         """Where a pair stands: `train.en / train.de, line 17`, or `a.parquet, row 17` where there are no lines."""

@@ -18,11 +18,17 @@ class TextPair(Source):
     unit = "line"
 
     @property
+    def names(self) -> list[str]:
+        """Of the file of the sources, and of that of the targets."""
+        names = [str(self.config.src), str(self.config.tgt)]
+        return names[::-1] if self.config.reverse else names
+
+    @property
     def description(self) -> str:
-        return f"{self.config.src} / {self.config.tgt}"
+        return " / ".join(self.names)
 
     def files(self) -> list[Path]:
-        return [source_path(str(self.config.src), self.data), source_path(str(self.config.tgt), self.data)]
+        return [source_path(name, self.data) for name in self.names]
 
     def key(self) -> list[object]:
         return ["text", self.digests()]

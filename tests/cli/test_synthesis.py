@@ -1,0 +1,222 @@
+"""`tmt backtranslate` and `tmt distill`: line n of both files belongs to line n of the input, whatever ends them."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import call_tmt
+from toy import toy_pairs
+from trainings import start
+
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.synthesis.make_pairs import parts_of
+
+REAL = [src for src, _ in toy_pairs(150, seed=4)]
+ODD = ["", "one two three.", "  ", "four\u2028five six.", "\ufffd seven.", "one " * 40, "eight  nine ten.\r", "dos"]
+SMALL = ("--batch-size", "4")  # 64 lines are made at a time
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    """The run of the toy language, and `mono.xx` of 150 lines in the language that it reads."""
+    (tmp_path / "runs").symlink_to(trained / "runs")
+    (tmp_path / "data").symlink_to(trained / "data")
+    (tmp_path / "toy.yaml").symlink_to(trained / "toy.yaml")
+    (tmp_path / "mono.xx").write_text("".join(f"{line}\n" for line in REAL))
+    return tmp_path
+
+
+def lines_of(folder: Path, output: str) -> tuple[list[str], list[str]]:
+    """Of the Spanish file, which the run has written, and of the English one."""
+    sides = [(folder / output / f"train.{language}").read_bytes().decode() for language in ("es", "en")]
+    assert all(side.endswith("\n") for side in sides)
+    return sides[0].split("\n")[:-1], sides[1].split("\n")[:-1]
+
+
+def made(
+    folder: Path, *arguments: str, verb: str = "backtranslate", output: str = "out"
+) -> tuple[list[str], list[str]]:
+    result = call_tmt(folder, verb, "--output", output, *SMALL, *arguments)
+    assert result.returncode == 0, result.stderr
+    return lines_of(folder, output)
+
+
+def refused(folder: Path, *arguments: str, verb: str = "backtranslate", output: str = "out") -> str:
+    result = call_tmt(folder, verb, "--output", output, *SMALL, *arguments)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") <= 3
+    return result.stderr
+
+
+def test_synthetic_sources_of_real_targets(folder: Path) -> None:
+    """What `tmt translate` makes of each line, with the tag before it; the other mode puts it before the real line."""
+    translated = call_tmt(folder, "translate", "--input", "mono.xx").stdout.split("\n")[:-1]
+    spanish, english = made(folder, "--input", "mono.xx", "--tag", "<BT>")
+    assert english == REAL
+    assert spanish == [f"<BT> {line}" for line in translated]
+    spanish, english = made(folder, "--input", "mono.xx", "--tag", "<ST>", verb="distill", output="self")
+    assert english == [f"<ST> {line}" for line in REAL]
+    assert spanish == translated
+
+
+def test_lines_that_would_do_harm_are_blank_on_both_sides_and_counted(folder: Path) -> None:
+    (folder / "mono.xx").write_bytes("\n".join(ODD).encode() + b"\n\xff one two.\n")
+    (folder / "test.xx").write_text("DOS\nnever\n\n")
+    result = call_tmt(
+        folder, "backtranslate", "--input", "mono.xx", "--output", "out", "--without", "test.xx", "--tag=<BT>"
+    )
+    assert result.returncode == 0, result.stderr
+    spanish, english = lines_of(folder, "out")
+    assert english == ["", ODD[1], "", ODD[3], "", "", "eight  nine ten.", "", ""]
+    assert [bool(line) for line in spanish] == [bool(line) for line in english]
+    assert "mono.xx, line 6: too long for the model; left blank on both sides\n" in result.stderr
+    assert "mono.xx, line 9: not UTF-8" in result.stderr
+    counts = "2 blank in the input, 2 not UTF-8, 1 too long for the model, 1 in a file of --without"
+    assert "9 lines, 3 pairs; blank on both sides: " in result.stdout
+    assert all(count in result.stdout for count in counts.split(", "))
+    assert "{src: out/train.es, tgt: out/train.en, weight: 1}, with tokenizer.tags: ['<BT>']" in result.stdout
+
+
+@pytest.mark.parametrize("search", [("--beam-size", "2"), ("--sampling-topk", "0", "--seed", "7")])
+def test_whatever_a_kill_leaves_is_completed_to_the_same_files(search: tuple[str, ...], folder: Path) -> None:
+    """Each file cut at any byte, as a kill between or amid two writes leaves it."""
+    arguments = ("--input", "mono.xx", "--tag", "<BT>", *search)
+    whole = made(folder, *arguments, output="straight")
+    paths = [Path("train.es"), Path("train.en")]
+    straight = [(folder / "straight" / path).read_bytes() for path in paths]
+    shutil.copytree(folder / "straight", folder / "cut")
+    for left in ((0, 0), (10**6, 0), (3000, 2000), (len(straight[0]) - 1, 10**6), (10**6, 10**6)):
+        for path, content, size in zip(paths, straight, left, strict=True):
+            (folder / "cut" / path).write_bytes(content[:size])
+        assert made(folder, *arguments, output="cut") == whole
+        assert [(folder / "cut" / path).read_bytes() for path in paths] == straight
+
+
+def test_killed_and_gone_on_with(folder: Path) -> None:
+    """SIGKILL at whatever moment follows the first lines that are on the disk."""
+    arguments = ("backtranslate", "--input", "mono.xx", *SMALL, "--output")
+    process = start(folder, *arguments, "killed")
+    while process.poll() is None and not (folder / "killed/train.en").exists():
+        pass
+    process.kill()
+    process.communicate()
+    assert call_tmt(folder, *arguments, "killed").returncode == 0
+    assert lines_of(folder, "killed") == made(folder, "--input", "mono.xx", output="straight")
+
+
+def test_the_same_command_once_more_changes_nothing(folder: Path) -> None:
+    first = made(folder, "--input", "mono.xx")
+    result = call_tmt(folder, "backtranslate", "--input", "mono.xx", "--output", "out", *SMALL)
+    assert "150 lines, 150 pairs (150 lines were there before)" in result.stdout
+    (folder / "mono.xx.gz").write_bytes(gzip.compress((folder / "mono.xx").read_bytes()))
+    assert made(folder, "--input", "mono.xx.gz") == first
+    (folder / "mono.xx").write_text("".join(f"{line}\n" for line in [*REAL, "one two."]))
+    assert made(folder, "--input", "mono.xx")[1] == [*REAL, "one two."]  # text that has grown
+
+
+def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None:
+    first = made(folder, "--input", "mono.xx")
+    for arguments, told in (
+        (["--beam-size", "3"], "out was begun with other settings: --beam-size was 2, is 3. Give the same"),
+        (["--tag", "<BT>"], "--tag was not given, is <BT>"),
+        (["--without", "mono.xx"], "the lines of --without was not given, is 150 ("),
+        (["--checkpoint", "step_1"], "step_1"),
+    ):
+        assert told in refused(folder, "--input", "mono.xx", *arguments)
+    assert "the command was backtranslate, is distill" in refused(folder, "--input", "mono.xx", verb="distill")
+    (folder / "other.xx").write_text("".join(f"{line}\n" for line in [*REAL[:100], "other", *REAL]))
+    assert "other.xx, line 101, is not the line that out was begun with" in refused(folder, "--input", "other.xx")
+    (folder / "short.xx").write_text("".join(f"{line}\n" for line in REAL[:128]))
+    assert "short.xx, line 129, is not the line" in refused(folder, "--input", "short.xx")
+    assert lines_of(folder, "out") == first
+
+
+def test_bad_input_is_refused(folder: Path) -> None:
+    assert "mono.es ends in .es, and the run translates en to es" in refused(folder, "--input", "mono.es")
+    assert "nothing.xx cannot be read: No such file" in refused(folder, "--input", "nothing.xx")
+    assert "--tag is 'a b', and a tag is one word" in refused(folder, "--input", "mono.xx", "--tag", "a b")
+    (folder / "full").mkdir()
+    (folder / "full" / "train.es").write_text("mine\n")
+    assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")
+    assert (folder / "full" / "train.es").read_text() == "mine\n"
+    turn_config(folder)
+    assert "The teacher translates en to es, and toy.yaml trains es to en. Take a teacher of that direction" in refused(
+        folder, "--config", "toy.yaml", verb="distill"
+    )
+    assert "--config and --input were both given" in refused(
+        folder, "--config", "toy.yaml", "--input", "mono.xx", verb="distill"
+    )
+
+
+def turn_config(folder: Path) -> None:
+    text = (folder / "toy.yaml").read_text()
+    (folder / "toy.yaml").unlink()
+    (folder / "toy.yaml").write_text(
+        text.replace("src_lang: en", "src_lang: es").replace("tgt_lang: es", "tgt_lang: en")
+    )
+
+
+def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
+    """Those of the run's own config, and of another; line n belongs to pair n."""
+    text = (folder / "toy.yaml").read_text().replace("root: data", "root: .")
+    (folder / "few.yaml").write_text(
+        text.replace("src: train.en", "src: few.en").replace("tgt: train.es", "tgt: few.es")
+    )
+    for name in ("few.en", "few.es"):
+        (folder / name).write_text("".join(f"{line}\n" for line in ["", *REAL[:20]]))
+    for name in ("valid.en", "valid.es"):
+        shutil.copy(folder / "data" / name, folder / name)
+    spanish, english = made(folder, "--config", "few.yaml", verb="distill")
+    assert english == ["", *REAL[:20]]
+    expected = call_tmt(folder, "translate", "--input", "few.en").stdout.split("\n")[:-1]
+    assert spanish == expected
+    both = ("--run", "runs/toy", "--run", "runs/toy")
+    assert made(folder, "--config", "few.yaml", *both, verb="distill", output="both") == (spanish, english)
+
+
+def test_a_disk_that_fills_up(folder: Path) -> None:
+    """A limit on the size of files stands in for it. Both files hold the same lines, and the same command goes on."""
+    pytest.importorskip("resource", reason="no limits on this system")
+    arguments = f"backtranslate --input mono.xx --output out {' '.join(SMALL)}"
+    result = subprocess.run(
+        ["bash", "-c", f"ulimit -f 3; {sys.executable} -m transformer_mt {arguments}"],
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert (
+        "cannot be written: File too large. Free some space or choose another --output; the same command goes on"
+        in (result.stderr)
+    )
+    spanish, english = lines_of(folder, "out")
+    assert 0 < len(spanish) == len(english) < 150
+    assert made(folder, "--input", "mono.xx") == made(folder, "--input", "mono.xx", output="straight")
+
+
+def test_ctrl_c_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translate_lines = Translator.translate_lines
+    calls: list[int] = []
+
+    def stopped(self: Translator, *arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return translate_lines(self, *arguments)
+
+    monkeypatch.setattr(Translator, "translate_lines", stopped)
+    result = call_tmt(folder, "backtranslate", "--input", "mono.xx", "--output", "out", *SMALL)
+    assert result.returncode == 130
+    assert result.stderr.endswith(
+        "tmt: stopped. out holds the pairs of the first 64 lines. The same command goes on from there\n"
+    )
+    assert len(lines_of(folder, "out")[0]) == 64
+
+
+def test_parts_depend_on_the_lines_alone() -> None:
+    lines = ["a", "b" * 3000, "c", "d", "e"]
+    assert list(parts_of(lines, 3)) == [lines[:2], lines[2:]]
+    assert list(parts_of(iter([]), 3)) == []

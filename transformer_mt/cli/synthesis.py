@@ -1,0 +1,187 @@
+"""What `tmt backtranslate` and `tmt distill` share: lines, a model and a folder to synthetic pairs."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_mt.cli.line_files import STANDARD, open_lines, report_damaged
+from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.search_flags import FLAGS
+from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.lines.line_stream import ByteStream
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.synthesis.make_pairs import Blank, PairMaker
+
+SYNTHESIS_FLAGS = tuple(name for name in FLAGS if name != "constraints")
+NUM_TOLD = 20  # lines that the model left blank are told one by one, up to so many
+
+OutputOption = Annotated[
+    Path, path_option("A folder for train.SRC and train.TGT. One that this command began is gone on with.")
+]
+TagOption = Annotated[
+    str | None,
+    typer.Option(help="A word such as <BT> before each source; name it in tokenizer.tags of the config that trains."),
+]
+WithoutOption = Annotated[
+    list[Path] | None, path_option("A file of lines, such as a test set, that no pair may have; several times.")
+]
+
+
+def make_pairs(
+    verb: str,
+    models: Models,
+    translator: "Translator",
+    lines: Iterable[str],
+    name: str,
+    output: Path,
+    is_backward: bool,
+    tag: str | None,
+    without: list[Path] | None,
+    decoding: dict[str, Any],
+    num_lines: int | None = None,
+) -> None:
+    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines.
+
+    Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
+    """
+    from tqdm import tqdm
+
+    from transformer_mt.decoding.lines.line_stream import chunk_size
+    from transformer_mt.decoding.search.options import search_options
+    from transformer_mt.synthesis.make_pairs import PairMaker, Recipe
+    from transformer_mt.synthesis.parallel_files import ParallelFiles
+    from transformer_mt.synthesis.settings import PRECISION, begin_or_go_on
+
+    if tag is not None and (not tag.strip() or len(tag.split()) > 1):
+        raise UserError(f"--tag is {tag!r}, and a tag is one word. Give one such as --tag '<BT>'.")
+    keys = _keys_of(without or [])
+    options = search_options(translator.config.decoding, scored=False, **decoding)
+    begun = {
+        "the command": verb,
+        "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
+        "--ensemble-mode": models.ensemble_mode,
+        "--tag": tag,
+        "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
+        **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
+        PRECISION: translator.precision,
+    }
+    lock = begin_or_go_on(output, begun)
+    unknown = UnknownWords()
+    try:
+        files = ParallelFiles(_paths(output, translator, is_backward))
+        with tqdm(desc="Translating", unit=" lines", total=num_lines, disable=None) as bar:
+
+            def advance(number: int, words: Sequence[str]) -> None:
+                unknown.add(words)
+                bar.update(number)
+
+            recipe = Recipe(is_backward, tag or "", frozenset(keys))
+            maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
+            try:
+                maker.run(lines, chunk_size(options))
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    f"{output} holds the pairs of the first {maker.report.num_lines:,} lines. The same command goes on "
+                    "from there"
+                ) from None
+            finally:
+                files.close()
+        unknown.report()
+        _say(maker, tag)
+    finally:
+        lock.release()
+
+
+class _Teller:
+    def __init__(self, name: str) -> None:
+        self.name, self.num_told = name, 0
+
+    def __call__(self, number: int, why: "Blank") -> None:
+        self.num_told += 1
+        if self.num_told <= NUM_TOLD:
+            remark(f"{self.name}, line {number}: {why}; left blank on both sides")
+        elif self.num_told == NUM_TOLD + 1:
+            remark("more lines are left blank; they are counted at the end")
+
+
+def _say(maker: "PairMaker", tag: str | None) -> None:
+    report, paths = maker.report, maker.files.paths
+    blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
+    print(
+        f"{paths[0]} and {paths[1]}: {report.num_lines:,} lines, {report.num_pairs:,} pairs"
+        + (f"; blank on both sides: {blank}" if blank else "")
+        + (f" ({report.num_found:,} lines were there before)" if report.num_found else "")
+    )
+    tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
+    print(f"to train on them, in data.train: {{src: {paths[0]}, tgt: {paths[1]}, weight: 1}}{tags}")
+
+
+def _paths(output: Path, translator: "Translator", is_backward: bool) -> tuple[Path, Path]:
+    data = translator.config.data
+    src, tgt = (data.tgt_lang, data.src_lang) if is_backward else (data.src_lang, data.tgt_lang)
+    if src == tgt or "/" in src + tgt:
+        src, tgt = "src", "tgt"
+    return output / f"train.{src}", output / f"train.{tgt}"
+
+
+def _keys_of(paths: list[Path]) -> set[int]:
+    from transformer_mt.data.split import sentence_key
+    from transformer_mt.decoding.lines.line_stream import chunk_lines
+
+    keys: set[int] = set()
+    for path in paths:
+        with open_lines(path, "--without") as stream:
+            for chunk in chunk_lines(stream, 1000, partial(report_damaged, str(path)), str(path)):
+                keys |= {sentence_key(line) for line in chunk if line.strip()}
+    return keys
+
+
+def _digest_of(checkpoint: Path) -> str:
+    """The hash of the weights, from the manifest, against which they were checked as they were read."""
+    from transformer_mt.storage.checkpoint_files import WEIGHTS
+    from transformer_mt.storage.run_folder import MANIFEST
+
+    return json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))[WEIGHTS]["blake2b"][:12]
+
+
+def _hash(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=6).hexdigest()
+
+
+def direction(config: Any) -> str:
+    """`en to es`."""
+    return f"{config.data.src_lang} to {config.data.tgt_lang}"
+
+
+def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Translator":
+    """The translator, in the precision that `output` was begun in. UserError as in `Translator.load`, and where the
+    runs of an ensemble translate in different directions.
+    """
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.synthesis.settings import precision_of
+
+    translator = models.load(decoding.get("precision") or precision_of(output))
+    found = {run.path: direction(load_config(str(run.config.resolve())).config) for run, _ in translator.checkpoints}
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{path} translates {way}" for path, way in found.items())
+        raise UserError(f"{told}. Take runs of one direction.")
+    return translator
+
+
+def count_lines(path: Path, stream: "ByteStream") -> int | None:
+    """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
+    from transformer_mt.cli.line_files import is_packed
+
+    if path == STANDARD or is_packed(stream) or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(partial(file.read, 2**20), b""))

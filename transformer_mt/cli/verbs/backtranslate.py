@@ -1,0 +1,52 @@
+"""`tmt backtranslate`."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
+from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.synthesis import (
+    SYNTHESIS_FLAGS,
+    OutputOption,
+    TagOption,
+    WithoutOption,
+    count_lines,
+    direction,
+    load_for,
+    make_pairs,
+)
+from transformer_mt.errors import UserError
+
+
+@partial(with_search_flags, names=SYNTHESIS_FLAGS)
+def backtranslate(
+    *,
+    models: Models,
+    input: Annotated[Path, path_option("Real text of the target language, plain or gzip, one sentence a line.")],
+    output: OutputOption,
+    tag: TagOption = None,
+    without: WithoutOption = None,
+    decoding: dict[str, Any],
+) -> None:
+    """Make training pairs of text in the target language: a run of the other direction translates it to sources.
+
+    The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
+    belongs to line n of the input. The same command goes on after a stop.
+    """
+    translator = load_for(output, models, decoding)
+    data = translator.config.data
+    if input.suffix == f".{data.tgt_lang}" and data.tgt_lang != data.src_lang:
+        raise UserError(
+            f"{input} ends in .{data.tgt_lang}, and the run translates {direction(translator.config)}: it would have "
+            f"to read {data.tgt_lang}. Take a run of the other direction, as data.reverse=true trains it."
+        )
+    from transformer_mt.decoding.lines.line_stream import chunk_lines
+
+    name = name_of(input)
+    with open_lines(input, "--input") as stream:
+        chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+        lines = (line for chunk in chunks for line in chunk)
+        number = count_lines(input, stream)
+        make_pairs("backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number)

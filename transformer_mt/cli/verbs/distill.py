@@ -1,0 +1,75 @@
+"""`tmt distill`."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
+from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.synthesis import (
+    SYNTHESIS_FLAGS,
+    OutputOption,
+    TagOption,
+    WithoutOption,
+    count_lines,
+    direction,
+    load_for,
+    make_pairs,
+)
+from transformer_mt.errors import UserError
+
+
+@partial(with_search_flags, names=SYNTHESIS_FLAGS)
+def distill(
+    *,
+    models: Models,
+    output: OutputOption,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", help="Whose training sources are translated. Default: those of the run itself."),
+    ] = None,
+    input: Annotated[
+        Path | None, path_option("Text of the source language instead of training sources, one sentence a line.")
+    ] = None,
+    tag: TagOption = None,
+    without: WithoutOption = None,
+    decoding: dict[str, Any],
+) -> None:
+    """Make training pairs whose targets are a teacher's translations: of training sources, or of other text.
+
+    Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), with --input self-training.
+    Several runs are an ensemble. Line n of both files belongs to pair or line n. The same command goes on after a stop.
+    """
+    if config is not None and input is not None:
+        raise UserError("--config and --input were both given. Give one of them.")
+    translator = load_for(output, models, decoding)
+    write = partial(
+        make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,
+        decoding=decoding,
+    )  # fmt: skip
+    if input is not None:
+        from transformer_mt.decoding.lines.line_stream import chunk_lines
+
+        name = name_of(input)
+        with open_lines(input, "--input") as stream:
+            chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+            lines = (line for chunk in chunks for line in chunk)
+            write(lines=lines, name=name, num_lines=count_lines(input, stream))
+        return
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.data.batches.stream_window import stream_pairs
+    from transformer_mt.data.sources.kinds import sources_of
+
+    data = (load_config(config).config if config is not None else translator.config).data
+    taught = translator.config.data.src_lang, translator.config.data.tgt_lang
+    if taught != (data.src_lang, data.tgt_lang):
+        raise UserError(
+            f"The teacher translates {direction(translator.config)}, and {config} trains {data.src_lang} to "
+            f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
+        )
+    sources = sources_of(data.train, data)
+    lines = (pair.src for _, pair in stream_pairs(sources))
+    write(lines=lines, name="data.train")

@@ -1,0 +1,166 @@
+"""Real lines and a translator to pairs, one for each line, in order. A pair that would do harm is blank."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.data.split import sentence_key
+from transformer_mt.decoding.demands import SourceLine, with_places
+from transformer_mt.decoding.lines.line_stream import CHARACTERS_A_LINE, LineTranslator
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.errors import UserError
+from transformer_mt.synthesis.parallel_files import Pair, ParallelFiles
+
+DAMAGED = "\ufffd"
+LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
+
+
+class Blank(StrEnum):
+    """Why a pair is blank on both sides, as the report counts it."""
+
+    BLANK = "blank in the input"
+    WITHOUT = "in a file of --without"
+    DAMAGED = "not UTF-8"
+    TOO_LONG = "too long for the model"
+    NOTHING = "without a translation"
+    BEFORE = "left blank by the model before"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What becomes of a real line and its translation. `tag`, which may be empty, goes before the source of the pair:
+    the translation where `is_backward`, else the real line. Lines whose `sentence_key` is in `without` are left out.
+    """
+
+    is_backward: bool
+    tag: str = ""
+    without: frozenset[int] = frozenset()
+
+    def refuses(self, line: str) -> Blank | None:
+        """Why this line is not even translated; None where it is."""
+        if not line.strip():
+            return Blank.BLANK
+        if is_beyond(line):
+            return Blank.TOO_LONG
+        if DAMAGED in line:
+            return Blank.DAMAGED
+        return Blank.WITHOUT if self.without and sentence_key(line) in self.without else None
+
+    def pair(self, real: str, translation: str) -> Pair:
+        """Source and target."""
+        real = real.translate(LINE_ENDS)
+        src, tgt = (translation, real) if self.is_backward else (real, translation)
+        return f"{self.tag} {src}" if self.tag else src, tgt
+
+    def is_of(self, pair: Pair, real: str) -> bool:
+        """Whether this pair, if it is not blank, was made of the line."""
+        src, tgt = self.pair(real, "")
+        return pair[1] == tgt if self.is_backward else pair[0] == src
+
+
+@dataclass
+class Report:
+    """How many lines came to what. `num_found` of them were there before."""
+
+    num_lines: int = 0
+    num_found: int = 0
+    blank: Counter[Blank] = field(default_factory=Counter)
+
+    @property
+    def num_pairs(self) -> int:
+        """The pairs that are not blank."""
+        return self.num_lines - self.blank.total()
+
+
+@dataclass
+class PairMaker:
+    """`name` is what messages call the input. `tell` is called with the number of each line that the translator left
+    blank, and why; `advance` with the number of lines that were done.
+    """
+
+    translator: LineTranslator
+    options: SearchOptions
+    recipe: Recipe
+    files: ParallelFiles
+    name: str
+    tell: Callable[[int, Blank], None] = lambda number, why: None
+    advance: Callable[[int, Sequence[str]], None] = lambda number, unknown: None
+    report: Report = field(default_factory=Report)
+
+    def run(self, lines: Iterable[str], size: int) -> None:
+        """Make the pairs of all lines that the files lack, up to `size` lines at a time.
+
+        Lines are cut into the same parts however often the work was begun. So each is translated among the same others,
+        and the files are those of a run that was never stopped. Raises UserError where what the files hold was not made
+        of these lines.
+        """
+        is_there = True
+        with self.translator.keep_processes():
+            for part in parts_of(lines, size):
+                found = self.files.read(len(part)) if is_there else []
+                self._refuse_other(part, found)
+                if len(found) == len(part):
+                    self._count(part, found)
+                else:
+                    if is_there:
+                        self.files.cut()
+                    is_there = False
+                    self.files.write(self._make(part))
+                self.report.num_lines += len(part)
+        if is_there and not self.files.is_at_end():
+            raise self._other(self.report.num_lines + 1)
+
+    def _refuse_other(self, part: list[str], found: list[Pair]) -> None:
+        for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
+            if any(pair) and (self.recipe.refuses(line) or not self.recipe.is_of(pair, line)):
+                raise self._other(number)
+
+    def _count(self, part: list[str], found: list[Pair]) -> None:
+        for line, pair in zip(part, found, strict=True):
+            if not any(pair):
+                self.report.blank[self.recipe.refuses(line) or Blank.BEFORE] += 1
+        self.report.num_found += len(part)
+        self.advance(len(part), ())
+
+    def _make(self, part: list[str]) -> list[Pair]:
+        first = self.report.num_lines
+        refused = [self.recipe.refuses(line) for line in part]
+        texts = ["" if why else line for line, why in zip(part, refused, strict=True)]
+        asked: list[str] | list[SourceLine] = with_places(texts, first) if self.options.is_sampling else texts
+        unknown: list[str] = []
+        pairs = []
+        for number, (line, why, translated) in enumerate(
+            zip(part, refused, self.translator.translate_lines(asked, self.options), strict=True), start=first + 1
+        ):
+            text = translated.text.translate(LINE_ENDS)
+            if why is None and (translated.too_long or not text.strip()):
+                why = Blank.TOO_LONG if translated.too_long else Blank.NOTHING
+                self.tell(number, why)
+            if why is not None:
+                self.report.blank[why] += 1
+            pairs.append(("", "") if why else self.recipe.pair(line, text))
+            unknown += translated.unknown_words
+        self.advance(len(part), unknown)
+        return pairs
+
+    def _other(self, number: int) -> UserError:
+        return UserError(
+            f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. Give the "
+            "same input, or choose another --output."
+        )
+
+
+def parts_of(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """The lines in parts of `size`, or fewer where they are long, by their texts alone."""
+    part: list[str] = []
+    weight = 0
+    for line in lines:
+        part.append(line)
+        weight += 1 + len(line) // CHARACTERS_A_LINE
+        if weight >= size:
+            yield part
+            part, weight = [], 0
+    if part:
+        yield part

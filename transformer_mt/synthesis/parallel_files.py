@@ -1,0 +1,83 @@
+"""Two text files that grow together, line n of one beside line n of the other, whatever ends the process."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+
+Pair = tuple[str, str]
+
+
+class ParallelFiles:
+    """Both files, opened where they were left. `read` what is there, and then `cut` and `write`.
+
+    A process may be killed at any moment. What counts is the lines that are whole in both files.
+    """
+
+    def __init__(self, paths: tuple[Path, Path]) -> None:
+        self.paths = paths
+        self._open = ExitStack()
+        self._whole = [0, 0]  # the bytes of each file that were read or written as a whole
+        self._is_written = False
+        try:
+            # Written without a buffer, so that nothing waits that a full disk refused.
+            self._to_write = [self._open.enter_context(path.open("ab", buffering=0)) for path in paths]
+            self._to_read = [self._open.enter_context(path.open("rb")) for path in paths]
+        except OSError as error:
+            self._open.close()
+            raise _cannot(Path(error.filename or paths[0]), error) from None
+
+    def close(self) -> None:
+        """Both files, without what was written only in part."""
+        if self._is_written:
+            with suppress(UserError):
+                self.cut()
+        self._open.close()
+
+    def read(self, number: int) -> list[Pair]:
+        """The next `number` lines of both, or the fewer that are whole in both."""
+        sides = []
+        for path, file in zip(self.paths, self._to_read, strict=True):
+            lines = [line for line in (file.readline() for _ in range(number)) if line.endswith(b"\n")]
+            try:
+                sides.append([line[:-1].decode("utf-8") for line in lines])
+            except UnicodeDecodeError:
+                raise UserError(f"{path} is not UTF-8, so it was changed since. Give another --output.") from None
+        pairs = list(zip(*sides, strict=False))
+        if len(pairs) == number:
+            self._whole = [file.tell() for file in self._to_read]
+        return pairs
+
+    def is_at_end(self) -> bool:
+        """Whether both files end with what was read."""
+        return all(path.stat().st_size == whole for path, whole in zip(self.paths, self._whole, strict=True))
+
+    def cut(self) -> None:
+        """End both files behind the last lines that were read as many as asked for, or written."""
+        for path, file, whole in zip(self.paths, self._to_write, self._whole, strict=True):
+            try:
+                file.truncate(whole)
+            except OSError as error:
+                raise _cannot(path, error) from None
+
+    def write(self, pairs: Sequence[Pair]) -> None:
+        """Add the pairs. Raises UserError where that fails; `close` then takes off what was written in part."""
+        self._is_written = True
+        sizes = []
+        for side, (path, file) in enumerate(zip(self.paths, self._to_write, strict=True)):
+            content = memoryview("".join(pair[side] + "\n" for pair in pairs).encode())
+            sizes.append(len(content))
+            try:
+                while content:
+                    content = content[file.write(content) :]
+            except OSError as error:
+                raise _cannot(path, error) from None
+        self._whole = [whole + size for whole, size in zip(self._whole, sizes, strict=True)]
+
+
+def _cannot(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"{path} cannot be written: {error.strerror or error}. Free some space or choose another --output; the same "
+        "command goes on with what is there."
+    )
