@@ -112,8 +112,8 @@ def test_defaults_are_those_of_the_paper():
                 "data": {**data_with({"tsv": "a", "weight": 1}), "both_directions_epochs": 2},
                 "tokenizer": {"joint": True},
             },
-            "data: train has a weight, and both_directions_epochs is 2, whose epochs have every pair twice; take one of "
-            "both out",
+            "data: train has a weight, and both_directions_epochs is 2, whose epochs have every pair twice; take one "
+            "of both out",
         ),
         (
             {"tokenizer": {"kind": "bpe", "tags": ["<BT>"], "bpe_dropout": 0.1}},
