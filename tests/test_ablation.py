@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ablation import rows_of
 from toy import toy_mapping, write_toy_corpus
 
 from transformer_mt.api import evaluate
@@ -81,3 +82,14 @@ def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
     assert done.returncode == 2
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_every_row_that_is_shipped_can_be_trained() -> None:
+    """`narrow` is the shipped config. The others say how they differ from it, and none trains what another does."""
+    config, rows = rows_of(SCRIPT.with_name("ablation_multi30k.yaml"))
+    trained = {}
+    for row in rows:
+        found = load_config(config, row.settings).config
+        trained.setdefault(found.model_dump_json(), []).append(row.name)
+    assert load_config(config, ["name=multi30k_en_de_tok"]).config.model_dump_json() in trained
+    assert [names for names in trained.values() if len(names) > 1] == [["plain", "averaged"], ["longer", "ensemble"]]
