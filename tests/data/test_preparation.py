@@ -101,7 +101,7 @@ def test_a_second_start_reads_the_cache_and_gets_the_same(corpus: Path, kind: st
         pytest.fail("worked out again")
 
     monkeypatch.setattr(encoding, "_write_ids", refuse)
-    monkeypatch.setattr(encoding, "train_tokenizers", refuse)
+    monkeypatch.setattr(encoding, "chosen_tokenizers", refuse)
     second = prepare_data(config)
     assert second.tgt_tokenizer.backend.to_str() == first.tgt_tokenizer.backend.to_str()
     for i in range(len(first.train.ids)):

@@ -29,7 +29,8 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 from exports import export, make_translator, our_log_probs, their_log_probs
 
 from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _other_norm, write_model
-from transformer_mt.export.ctranslate2_spec import KNOWN_KEYS, OPTIONS, refuse_inexpressible
+from transformer_mt.export.ctranslate2_spec import refuse_inexpressible
+from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
 
 
 def expressible(key: str) -> list[str]:

@@ -24,9 +24,9 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import EXAMPLE
-from transformer_mt.export.expressible import OPTIONS
+from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
 from transformer_mt.export.huggingface import OBEYED, export_run, generation_settings, search_notes, write_model
-from transformer_mt.export.huggingface_weights import KNOWN_KEYS, refuse_inexpressible
+from transformer_mt.export.huggingface_weights import refuse_inexpressible
 from transformer_mt.storage import weights
 from transformer_mt.storage.run_folder import open_run
 

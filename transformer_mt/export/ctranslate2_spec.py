@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import OPTIONS, Engine, all_refusals
+from transformer_mt.export.expressible import Engine, all_refusals
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
@@ -28,14 +28,7 @@ from transformer_mt.model.transformer import Transformer
 
 # The settings of those positions that CTranslate2 counts rightly after the prompt of a decoder_only model.
 RIGHT_IN_ONE_STREAM = {"rotary_dim", "rotary_interleave", "rotary_base"}
-# Every key of `model` that this module can write, or that does not change what a trained model computes.
-KNOWN_KEYS = frozenset({
-    *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
-    "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
-    "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
-    "src_word_dropout", "tgt_word_dropout", "layer_drop",
-})  # fmt: skip
-ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2, KNOWN_KEYS)
+ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2)
 
 
 def refuse_inexpressible(config: ModelConfig) -> None:

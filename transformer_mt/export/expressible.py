@@ -16,26 +16,31 @@ from transformer_mt.model.parts.positions import POSITIONS
 OPTIONS: dict[str, Mapping[str, Option[Any]]] = {
     "norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS,
 }  # fmt: skip
+# Every key of `model` that an export can write, or that does not change what a trained model computes.
+KNOWN_KEYS = frozenset({
+    *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
+    "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
+    "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
+    "src_word_dropout", "tgt_word_dropout", "layer_drop",
+})  # fmt: skip
 INSTEAD = "to export it, or translate with `tmt translate`."
 
 
 @dataclass(frozen=True)
 class Engine:
     """An engine that is to compute our models. `told` reads from an option what the engine is told of it; None where
-    the engine does not compute it. `known_keys` are the keys of `model` that the export can write, or that do not
-    change what a trained model computes.
+    the engine does not compute it.
     """
 
     name: str
     told: Callable[[Option[Any]], Mapping[str, Any] | None]
-    known_keys: frozenset[str]
 
     def refuse_unknown(self, config: ModelConfig) -> None:
         """UserError for keys that the export does not know, and for options that the engine does not have."""
         said = []
         for key, field in type(config).model_fields.items():
             value = getattr(config, key)
-            if key not in self.known_keys and value != field.get_default(call_default_factory=True):
+            if key not in KNOWN_KEYS and value != field.get_default(call_default_factory=True):
                 said.append(
                     f"model.{key} is {value}, which the export to {self.name} does not know. Train a model with "
                     f"model.{key}: {field.default} {INSTEAD}"

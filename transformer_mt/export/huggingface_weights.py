@@ -23,13 +23,7 @@ from transformer_mt.model.parts.feed_forward import FeedForward
 from transformer_mt.model.parts.positions import sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
-KNOWN_KEYS = frozenset({
-    *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
-    "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
-    "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
-    "src_word_dropout", "tgt_word_dropout", "layer_drop",
-})  # fmt: skip
-ENGINE = Engine("transformers", lambda option: option.huggingface, KNOWN_KEYS)
+ENGINE = Engine("transformers", lambda option: option.huggingface)
 # The class of each model type, and which embeddings it may tie. PegasusForConditionalGeneration has one matrix for all.
 CLASSES: dict[str, tuple[str, set[str]]] = {
     "pegasus": ("PegasusForConditionalGeneration", {"all"}),

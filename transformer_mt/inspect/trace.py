@@ -190,7 +190,7 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[str, Call]]:
 def _stack(
     name: str, stack: Stack, calls: dict[str, Call], weights: dict[str, Tensor], tokenizer: Tokenizer
 ) -> StackTrace:
-    ids, at = calls[f"{name}.embedder"].inputs
+    ids, at, *_ = calls[f"{name}.embedder"].inputs
     positions = calls[f"{name}.embedder.positions"]
     scaled, position = positions.inputs[0], None
     if positions.output is not scaled:
