@@ -1,5 +1,6 @@
 """What several processes cannot do, or no longer: said once as by one, and noted where the next start needs it."""
 
+import re
 from pathlib import Path
 
 import no_room
@@ -61,7 +62,7 @@ def test_what_one_process_cannot_do_is_said_once(folder: Path, wrong: tuple[str,
     assert status != 0
     assert said.count("tmt: ") == 1
     assert message in said
-    assert "transformer_mt/" not in said, "no traceback of ours"
+    assert not re.search(r"transformer_mt/(\w+/)*\w+\.py", said), "no traceback of ours"
     assert not (folder / "runs" / "new").exists()
 
 
