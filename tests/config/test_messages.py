@@ -164,7 +164,7 @@ def test_a_bad_name_says_what_a_name_is():
         ),
         (
             {"name": "a", "data": MINIMAL["data"]},
-            "training: missing; a map of keys is needed (max_tokens, grad_accum, max_steps, ...)",
+            "training: missing; a map of keys is needed (max_tokens, update_tokens, grad_accum, ...)",
         ),
         ({**MINIMAL, "model": {1: 2}}, "model.1: a key must be text; put it in quotes or take it out"),
         ([], None),

@@ -73,6 +73,30 @@ def test_defaults_are_those_of_the_paper():
             "raise max_tokens or lower max_len",
         ),
         (
+            {"training": {"max_steps": 1, "max_tokens": "auto", "update_tokens": 511}},
+            "training.update_tokens is 511, less than model.max_len 512: the longest pair would not fit a batch; "
+            "raise update_tokens or lower max_len",
+        ),
+        (
+            {"training": {"max_steps": 1, "max_tokens": "auto"}},
+            "training: max_tokens: auto needs update_tokens, the positions of a whole update, for example "
+            "update_tokens: 25000",
+        ),
+        (
+            {"training": {"max_steps": 1, "update_tokens": 25000}},
+            "training: update_tokens goes with max_tokens: auto, and max_tokens is 4096; leave one of them out",
+        ),
+        (
+            {"training": {"max_steps": 1, "max_tokens": "auto", "update_tokens": 25000, "grad_accum": 2}},
+            "training: max_tokens: auto chooses grad_accum, and grad_accum is 2; leave it out, and raise update_tokens "
+            "for larger updates",
+        ),
+        (
+            {"training": {"max_steps": 1, "max_tokens": "auto", "update_tokens": 25000, "sharding": "full"}},
+            "training: max_tokens: auto tries the memory of each process by itself, and under sharding: full none can "
+            "train by itself; set max_tokens",
+        ),
+        (
             {"tokenizer": {"kind": "bpe", "vocab_size": 299}},
             "tokenizer: vocab_size is 299; bpe starts from 256 bytes and 4 special tokens: use 300 or more",
         ),

@@ -13,6 +13,7 @@ from toy import toy_config
 from transformer_mt.data.batches.batching import plan_batches
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.load_model import build_model
+from transformer_mt.evaluation.nll import tokens_at_once
 from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.training import compiling
@@ -52,7 +53,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
             training={"clip_norm": None, "sharding": sharding, **TRAINING.get(name, {})},
         )  # fmt: skip
         data = prepare_data(config)
-        plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, config.training.max_tokens, 3, 0)
+        plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, tokens_at_once(config), 3, 0)
         for number in NUM_MICRO_BATCHES if name != "compiled" else (3, 1):  # each compiles anew
             torch.manual_seed(world.rank)  # the weights are those of the first process
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)

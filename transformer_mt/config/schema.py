@@ -50,10 +50,11 @@ class RunConfig(Section):
                 "data.both_directions_epochs reads each side as source and as target, and needs one vocabulary for "
                 "both; set tokenizer.joint: true"
             )
-        if self.training.max_tokens < self.model.max_len:
+        key = "update_tokens" if self.training.max_tokens == "auto" else "max_tokens"
+        if (tokens := getattr(self.training, key)) < self.model.max_len:
             raise ValueError(
-                f"training.max_tokens is {self.training.max_tokens}, less than model.max_len {self.model.max_len}: "
-                "the longest pair would not fit a batch; raise max_tokens or lower max_len"
+                f"training.{key} is {tokens}, less than model.max_len {self.model.max_len}: "
+                f"the longest pair would not fit a batch; raise {key} or lower max_len"
             )
         return self
 

@@ -23,7 +23,7 @@ from transformer_mt.decoding.translation import Translated
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import check_bleu_tokenizer, score_texts
-from transformer_mt.evaluation.nll import split_nll
+from transformer_mt.evaluation.nll import split_nll, tokens_at_once
 from transformer_mt.storage.checkpoint_files import full_name
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
@@ -141,7 +141,7 @@ def evaluate(
     lowercase = scoring.lowercase or config.tokenizer.lowercase
     scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase, others)
     # The weights are packed in the translator's precision already: no autocast is needed.
-    nll = split_nll(translator.search_model, split, config.training.max_tokens, "fp32")
+    nll = split_nll(translator.search_model, split, tokens_at_once(config), "fp32")
     mode = translator.model.mode if isinstance(translator.model, Ensemble) else ""
     evaluation = Evaluation(
         run=str(run.path),

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Rows, plan_in_order
 from transformer_mt.data.preparation import Split
 from transformer_mt.machine.device import autocast
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import batch_loss
+
+_FEW_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ def mean_nll(sums: list[tuple[float, int]]) -> NllResult:
         total += nll
         num_tokens += tokens
     return NllResult(total / num_tokens, num_tokens)
+
+
+def tokens_at_once(config: RunConfig) -> int:
+    """The max_tokens of batches whose nll is computed: those of training; a few where it tries how many fit."""
+    max_tokens = config.training.max_tokens
+    return max(_FEW_TOKENS, config.model.max_len) if max_tokens == "auto" else max_tokens
 
 
 def split_nll(model: TranslationModel, split: Split, max_tokens: int, precision: str = "fp32") -> NllResult:

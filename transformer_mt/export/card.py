@@ -31,6 +31,7 @@ _SETTINGS = {
     "tokenizer": None,
     "training": {
         "max_tokens",
+        "update_tokens",
         "grad_accum",
         "label_smoothing",
         "schedule",

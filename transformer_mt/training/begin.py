@@ -62,11 +62,15 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
             freeze(outline(config.model), config.training.freeze)
         if resume:
             _set_metrics_aside(run)
-        per_update = config.training.grad_accum * num_processes
-        return Beginning(False, TrainingState(micro_batches_per_update=per_update), {}, config, source=source)
+        state = TrainingState(micro_batches_per_update=config.training.grad_accum * num_processes)
+        if config.training.max_tokens != "auto":
+            state.max_tokens = config.training.max_tokens
+        return Beginning(False, state, {}, config, source=source)
     before = settings_so_far(run)
     changes = allowed_changes(before, config, change_lr)
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
+    if config.training.max_tokens != "auto":
+        state.max_tokens = config.training.max_tokens
     translations = [key for key in TRANSLATIONS if key in changes]
     if translations:
         state.incomparable_until = state.step
@@ -77,8 +81,11 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
         changed = " and ".join(translations)
         remark = f"{changed} changed, so {metric} is of other translations now; {_judge_anew(state, metric, run)}"
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
-    if grad_accum != config.training.grad_accum:
-        processes = f"{num_processes} process{'es' * (num_processes > 1)}"
+    processes = f"{num_processes} process{'es' * (num_processes > 1)}"
+    if config.training.max_tokens == "auto":  # the config stays as it is, because auto goes with no grad_accum
+        as_before = f"training.max_tokens is {state.max_tokens:,} as before"
+        print(f"{as_before}, and training.grad_accum {grad_accum:,} for {processes}")
+    elif grad_accum != config.training.grad_accum:
         print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
     return Beginning(True, state, changes, config, remark)

@@ -99,6 +99,15 @@ def is_split(what: str, max_tokens: int) -> str:
     )
 
 
+def shared_out(max_tokens: int, grad_accum: int, num_processes: int) -> str:
+    """The sentence that says what `max_tokens: auto` came to."""
+    processes = f"{num_processes} processes x " if num_processes > 1 else ""
+    return (
+        f"training.max_tokens is {max_tokens:,} and training.grad_accum {grad_accum:,}, the largest micro-batches that "
+        f"the memory holds: {processes}{grad_accum:,} x {max_tokens:,} positions an update"
+    )
+
+
 def shape_of(split: TrainingSplit, rows: Rows) -> str:
     """The sizes of a micro-batch, in words."""
     src_len, tgt_len = (int(lengths[rows].max()) for lengths in (split.src_lengths, split.tgt_lengths))

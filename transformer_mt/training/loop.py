@@ -1,13 +1,15 @@
 """The training loop: updates, validations and checkpoints in their order."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 import torch
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import Plan
 from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
@@ -22,9 +24,11 @@ from transformer_mt.training.explaining import (
     nll_not_finite,
     not_saved,
     shape_of,
+    shared_out,
     told_by_first,
 )
 from transformer_mt.training.final_average import average_at_end, average_is_due
+from transformer_mt.training.memory.choose_max_tokens import choose_max_tokens
 from transformer_mt.training.memory.probe import probe
 from transformer_mt.training.monitoring.attention_picture import attention_picture
 from transformer_mt.training.monitoring.meter import Meter
@@ -37,6 +41,8 @@ from transformer_mt.training.running_update import RunningUpdate, UpdateResult
 from transformer_mt.training.stop_signals import StopRequest, StopRequestedError
 from transformer_mt.training.updates import Updater
 from transformer_mt.training.validation import Validator, is_better, validation_precision
+
+T = TypeVar("T")
 
 ASKED_ELSEWHERE = 143  # the exit status of a process that stops because another one was asked to: that of SIGTERM
 
@@ -68,7 +74,7 @@ class Trainer:
         precision = validation_precision(config, state, updater.device, self.world)
         self.validator = Validator(config, data, precision, self.world)
         self.feed = Feed(
-            lambda epoch: self.split.plan(config.training.max_tokens, config.seed, epoch),
+            lambda epoch: self._plan(state.max_tokens, epoch),
             lambda rows: moved(self.split.batch(rows), updater.device),
             self.world.rank,
             self.world.size,
@@ -124,21 +130,46 @@ class Trainer:
 
     def _rehearse(self) -> None:
         """Try the largest micro-batch, and compile the step: a failure comes now rather than hours from now."""
+        if self.state.max_tokens == 0:
+            self._choose_max_tokens()
         plan = self.feed.plan(self.state.epoch)
         self._note_length(plan)
         if self.config.training.max_epochs is not None and self.meter.updates_an_epoch is not None:
             self.monitor.expect(self.config.training.max_epochs * self.meter.updates_an_epoch)
+        accumulates = self.state.micro_batches_per_update > self.world.size
+        largest = self._or_uncompiled(lambda: probe(self.updater, self.split, plan.known(), accumulates))
+        if largest is not None:
+            self._say_split(f"the largest micro-batch ({shape_of(self.split, largest)})")
+        self._say_compiled("before the first step", self.meter.tick())  # so this time does not slow the first step
+
+    def _choose_max_tokens(self) -> None:
+        """Share the update out into the largest micro-batches that fit, and keep that in the state for the run's life:
+        the order of the data depends on it.
+        """
+        update_tokens, max_len = self.config.training.update_tokens, self.config.model.max_len
+        assert update_tokens is not None, "the config refuses that"
+
+        def plan(max_tokens: int) -> list[Rows]:
+            return self._plan(max_tokens, self.state.epoch).known()
+
+        chosen = self._or_uncompiled(lambda: choose_max_tokens(self.updater, self.split, plan, update_tokens, max_len))
+        self.state.max_tokens = chosen.max_tokens
+        self.state.micro_batches_per_update = chosen.grad_accum * self.world.size
+        self.monitor.say(shared_out(chosen.max_tokens, chosen.grad_accum, self.world.size))
+
+    def _plan(self, max_tokens: int, epoch: int) -> Plan:
+        return self.split.plan(max_tokens, self.config.seed, epoch)
+
+    def _or_uncompiled(self, attempt: Callable[[], T]) -> T:
+        """What the attempt returns; a second one without the compiler where that is what failed."""
         try:
-            largest = probe(self.updater, self.split, plan.known())
+            return attempt()
         except Exception as error:
             if not self.updater.compiled or (reason := why_not_compiled(error)) is None:
                 raise
             self.monitor.say(go_uncompiled(self.updater, self.config.training.compile, reason))
             self.state.compiled = False
-            largest = probe(self.updater, self.split, plan.known())
-        if largest is not None:
-            self._say_split(f"the largest micro-batch ({shape_of(self.split, largest)})")
-        self._say_compiled("before the first step", self.meter.tick())  # so this time does not slow the first step
+        return attempt()
 
     def _note_length(self, plan: Plan) -> None:
         """Tell the meter how many updates an epoch has, where that is known. The bar and the time left go by it."""
@@ -156,7 +187,7 @@ class Trainer:
         """Say, once a start, that micro-batches are split."""
         if not self._said_split:
             self._said_split = True
-            self.monitor.say(is_split(what, self.config.training.max_tokens))
+            self.monitor.say(is_split(what, self.state.max_tokens))
 
     def _step(self) -> None:
         """Make one update, and move the state on by it."""

@@ -16,7 +16,7 @@ from transformer_mt.decoding.fast_layers.search_precision import choose_search_p
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
-from transformer_mt.evaluation.nll import batch_nlls, mean_nll
+from transformer_mt.evaluation.nll import batch_nlls, mean_nll, tokens_at_once
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.world import ALONE, World, merge
 from transformer_mt.model.interface import TranslationModel
@@ -104,7 +104,7 @@ class Validator:
     def _nlls(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[tuple[float, int]]:
         """The nll and target tokens of every batch of the split."""
         split = self.data.validation
-        batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, self.config.training.max_tokens))
+        batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, tokens_at_once(self.config)))
         precision = self.precision if self.precision in DTYPES else "fp32"  # int8 is for weights laid out for a search
         return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches))
 

@@ -40,7 +40,7 @@ def test_the_others_have_the_gradients_that_they_had(
     frozen = parameters_of(partly.model, freeze, "").keys()
     before = {name: parameter.detach().clone() for name, parameter in partly.model.named_parameters()}
     batches = [np.arange(6), np.arange(6, 12)]
-    assert probe(partly, data.train, batches) is None
+    assert probe(partly, data.train, batches, False) is None
     whole.update(data.train, batches, 1, "").result()
     result = partly.update(data.train, batches, 1, "").result()
     theirs = dict(whole.model.named_parameters())

@@ -22,6 +22,7 @@ from transformer_mt.data.batches.batching import plan_batches
 from transformer_mt.data.preparation import PreparedData
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
+from transformer_mt.evaluation.nll import tokens_at_once
 from transformer_mt.machine.memory import is_out_of_memory
 from transformer_mt.model.unpadded import Tokens, Unpadded
 from transformer_mt.storage.run_folder import RunFolder
@@ -204,7 +205,7 @@ def test_the_allocators_own_errors_are_known() -> None:
 
 
 def plan(config: RunConfig, data: PreparedData) -> list[np.ndarray]:
-    return plan_batches(data.train.src_lengths, data.train.tgt_lengths, config.training.max_tokens, config.seed, 0)
+    return plan_batches(data.train.src_lengths, data.train.tgt_lengths, tokens_at_once(config), config.seed, 0)
 
 
 @pytest.mark.parametrize("max_tokens", [16, 40, 100, 400])
@@ -213,7 +214,7 @@ def test_nothing_planned_is_larger_than_what_is_probed(corpus: Path, data: Prepa
     updater = make_updater(config, data)
     memory = Memory(updater.model, 10**6)
     batches = [data.train.batch(rows) for rows in plan(config, data)]
-    assert probe(updater, data.train, plan(config, data)) is None
+    assert probe(updater, data.train, plan(config, data), False) is None
     (probed,) = [batch for batch in batches if batch.src.tolist() == memory.seen[0]]
     assert len(memory.seen) == 1
     positions = probed.src.numel() + probed.tgt_out.numel()
@@ -229,7 +230,7 @@ def test_the_probe_changes_nothing_bit_for_bit(corpus: Path, data: PreparedData)
         for step in (1, 2, 3):  # before the first step, and as a resumed run does it
             if probed and step != 2:
                 generator = torch.get_rng_state()
-                assert probe(updater, data.train, plan(config, data)) is None
+                assert probe(updater, data.train, plan(config, data), True) is None
                 assert torch.equal(generator, torch.get_rng_state())
                 assert all(p.grad is None for p in updater.model.parameters())
             results.append(updater.update(data.train, plan(config, data)[2 * step : 2 * step + 2], step, "").result())
@@ -243,7 +244,7 @@ def test_the_probe_finds_the_size_that_fits(corpus: Path, data: PreparedData, pl
     config = toy_config(corpus)
     updater = make_updater(config, data)
     memory = Memory(updater.model, 3, place)
-    largest = probe(updater, data.train, plan(config, data))
+    largest = probe(updater, data.train, plan(config, data), False)
     assert largest is not None
     assert len(largest) > 3
     assert len(memory.seen) == 1, "one piece that fits is enough to know"
@@ -257,7 +258,7 @@ def test_a_probe_that_no_pair_passes_says_what_to_do(corpus: Path, data: Prepare
     updater = make_updater(config, data)
     Memory(updater.model, 0)
     with pytest.raises(UserError, match=r"one pair.*model.max_len.*smaller model"):
-        probe(updater, data.train, plan(config, data))
+        probe(updater, data.train, plan(config, data), False)
 
 
 # A whole training

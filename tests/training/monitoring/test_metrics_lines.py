@@ -10,6 +10,7 @@ from toy import toy_config
 from trainings import metrics_with_clock
 
 from transformer_mt.data.preparation import prepare_data
+from transformer_mt.evaluation.nll import tokens_at_once
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import batch_feed as feed
 from transformer_mt.training import loop
@@ -119,7 +120,7 @@ def test_the_time_left_is_that_to_the_limit_that_comes_first(
     clock.takes(loop, "save_checkpoint", 4)
     training = {"max_tokens": 60, "grad_accum": 2, "log_every_steps": 100, "checkpoint_every_steps": 15, **limits}
     config = toy_config(corpus, training=training, validation={"every_steps": 22})
-    plan = prepare_data(config).train.plan(config.training.max_tokens, config.seed, 0)
+    plan = prepare_data(config).train.plan(tokens_at_once(config), config.seed, 0)
     assert plan.num_micro_batches is not None
     assert plan.num_micro_batches % 2 == 1, "the last update of an epoch should be of one micro-batch"
     shown: list[str] = []  # by the bar, after each step

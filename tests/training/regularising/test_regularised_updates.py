@@ -198,7 +198,7 @@ def test_what_has_room_once_and_not_twice_is_split_when_it_comes_to_two_passes(
     whole, small = make_updater(config, data), make_updater(config, data)
     rows = [np.arange(8)]
     sizes = only_room_for(small, 10)
-    assert probe(small, data.train, rows) is not None
+    assert probe(small, data.train, rows, False) is not None
     assert sizes == [16, 8]
     results = [
         (u.update(data.train, rows, 1, "").result(), u.update(data.train, rows, 2, "").result()) for u in (whole, small)

@@ -15,8 +15,12 @@ Precision = Literal["fp32", "bf16", "fp16", "auto"]
 class TrainingConfig(Section):
     """Updates, schedule, precision, and how long."""
 
-    max_tokens: PositiveInt = Field(
-        default=4096, description="Sentences x longest side of a micro-batch, BOS and EOS counted."
+    max_tokens: PositiveInt | Literal["auto"] = Field(
+        default=4096,
+        description="Sentences x longest side of a micro-batch, BOS and EOS counted; auto: as many as memory holds.",
+    )
+    update_tokens: PositiveInt | None = Field(
+        default=None, description="With max_tokens: auto: the positions of a whole update, which grad_accum shares out."
     )
     grad_accum: PositiveInt = Field(default=1, description="Micro-batches an update and process.")
     max_steps: PositiveInt | None = None
@@ -78,6 +82,29 @@ class TrainingConfig(Section):
     def _check_end(self) -> Self:
         if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("nothing ends the training: set max_steps, max_epochs or max_minutes")
+        return self
+
+    @model_validator(mode="after")
+    def _check_update_tokens(self) -> Self:
+        if self.max_tokens != "auto" and self.update_tokens is not None:
+            raise ValueError(
+                f"update_tokens goes with max_tokens: auto, and max_tokens is {self.max_tokens}; leave one of them out"
+            )
+        if self.max_tokens == "auto" and self.update_tokens is None:
+            raise ValueError(
+                "max_tokens: auto needs update_tokens, the positions of a whole update, for example "
+                "update_tokens: 25000"
+            )
+        if self.max_tokens == "auto" and self.grad_accum != 1:
+            raise ValueError(
+                f"max_tokens: auto chooses grad_accum, and grad_accum is {self.grad_accum}; leave it out, and raise "
+                "update_tokens for larger updates"
+            )
+        if self.max_tokens == "auto" and self.sharding == "full":
+            raise ValueError(
+                "max_tokens: auto tries the memory of each process by itself, and under sharding: full none can train "
+                "by itself; set max_tokens"
+            )
         return self
 
     @model_validator(mode="after")

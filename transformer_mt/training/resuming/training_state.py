@@ -28,6 +28,7 @@ class TrainingState:
     num_bad_validations: int = 0
     incomparable_until: int = 0
     micro_batches_per_update: int = 1  # of all processes
+    max_tokens: int = 0  # of a micro-batch; 0: still to be chosen
     precision: str = ""
     compiled: bool = False
     device: str = ""
