@@ -11,7 +11,9 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.noise import NOISES, NoiseConfig
 from transformer_mt.config.sections.section import Section
+from transformer_mt.data.noise.objectives import OBJECTIVES
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
 from transformer_mt.decoding.search.options import LENGTH_NORMS
@@ -33,6 +35,7 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "activation"): ACTIVATIONS,
     (schema.ModelConfig, "positions"): POSITIONS,
     (schema.TokenizerConfig, "kind"): TOKENIZERS,
+    (NoiseConfig, "kind"): NOISES,
     (InitFromConfig, "parts"): PARTS,
     (schema.TrainingConfig, "freeze"): PARTS,
     (schema.TrainingConfig, "schedule"): SCHEDULES,
@@ -67,6 +70,10 @@ def test_every_key_of_few_values_has_a_table_or_needs_none() -> None:
     sections = Section.__subclasses__()
     keys = {(part, key) for part in sections for key, field in part.model_fields.items() if literals(field.annotation)}
     assert {key for part, key in keys if (part, key) not in TABLES} <= CONDITIONS
+
+
+def test_every_noise_has_its_objective() -> None:
+    assert list(OBJECTIVES) == list(NOISES)
 
 
 def test_every_architecture_is_drawn() -> None:

@@ -125,7 +125,7 @@ def test_defaults_are_those_of_the_paper():
         ({"tokenizer": {"tags": ["<BT>", "<BT>"]}}, "tokenizer: tags holds a tag twice; name each once"),
         (
             {"tokenizer": {"kind": "bpe", "vocab_size": 300, "tags": [f"<{i}>" for i in range(40)]}},
-            "tokenizer: vocab_size is 300, and with its tags it needs 301 or more",
+            "tokenizer: vocab_size is 300, and with its tags and masks it needs 301 or more",
         ),
         (
             {"data": {**data_with({"tsv": "a", "weight": 1}), "streaming": True}},
@@ -141,7 +141,7 @@ def test_defaults_are_those_of_the_paper():
         ),
         (
             {"tokenizer": {"kind": "bpe", "tags": ["<BT>"], "bpe_dropout": 0.1}},
-            "tokenizer: tags holds <BT>, and bpe_dropout 0.1 would cut it into letters; take one of both out",
+            "tokenizer: tags gives <BT>, and bpe_dropout 0.1 would cut it into letters; take one of both out",
         ),
         (
             {"data": {"train": [{"tsv": "a", "weight": 1}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}},

@@ -171,7 +171,7 @@ def test_ctrl_c_while_data_is_prepared_says_how_to_go_on(
 ) -> None:
     config = toy_config(write_toy_corpus(tmp_path / "data"), data={"streaming": streaming})
 
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     for name in ("Stream",) if streaming else ("load_corpus", "corpus_tokenizers", "encode_corpus", "find_overlap"):

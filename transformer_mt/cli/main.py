@@ -31,7 +31,7 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import attention, debug, runs, trace, verify
+from transformer_mt.cli.verbs.looking import attention, debug, fill, runs, trace, verify
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
@@ -62,6 +62,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train")(train.train)
+app.command("pretrain", help=train.PRETRAIN)(train.train)
 app.command("translate")(translate.translate)
 app.command("backtranslate")(backtranslate.backtranslate)
 app.command("distill")(distill.distill)
@@ -75,6 +76,7 @@ app.command("average")(average.average)
 app.command("export")(export.export)
 app.command("card")(card.card)
 app.command("trace")(trace.trace)
+app.command("fill")(fill.fill)
 app.command("attention")(attention.attention)
 app.command("verify-resume")(verify.verify_resume)
 app.add_typer(config.app, name="config")

@@ -45,6 +45,26 @@ class RunConfig(Section):
                 "tokenizer.bpe_dropout and data.streaming: true do not go together, since a stream is segmented as it "
                 "is read; leave one of them out"
             )
+        if (noise := self.data.noise) is not None:
+            if noise.hiding.joint and not self.tokenizer.joint:
+                raise ValueError(
+                    f"data.noise.kind: {noise.kind} makes the source of the target's words, and needs one vocabulary "
+                    "for both; set tokenizer.joint: true"
+                )
+            if self.tokenizer.masks < (least := noise.hiding.masks):
+                raise ValueError(
+                    f"data.noise.kind: {noise.kind} puts masks in the place of what it hides, and tokenizer.masks is "
+                    f"{self.tokenizer.masks}; set it to {least} or more, for example 100"
+                )
+        if all(source.mono for source in self.data.validation) and self.validation.metric != "nll":
+            raise ValueError(
+                f"validation.metric is {self.validation.metric}, and data.validation has text in one language alone, "
+                "without translations; set metric: nll"
+            )
+        sources = [source for split in ("train", "validation", "test") for source in getattr(self.data, split)]
+        for tag in (source.tag for source in sources if source.tag):
+            if tag not in self.tokenizer.tags:
+                raise ValueError(f"data has a source with tag: {tag}, which is none of tokenizer.tags; name it there")
         if self.data.both_directions_epochs > 0 and not self.tokenizer.joint:
             raise ValueError(
                 "data.both_directions_epochs reads each side as source and as target, and needs one vocabulary for "

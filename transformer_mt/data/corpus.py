@@ -92,13 +92,15 @@ class Corpus:
         return self.sources[pair["source"]].place(pair["line"])
 
 
-def load_corpus(configs: list[SourceConfig], data: DataConfig) -> Corpus:
+def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = False) -> Corpus:
     """Reads the sources, or maps into memory what an earlier call made of the same content.
 
     A pair with a side that is blank (white space only) is dropped as a pair; so is one with a side that `is_beyond`,
     with a warning, or with `data.too_long: error` it is refused. Raises `UserError` for a source that cannot be read,
-    for line counts that differ, and for a corpus without a single pair.
+    for line counts that differ, for a corpus without a single pair, and for text in one language unless `mono`.
     """
+    if not mono and (found := [source.mono for source in configs if source.mono]):
+        raise UserError(f"{found[0]} is text in one language, without translations. Name a source of pairs.")
     sources = sources_of(configs, data)
     key = _corpus_key(sources)
     entry = cache_folder(data) / "corpora" / key
@@ -128,7 +130,7 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig) -> Corpus:
 
 def _corpus_key(sources: list[Source]) -> str:
     """A hash of the content and of every setting that says how to read it, but not of paths or times."""
-    parts = [FORMAT_VERSION, [source.key() for source in sources]]
+    parts = [FORMAT_VERSION, [source.whole_key() for source in sources]]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
 
 
@@ -187,6 +189,6 @@ def _with_bar(source: Source) -> Iterator[PairBlock]:
     from tqdm import tqdm
 
     with tqdm(desc=f"Reading {source.description}", unit=" pairs", leave=False, disable=None) as bar:
-        for block in source.blocks():
+        for block in source.tagged_blocks():
             yield block
             bar.update(len(block.lines))

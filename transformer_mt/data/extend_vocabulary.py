@@ -49,5 +49,5 @@ def extended(tokenizer: Tokenizer, texts: Iterable[list[str]], config: Tokenizer
         )
     state = json.loads(tokenizer.backend.to_str())
     state["model"]["vocab"] |= {word: len(vocab) + place for place, word in enumerate(new[:room])}
-    wider = WordTokenizer(hf.Tokenizer.from_str(json.dumps(state)), tokenizer.lowercase, list(config.tags))
+    wider = WordTokenizer(hf.Tokenizer.from_str(json.dumps(state)), tokenizer.lowercase, list(config.all_tags))
     return Extended(wider, min(len(new), room), max(0, len(new) - room))

@@ -62,6 +62,20 @@ class IdColumn:
         places = starts[:, None] + np.arange(width)
         return self.ids.take(places, mode="clip"), lengths
 
+    def take(self, rows: NDArray[np.int64]) -> "IdColumn":
+        """A column in memory of these rows, in this order."""
+        ids, lengths = self.gather(rows)
+        return IdColumn(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths.astype(np.int32))
+
+    def with_rows(self, places: NDArray[np.int64], others: "IdColumn") -> "IdColumn":
+        """A column in memory that has at these places the rows of another column, in their order."""
+        if len(places) == 0:
+            return self
+        ids = np.concatenate([self.ids.astype(np.int32), others.ids.astype(np.int32)])
+        order = np.arange(len(self))
+        order[places] = len(self) + np.arange(len(others))
+        return IdColumn(ids, np.concatenate([self.lengths, others.lengths])).take(order)
+
     def count(self, ids: list[int]) -> int:
         """How many of all the ids are among these."""
         pieces = range(0, len(self.ids), COUNTED_AT_ONCE)

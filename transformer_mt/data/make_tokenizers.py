@@ -33,7 +33,7 @@ def train_tokenizers(
 
 def _train(texts: Iterable[list[str]], config: TokenizerConfig) -> Tokenizer:
     kind = TOKENIZERS[config.kind]
-    return kind(_forget_special_matching(kind.train_backend(texts, config)), config.lowercase, config.tags)
+    return kind(_forget_special_matching(kind.train_backend(texts, config)), config.lowercase, config.all_tags)
 
 
 def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train again.") -> Tokenizer:
@@ -46,9 +46,9 @@ def load_tokenizer(path: Path, config: TokenizerConfig, way_out: str = "Train ag
         raise UserError(f"{path} is not a tokenizer file ({error}). {way_out}") from error
     if any(backend.token_to_id(token) != i for i, token in enumerate(SPECIAL_TOKENS)):
         raise UserError(f"{path} lacks the special tokens. It was not written by this project. {way_out}")
-    if missing := [tag for tag in config.tags if backend.token_to_id(tag) is None]:
-        raise UserError(f"{path} has no entry for {missing[0]}, one of tokenizer.tags. {way_out}")
-    return TOKENIZERS[config.kind](backend, config.lowercase, config.tags)
+    if missing := [tag for tag in config.all_tags if backend.token_to_id(tag) is None]:
+        raise UserError(f"{path} has no entry for {missing[0]}, one of tokenizer.tags and tokenizer.masks. {way_out}")
+    return TOKENIZERS[config.kind](backend, config.lowercase, config.all_tags)
 
 
 def _forget_special_matching(backend: hf.Tokenizer) -> hf.Tokenizer:

@@ -170,7 +170,7 @@ def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> Pre
     Raises UserError for sources that cannot be read, for a split of which nothing fits the model, and where more than
     half of the validation target's words are unknown to the vocabulary: such a model could not say what it should.
     """
-    corpus = load_corpus(config.data.train, config.data)
+    corpus = load_corpus(config.data.train, config.data, mono=True)
     src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
     train = load_split("train", corpus, src, tgt, config)
     refuse_to_leave_out("training", train.left_out, config)
@@ -183,7 +183,7 @@ def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> Pre
 
 def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
     """The validation split, which is never a stream; UserError where most of its target's words are not known."""
-    split = load_split("validation", load_corpus(config.data.validation, config.data), src, tgt, config)
+    split = load_split("validation", load_corpus(config.data.validation, config.data, mono=True), src, tgt, config)
     refuse_to_leave_out("validation", split.left_out, config)
     unknown = split.unknown_target_words(tgt)
     if unknown > LARGEST_UNKNOWN_SHARE:
@@ -196,7 +196,9 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
 
 def training_texts(config: RunConfig) -> Texts:
     """The texts that tokenizers are trained on: those of the training split, of a stream its first pairs."""
-    return _head(config).texts if config.data.streaming else load_corpus(config.data.train, config.data).texts
+    return (
+        _head(config).texts if config.data.streaming else load_corpus(config.data.train, config.data, mono=True).texts
+    )
 
 
 def _head(config: RunConfig) -> Head:

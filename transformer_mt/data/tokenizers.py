@@ -68,7 +68,7 @@ def _chunks(text: str, lowercase: bool) -> list[str]:
 def _untagged(text: str, config: TokenizerConfig) -> list[str]:
     """The chunks from which a vocabulary is learned: a tag has its entry, whose letters are no words."""
     chunks = _chunks(text, config.lowercase)
-    tags = {tag.lower() if config.lowercase else tag for tag in config.tags}
+    tags = {tag.lower() if config.lowercase else tag for tag in config.all_tags}
     return [chunk for chunk in chunks if chunk not in tags] if tags else chunks
 
 
@@ -240,7 +240,7 @@ class WordTokenizer(Tokenizer):
         Words that are equally frequent come in the order of unicode. The vocabulary is that of the library's
         `WordLevelTrainer`, which would need every word of the text.
         """
-        entries = [*_SPECIALS, *config.tags, *frequent_words(texts, config)]
+        entries = [*_SPECIALS, *config.all_tags, *frequent_words(texts, config)]
         vocab = {entry: i for i, entry in enumerate(entries[: config.size])}
         backend = hf.Tokenizer(models.WordLevel(vocab, unk_token=SPECIAL_TOKENS[UNK_ID]))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
@@ -329,7 +329,7 @@ class BPETokenizer(SubwordTokenizer):
         trainer = trainers.BpeTrainer(
             vocab_size=config.size,
             min_frequency=config.min_frequency,
-            special_tokens=[*_SPECIALS, *config.tags],
+            special_tokens=[*_SPECIALS, *config.all_tags],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
@@ -344,7 +344,7 @@ class UnigramTokenizer(SubwordTokenizer):
         """The pieces that make the text likeliest, `vocab_size` of them."""
         trainer = trainers.UnigramTrainer(
             vocab_size=config.size,
-            special_tokens=[*_SPECIALS, *config.tags],
+            special_tokens=[*_SPECIALS, *config.all_tags],
             unk_token=SPECIAL_TOKENS[UNK_ID],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
@@ -352,7 +352,7 @@ class UnigramTokenizer(SubwordTokenizer):
         state = json.loads(SubwordTokenizer._train(models.Unigram(), trainer, texts, config).to_str())
         # The trainer sums in the order of a randomly seeded hash map. So the last digits of its scores, and the order
         # of equal pieces, change from run to run. Sorting by piece makes the ids the same every time.
-        num_special = len(_SPECIALS) + len(config.tags)
+        num_special = len(_SPECIALS) + len(config.all_tags)
         special, learned = state["model"]["vocab"][:num_special], state["model"]["vocab"][num_special:]
         # Letters of the alphabet that the text lacks get scores up to 0.0256 above the lowest, also in random order.
         lowest = min(score for _, score in learned)

@@ -37,9 +37,15 @@ def refuse_tags(config: TokenizerConfig, engine: str) -> None:
 
 
 def _about_tags(config: TokenizerConfig, engine: str) -> list[str]:
-    if not config.tags:
-        return []
-    return [
-        f"tokenizer.tags holds {', '.join(config.tags)}, which {engine} would cut into pieces. Train a model without "
-        f"tokenizer.tags {INSTEAD}"
-    ]
+    said = []
+    if config.tags:
+        said.append(
+            f"tokenizer.tags holds {', '.join(config.tags)}, which {engine} would cut into pieces. Train a model "
+            f"without tokenizer.tags {INSTEAD}"
+        )
+    if config.masks:
+        said.append(
+            f"tokenizer.masks is {config.masks}, and {engine} would cut {config.all_tags[-1]} into pieces. Train a "
+            f"model on pairs from this one, with training.init_from and tokenizer.masks: 0, {INSTEAD}"
+        )
+    return said

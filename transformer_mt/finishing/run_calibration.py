@@ -146,7 +146,7 @@ def _made_with(translator: Translator, options: SearchOptions, data: DataConfig)
     checkpoints[0][0] = ""  # the file lies in that run's folder, which may get another name
     validation = ""
     with suppress(UserError, OSError):  # a run needs nothing but its folder
-        validation = _hash([source.key() for source in sources_of(data.validation, data)])
+        validation = _hash([source.whole_key() for source in sources_of(data.validation, data)])
     return MadeWith(
         checkpoints,
         translator.model.mode if isinstance(translator.model, Ensemble) else "",

@@ -275,7 +275,7 @@ class Trainer:
                 self.meter.count_validation()
             if not math.isfinite(nll := result.metrics["nll"]):  # the same in all processes
                 raise told_by_first(nll_not_finite(nll, state.step, self.updater.precision), self.world)
-            if self.world.is_first:
+            if self.world.is_first and result.samples:
                 picture = attention_picture(model, result.samples[0], self.data)
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
@@ -285,7 +285,8 @@ class Trainer:
         state.last_validation_step = state.step
         self.last_metrics = result.metrics
         self.monitor.validation(state, result, is_best, self.meter.say_left())
-        self.monitor.picture("cross-attention", picture, state.step)
+        if picture is not None:
+            self.monitor.picture("cross-attention", picture, state.step)
         self.meter.count_validation()  # so the next step is not charged for the drawing
         return True, is_best
 

@@ -11,6 +11,7 @@ import torch
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import plan_in_order
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
+from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
@@ -59,7 +60,8 @@ class Validator:
         self.world = world
         self.data = data
         self.precision = precision
-        order = np.random.default_rng([config.seed, 0xB1E0]).permutation(len(data.validation))
+        self.split, rows = validated_split(data, config)
+        order = rows[np.random.default_rng([config.seed, 0xB1E0]).permutation(len(rows))]
         self.num_scored = min(config.validation.num_translated, len(order))
         self.sources, self.references = data.validation.texts(order[: max(self.num_scored, NUM_SHOWN)].tolist())
 
@@ -103,7 +105,7 @@ class Validator:
 
     def _nlls(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[tuple[float, int]]:
         """The nll and target tokens of every batch of the split."""
-        split = self.data.validation
+        split = self.split
         batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, tokens_at_once(self.config)))
         precision = self.precision if self.precision in DTYPES else "fp32"  # int8 is for weights laid out for a search
         return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches))

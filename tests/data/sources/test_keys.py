@@ -58,15 +58,22 @@ def take_builtin(_: Path) -> tuple[SourceConfig, list[Any], list[Any]]:
     return SourceConfig(builtin="en-es", split="validation"), key, ["builtin", None, None, "validation", grammar]
 
 
+def write_mono(root: Path) -> tuple[SourceConfig, list[Any], list[Any]]:
+    path = root / "a.en"
+    path.write_text("one\ntwo\nthree\n")
+    return SourceConfig(mono="a.en"), ["mono", [digest(path)]], ["mono", None, None, None, sizes([path])]
+
+
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_keys_and_fingerprints_are_what_they_always_were(kind: str, tmp_path: Path) -> None:
     """Else every corpus would be read anew, and no run could be resumed."""
-    writers = {"text": write_text_pair, "hub": write_folder, "builtin": take_builtin}
+    writers = {"text": write_text_pair, "hub": write_folder, "builtin": take_builtin, "mono": write_mono}
     source, key, outline = writers[kind](tmp_path) if kind in writers else write_file(tmp_path, kind)
     data = {"train": [source.model_dump(exclude_defaults=True)], "cache_dir": str(tmp_path / "cache")}
-    config = toy_config(tmp_path, data={**data, "streaming": True, "validation": data["train"]})
+    noise = {"noise": {"kind": "causal"}} if kind == "mono" else {}
+    config = toy_config(tmp_path, data={**data, **noise, "streaming": True, "validation": data["train"]})
     expected = hashlib.blake2b(json.dumps([2, [key]]).encode(), digest_size=20).hexdigest()
-    assert load_corpus([source], config.data).fingerprint == expected
+    assert load_corpus([source], config.data, mono=True).fingerprint == expected
     stream = prepare_training_data(config).train
     assert isinstance(stream, Stream)
     parts = json.dumps([None, stream.beginning.digest, outline]).encode()

@@ -12,8 +12,11 @@ from transformer_mt.cli.options import RUNS, path_option, user_path
 if TYPE_CHECKING:
     from transformer_mt.training.run import Outcome
 
+PRETRAIN = "Train a model on text in one language, as data.noise says; options are those of `tmt train`."
+
 
 def train(
+    context: typer.Context,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Settings that replace those of the file, for example model.d_model=256.")
     ] = None,
@@ -54,6 +57,11 @@ def train(
         if change_lr and resume is None:
             raise UserError("--change-lr is for a run that goes on. Add --resume, or leave it out.")
         loaded = load_config(config, overrides or [])
+        if context.info_name == "pretrain" and loaded.config.data.noise is None:
+            raise UserError(
+                "This config has no data.noise, which says what is learned from text in one language. Set it, for "
+                "example data.noise.kind=infilling, or use `tmt train`."
+            )
         run = folder or RunFolder(runs / loaded.config.name)
     except UserError as error:
         raise launch.told_once(error) from error
@@ -64,14 +72,17 @@ def train(
 
     outcome = start_or_resume(loaded.config, run, resume is not None, change_lr, profile)
     with suppress(BrokenPipeError):  # the reader may have ended by the same Ctrl-C
-        _tell(outcome)
+        _tell(outcome, loaded.config.data.noise is not None)
         sys.stdout.flush()
     sys.exit(outcome.exit_status)
 
 
-def _tell(outcome: "Outcome") -> None:
+def _tell(outcome: "Outcome", pretrained: bool) -> None:
     run = outcome.run
-    if outcome.reason is not None:
+    if outcome.reason is not None and pretrained:
+        print(f"finished at step {outcome.step:,}: {outcome.reason}")
+        print(f"train on pairs from here with: training.init_from={run.quoted}")
+    elif outcome.reason is not None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
         print(f'translate with: tmt translate --run {run.quoted} "..."')
     else:

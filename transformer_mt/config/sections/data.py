@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from transformer_mt.config.sections.noise import NoiseConfig
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
 from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 
@@ -38,6 +39,9 @@ class DataConfig(Section):
     both_directions_epochs: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
         default=0, description="The first epochs, in which each pair also comes from target to source."
     )
+    noise: NoiseConfig | None = Field(
+        default=None, description="What is learned from sources {mono: FILE}, of which something is hidden."
+    )
     # An order to the reader of a config, which carries it out. What is read, dumped or kept with a run is reversed.
     reverse: bool = Field(
         default=False, exclude=True, description="Train the other direction: languages and sides change places."
@@ -49,6 +53,25 @@ class DataConfig(Section):
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
         else:
             refuse_unless_default(self, ("both_directions_epochs",), "with streaming: true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        mono = [source.mono for split in ("train", "validation") for source in getattr(self, split) if source.mono]
+        if self.noise is None and mono:
+            raise ValueError(
+                f"{mono[0]} is text in one language, of which noise says what is learned; set it, for example "
+                "noise: {kind: infilling}, or name pairs"
+            )
+        if self.noise is not None and not any(source.mono for source in self.train):
+            raise ValueError("noise is for sources {mono: FILE}, and train has none; name one, or leave noise out")
+        if any(source.mono for source in self.test):
+            raise ValueError("test has text in one language, which no translation can be compared with; take it out")
+        if mono and self.both_directions_epochs:
+            raise ValueError(
+                f"{mono[0]} is text in one language, and both_directions_epochs is {self.both_directions_epochs}, "
+                "which turns pairs; take one of both out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import PositiveInt, Section
+from transformer_mt.config.sections.tokenizer import Tag
 
-SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin")
+SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin", "mono")
 
 
 class ColumnsConfig(Section):
@@ -19,7 +20,8 @@ class ColumnsConfig(Section):
 class SourceConfig(Section):
     """One place that sentence pairs come from. Exactly one kind of place is named.
 
-    `{src: FILE, tgt: FILE}` are two aligned text files; the others hold both sides.
+    `{src: FILE, tgt: FILE}` are two aligned text files; `{mono: FILE}` is text in one language, for `data.noise`; the
+    others hold both sides.
     """
 
     src: str | None = None
@@ -30,11 +32,15 @@ class SourceConfig(Section):
     parquet: str | None = None
     hub: str | None = None
     builtin: Literal["en-es"] | None = None
+    mono: str | None = None
     config: str | None = None
     split: str | None = None
     columns: ColumnsConfig | None = None
     weight: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="train: the share of this source in the pairs of each batch, beside other weights."
+    )
+    tag: Tag | None = Field(
+        default=None, description="One of tokenizer.tags, before each source: <2de>, or <BT> for what was made."
     )
     reverse: bool = Field(default=False, description="The two sides of this source change places.")
 
@@ -50,14 +56,15 @@ class SourceConfig(Section):
         if len(kinds) + text != 1:
             raise ValueError(
                 "name exactly one source: {src: FILE, tgt: FILE}, {tsv: FILE}, {csv: FILE}, {jsonl: FILE}, "
-                "{parquet: FILE}, {hub: NAME, split: SPLIT} or {builtin: en-es, split: SPLIT}"
+                "{parquet: FILE}, {hub: NAME, split: SPLIT}, {builtin: en-es, split: SPLIT} or {mono: FILE}"
             )
         if text and (self.src is None or self.tgt is None):
             raise ValueError("two aligned text files need both src and tgt")
         if text and self.columns is not None:
             raise ValueError("columns has no meaning for two aligned text files")
-        if self.builtin is not None and self.columns is not None:
-            raise ValueError("columns has no meaning for the built-in corpus")
+        if self.kind in ("builtin", "mono") and self.columns is not None:
+            what = "the built-in corpus" if self.builtin else "text in one language"
+            raise ValueError(f"columns has no meaning for {what}")
         if self.config is not None and self.kind != "hub":
             raise ValueError("config belongs to a hub source")
         if self.kind in ("hub", "builtin") and self.split is None:

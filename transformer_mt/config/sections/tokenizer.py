@@ -31,6 +31,14 @@ class TokenizerConfig(Section):
     tags: list[Tag] = Field(
         default_factory=list, description="Words such as <BT> that stay one token each, seen or not."
     )
+    masks: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        default=0, description="So many tags more, <mask_0>, <mask_1> and so on, for what data.noise hides."
+    )
+
+    @property
+    def all_tags(self) -> list[str]:
+        """Tags, then masks: the entries behind the special ones."""
+        return [*self.tags, *(f"<mask_{number}>" for number in range(self.masks))]
 
     @property
     def size(self) -> int:
@@ -66,16 +74,17 @@ class TokenizerConfig(Section):
 
     @model_validator(mode="after")
     def _check_tags(self) -> Self:
-        if taken := NO_TAGS.intersection(self.tags):
+        if taken := NO_TAGS.union(self.all_tags[len(self.tags) :]).intersection(self.tags):
             raise ValueError(f"tags holds {min(taken)}, which is an entry of another meaning; name it otherwise")
         if len(set(self.tags)) < len(self.tags):
             raise ValueError("tags holds a tag twice; name each once")
-        if self.tags and self.bpe_dropout:
+        if self.all_tags and self.bpe_dropout:
+            key = "tags" if self.tags else "masks"
             raise ValueError(
-                f"tags holds {self.tags[0]}, and bpe_dropout {self.bpe_dropout} would cut it into letters; take one of "
-                "both out"
+                f"{key} gives {self.all_tags[0]}, and bpe_dropout {self.bpe_dropout} would cut it into letters; take "
+                "one of both out"
             )
-        least = len(SPECIAL_TOKENS) + len(self.tags) + 1 + 256 * (self.kind != "word")
+        least = len(SPECIAL_TOKENS) + len(self.all_tags) + 1 + 256 * (self.kind != "word")
         if self.vocab_size != "auto" and self.vocab_size < least:
-            raise ValueError(f"vocab_size is {self.vocab_size}, and with its tags it needs {least} or more")
+            raise ValueError(f"vocab_size is {self.vocab_size}, and with its tags and masks it needs {least} or more")
         return self

@@ -81,6 +81,8 @@ class Stream:
         self._lock = threading.RLock()
         self._reading: tuple[int, Future[Window], threading.Thread] | None = None
         self._windows: dict[int, Window] = {}
+        # What a window becomes in an epoch, for what is hidden of text in one language.
+        self.noise: Callable[[Window, int], Window] | None = None
         self._needed = 0  # the place of the first window that may still be asked for
         self._resumed: tuple[int, Place] | None = None
         self.src_lengths = Lengths(self._window_at, "src_lengths", self.size)
@@ -96,6 +98,14 @@ class Stream:
     def go_on_from(self, epoch: int, place: Place | None) -> None:
         """Begin this epoch at a place that `StreamPlan.place` gave; None: at its beginning."""
         self._resumed = None if place is None else (epoch, place)
+
+    def take_noise(self, noise: Callable[[Window, int], Window]) -> None:
+        """From now on a window is what this makes of it in its epoch, and so are those that were read already."""
+        with self._lock:
+            self.noise = noise
+            self._windows = {
+                place: noise(window, place // self._windows_an_epoch) for place, window in self._windows.items()
+            }
 
     def batch(self, indices: Rows) -> Batch:
         """The pairs of these rows, which are of one window, padded."""
@@ -130,7 +140,7 @@ class Stream:
                     window = self._reading[1].result()
                 except UserError as error:
                     raise StreamError(str(error)) from error
-                self._windows[place] = window
+                self._windows[place] = window if self.noise is None else self.noise(window, epoch)
                 self._read_in_thread(number + 1 if window.num_read == self.size else 0)
             return self._windows[place], place * self.size
 

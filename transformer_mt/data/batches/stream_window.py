@@ -97,7 +97,7 @@ def stream_pairs(sources: list[Source]) -> Iterator[tuple[int, RawPair]]:
     """
     for number, source in enumerate(sources):
         is_empty = True
-        for pair in source.streamed():
+        for pair in source.tagged_stream():
             is_empty = False
             yield number, pair
         if is_empty and len(sources) > 1:

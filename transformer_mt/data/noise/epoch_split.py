@@ -1,4 +1,5 @@
-"""A training split whose pairs are others in each epoch: in other pieces (BPE-dropout), or in both directions at first.
+"""A training split whose pairs are others in each epoch: in other pieces (BPE-dropout), with other words hidden
+(`data.noise`), or in both directions at first.
 
 What a pair is in an epoch is a function of (seed, epoch, line). So it is segmented twice, once for the lengths that an
 epoch is planned by and once for its batch, and nothing is kept in between but lengths.
@@ -13,8 +14,10 @@ from numpy.typing import NDArray
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
 from transformer_mt.data.batches.plan import TrainingSplit, WholePlan
+from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.id_file import IdColumn
 from transformer_mt.data.noise.bpe_dropout import BPEDropout, line_seeds
+from transformer_mt.data.noise.noise import Noise, mono_rows
 from transformer_mt.data.preparation import Split, TrainingData
 from transformer_mt.data.tokenizers import BPETokenizer
 
@@ -28,10 +31,13 @@ Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]  # of x + EOS and y + EOS,
 
 def split_by_epochs(data: TrainingData, config: RunConfig) -> TrainingSplit:
     """The training split as the config has it change with the epochs, or as it is where it does not change."""
-    tokenizer = config.tokenizer
-    if tokenizer.bpe_dropout == 0.0 and config.data.both_directions_epochs == 0:
+    tokenizer, noise = config.tokenizer, Noise.of(config, data.tgt_tokenizer)
+    if isinstance(data.train, Stream):  # the config refuses a stream with all but noise
+        if noise is not None:
+            data.train.take_noise(noise.of_window)
         return data.train
-    assert isinstance(data.train, Split), "the config refuses a stream here"
+    if tokenizer.bpe_dropout == 0.0 and config.data.both_directions_epochs == 0 and noise is None:
+        return data.train
     dropouts: list[BPEDropout | None] = [None, None]
     if tokenizer.bpe_dropout > 0.0:
         for number, (side, ours) in enumerate(zip(SIDES, (data.src_tokenizer, data.tgt_tokenizer), strict=True)):
@@ -39,7 +45,18 @@ def split_by_epochs(data: TrainingData, config: RunConfig) -> TrainingSplit:
                 assert isinstance(ours, BPETokenizer), "the config refuses another kind"
                 shared = dropouts[0] if data.src_tokenizer is data.tgt_tokenizer else None
                 dropouts[number] = shared or BPEDropout(ours, tokenizer.bpe_dropout)
-    return EpochSplit(data.train, dropouts, config.data.both_directions_epochs, config.model.max_len, config.seed)
+    both_epochs = config.data.both_directions_epochs
+    return EpochSplit(data.train, dropouts, both_epochs, config.model.max_len, config.seed, noise)
+
+
+def validated_split(data: TrainingData, config: RunConfig) -> tuple[Split, Rows]:
+    """The validation split, with the noise of the config, and the rows of it that can be translated: those that have
+    a translation to be compared with.
+    """
+    noise, split = Noise.of(config, data.tgt_tokenizer), data.validation
+    if noise is None:
+        return split, np.arange(len(split))
+    return noise.of_validation(split), np.flatnonzero(~mono_rows(split.corpus)[split.rows])
 
 
 class RowLengths:
@@ -62,17 +79,26 @@ class EpochSplit:
     """See `TrainingSplit`. In the first `both_epochs` epochs each pair comes twice, the second time from target to
     source: those places follow all others. `dropouts` are those of source and target text.
 
-    A pair that dropout would make longer than `max_len` keeps its usual pieces in that epoch. Threads may share this.
+    `noise` hides words of text in one language. A pair that dropout would make longer than `max_len` keeps its usual
+    pieces in that epoch. Threads may share this.
     """
 
     def __init__(
-        self, split: Split, dropouts: list[BPEDropout | None], both_epochs: int, max_len: int, seed: int
+        self,
+        split: Split,
+        dropouts: list[BPEDropout | None],
+        both_epochs: int,
+        max_len: int,
+        seed: int,
+        noise: Noise | None = None,
     ) -> None:
         self.split = split
         self.dropouts = dropouts
         self.both_epochs = both_epochs
         self.max_len = max_len
         self.seed = seed
+        self.noise = noise
+        self.is_mono = np.empty(0, bool) if noise is None else mono_rows(split.corpus)
         self._lengths: dict[int, tuple[Lengths, int]] = {}
         self._lock = threading.Lock()
 
@@ -128,14 +154,16 @@ class EpochSplit:
         """Source and target of the pairs at these places of an epoch, and how many kept their usual pieces."""
         turned = places >= len(self.split)
         lines = self.split.rows[places % len(self.split)]
-        usual = [_column(column, lines) for column in (self.split.ids.src, self.split.ids.tgt)]
+        usual = [column.take(lines) for column in (self.split.ids.src, self.split.ids.tgt)]
         dropped = [
             side if dropout is None else self._dropped(dropout, side, (self.seed, epoch, number), 2 * lines + turned)
             for number, (dropout, side) in enumerate(zip(self.dropouts, usual, strict=True))
         ]
+        if self.noise is not None:
+            dropped = list(self.noise.hidden(dropped[0], dropped[1], self.is_mono[lines], (epoch,), lines))
         is_long = (dropped[0].lengths >= self.max_len) | (dropped[1].lengths >= self.max_len)
-        columns = [_chosen(is_long, one, other) for one, other in zip(usual, dropped, strict=True)]
-        src, tgt = (_chosen(turned, columns[1 - side], columns[side]) for side in (0, 1))
+        columns = [_with_rows_of(other, is_long, one) for one, other in zip(usual, dropped, strict=True)]
+        src, tgt = (_with_rows_of(columns[side], turned, columns[1 - side]) for side in (0, 1))
         return src, tgt, int(is_long.sum())
 
     def _dropped(self, dropout: BPEDropout, side: IdColumn, place: tuple[int, ...], lines: Rows) -> IdColumn:
@@ -160,16 +188,7 @@ class EpochPlan(WholePlan):
         )
 
 
-def _column(column: IdColumn, rows: Rows) -> IdColumn:
-    """These rows of a column, one after the other."""
-    ids, lengths = column.gather(rows)
-    return IdColumn(ids[np.arange(ids.shape[1]) < lengths[:, None]], lengths.astype(np.int32))
-
-
-def _chosen(takes_one: NDArray[np.bool_], one: IdColumn, other: IdColumn) -> IdColumn:
-    """Row by row that of the one column or that of the other, which have as many rows."""
-    if not takes_one.any():
-        return other
-    ids = np.concatenate([one.ids.astype(np.int32), other.ids.astype(np.int32)])
-    both = IdColumn(ids, np.concatenate([one.lengths, other.lengths]))
-    return _column(both, np.arange(len(takes_one)) + np.where(takes_one, 0, len(takes_one)))
+def _with_rows_of(column: IdColumn, here: NDArray[np.bool_], other: IdColumn) -> IdColumn:
+    """Where `here` is true the rows of the other column, which has as many."""
+    places = np.flatnonzero(here)
+    return column.with_rows(places, other.take(places))

@@ -6,6 +6,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.builtin import Builtin
 from transformer_mt.data.sources.hub import Hub
+from transformer_mt.data.sources.mono import Mono
 from transformer_mt.data.sources.one_file import Csv, Jsonl, Parquet, Tsv
 from transformer_mt.data.sources.source import Source
 from transformer_mt.data.sources.text_pair import TextPair
@@ -18,6 +19,7 @@ KINDS: dict[str, type[Source]] = {
     "parquet": Parquet,
     "hub": Hub,
     "builtin": Builtin,
+    "mono": Mono,
 }
 
 

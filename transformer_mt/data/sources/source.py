@@ -7,7 +7,7 @@ Blank pairs, and pairs with a side that `is_beyond`, are passed on; `corpus.py` 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +70,23 @@ class Source(ABC):
         """The same pairs, some thousand at a time, fewer if they are long: the quickest way to read all."""
         return _in_blocks(self.pairs())
 
+    def tagged_blocks(self) -> Iterator[PairBlock]:
+        """`blocks`, with the source's tag before each line that is not blank."""
+        for block in self.blocks():
+            yield block if self.config.tag is None else block._replace(src=[self._tagged(text) for text in block.src])
+
+    def tagged_stream(self) -> Iterator[RawPair]:
+        """`streamed`, with the source's tag before each line that is not blank."""
+        for pair in self.streamed():
+            yield pair if self.config.tag is None else replace(pair, src=self._tagged(pair.src))
+
+    def _tagged(self, text: str) -> str:
+        return f"{self.config.tag} {text}" if text.strip() else text
+
+    def whole_key(self) -> list[object]:
+        """`key`, and the tag where there is one."""
+        return self.key() if self.config.tag is None else [*self.key(), ["tag", self.config.tag]]
+
     def streamed(self) -> Iterator[RawPair]:
         """The same pairs, read without a copy on the disk."""
         return self.pairs()
@@ -82,7 +99,8 @@ class Source(ABC):
         """What tells the source from others as far as that is known before it is read, as JSON."""
         columns = self.config.columns and self.config.columns.model_dump()
         reverse = ["reverse"] * self.config.reverse
-        return [self.config.kind, columns, self.config.config, self.config.split, self.sizes(), *reverse]
+        tag = [["tag", self.config.tag]] if self.config.tag else []
+        return [self.config.kind, columns, self.config.config, self.config.split, self.sizes(), *reverse, *tag]
 
     def place(self, number: int) -> str:
         """Where a pair stands: `train.en / train.de, line 17`, or `a.parquet, row 17` where there are no lines."""

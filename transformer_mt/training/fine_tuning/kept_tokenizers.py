@@ -21,7 +21,7 @@ def kept_tokenizers(config: RunConfig, source: SourceRun) -> tuple[Tokenizer, To
     if asked.vocabulary == "keep":
         print(f"tokenizers: those of {path}, kept as they are")
         return src, tgt
-    corpus = load_corpus(config.data.train, config.data)
+    corpus = load_corpus(config.data.train, config.data, mono=True)
     if asked.vocabulary == "extend":
         sides = extend_vocabularies(corpus, src, tgt, config.tokenizer)
         named = [("both sides", sides[0])] if config.tokenizer.joint else zip(("source", "target"), sides, strict=True)

@@ -1,0 +1,71 @@
+"""`tmt fill`: what a model puts in the place of hidden words, against the scores of those very words."""
+
+import math
+from pathlib import Path
+
+import pytest
+from commands import call_tmt
+from test_pretraining import PAIRS, write_config
+from toy import write_toy_corpus
+
+from transformer_mt.decoding.filling import fillings
+from transformer_mt.decoding.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of each kind, and one on pairs."""
+    folder = tmp_path_factory.mktemp("filling")
+    write_toy_corpus(folder / "data")
+    for kind, steps in (("spans", 60), ("infilling", 60), ("causal", 2)):
+        write_config(folder, f"{kind}.yaml", data={"noise": {"kind": kind}}, training={"max_steps": steps})
+        assert call_tmt(folder, "pretrain", "--config", f"{kind}.yaml", f"name={kind}").returncode == 0
+    write_config(folder, "pairs.yaml", data={**PAIRS, "noise": None}, training={"max_steps": 2})
+    assert call_tmt(folder, "train", "--config", "pairs.yaml", "name=pairs").returncode == 0
+    return folder
+
+
+def test_the_probability_of_spans_is_that_of_the_target_that_says_them(folder: Path) -> None:
+    translator = Translator.load(folder / "runs/spans", device="cpu", precision="fp32")
+    found = fillings(translator, "<2en> one [MASK] two [MASK].", 6)
+    assert found == sorted(found, key=lambda filling: -filling.probability)
+    for filling in found:
+        assert filling.text.startswith("one ")
+        first, _, second = filling.text.removeprefix("one ").partition("two")
+        said = f"<mask_0> {first} <mask_1> {second.strip().removesuffix('.')} <mask_2>"
+        (score,) = translator.score(["<2en> one <mask_0> two <mask_1> ."], [" ".join(said.split())])
+        assert math.exp(score.log_prob) <= filling.probability * 1.001, "no more than all ways to say it"
+
+
+def test_infilling_says_the_whole_sentence(folder: Path) -> None:
+    translator = Translator.load(folder / "runs/infilling", device="cpu", precision="fp32")
+    for filling in fillings(translator, "<2es> uno [MASK] dos.", 3):
+        (score,) = translator.score(["<2es> uno <mask_0> dos."], [filling.text])
+        assert math.exp(score.log_prob) == pytest.approx(filling.probability, rel=1e-3)
+
+
+def test_the_command_prints_the_best_first(folder: Path) -> None:
+    result = call_tmt(folder, "fill", "--run", "runs/spans", "-n", "3", "<2en> one [MASK] two.")
+    assert result.returncode == 0, result.stderr
+    numbers = [float(line.split()[0]) for line in result.stdout.splitlines()]
+    assert 1 <= len(numbers) <= 3
+    assert numbers == sorted(numbers, reverse=True)
+    assert "<2en>" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "message"),
+    [
+        ("pairs", "one [MASK].", "was trained on pairs. Only one of `tmt pretrain`"),
+        ("causal", "<2en> one [MASK].", "data.noise.kind is causal, which hides no words"),
+        ("spans", "one [MASK].", "begin with a tag: <2en>, <2es>. Begin the text with it"),
+        ("spans", "<2en> one.", "no [MASK] in the text"),
+        ("spans", "<2en> " + "one [MASK] " * 8, "has 8 masks, and this model knows 7"),
+        ("spans", "<2en> [MASK] " + "one " * 20, "longer than the model's positions"),
+    ],
+)
+def test_what_cannot_be_filled_is_told(folder: Path, run: str, text: str, message: str) -> None:
+    result = call_tmt(folder, "fill", "--run", f"runs/{run}", text)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,178 @@
+"""Trainings on text in one language: what is read, exact resuming, streams, pairs beside it, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from commands import call_tmt
+from toy import toy_mapping, write_toy_corpus
+from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.data.noise.epoch_split import split_by_epochs
+from transformer_mt.data.preparation import prepare_training_data
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.weights import read_tensors
+
+PAIRS = {"train": [{"src": "train.en", "tgt": "train.es"}], "validation": [{"src": "valid.en", "tgt": "valid.es"}]}
+
+
+def write_config(folder: Path, name: str, **sections: dict) -> None:
+    data = {
+        "train": [{"mono": "train.en", "tag": "<2en>"}, {"mono": "train.es", "tag": "<2es>"}],
+        "validation": [{"mono": "valid.en", "tag": "<2en>"}],
+        "noise": {"kind": "spans"},
+        "cache_dir": str(folder / "cache"),
+    } | sections.pop("data", {})
+    tokenizer = {"joint": True, "tags": ["<2en>", "<2es>"], "masks": 8} | sections.pop("tokenizer", {})
+    mapping = toy_mapping(folder / "data", data=data, tokenizer=tokenizer, **sections)
+    (folder / name).write_text(yaml.safe_dump(mapping))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_toy_corpus(tmp_path / "data")
+    write_config(tmp_path, "spans.yaml")
+    return tmp_path
+
+
+def sentences(split: TrainingSplit, epoch: int) -> dict[str, tuple[list[int], list[int]]]:
+    """Source and target, by where the line stands, of a whole epoch; each line once."""
+    found = {}
+    plan = split.plan(64, 3, epoch)
+    number = 0
+    while (rows := plan.get(number)) is not None:
+        batch = split.batch(rows)
+        for i, row in enumerate(rows):
+            src, tgt = ([x for x in ids[i].tolist() if x > 0] for ids in (batch.src, batch.tgt_out))
+            assert (len(src), len(tgt)) == (split.src_lengths[row], split.tgt_lengths[row])
+            assert src[-1] == tgt[-1] == EOS_ID
+            where = split.where(int(row))
+            assert where not in found
+            found[where] = (src[:-1], tgt[:-1])
+        number += 1
+    return found
+
+
+@pytest.mark.parametrize("kind", ["spans", "infilling", "causal"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str, streaming: bool) -> None:
+    stream = {"streaming": True, "shuffle_window": 300} if streaming else {}
+    write_config(folder, "a.yaml", data={"noise": {"kind": kind}, **stream})
+    config = load_config(str(folder / "a.yaml")).config
+    data = prepare_training_data(config)
+    split = split_by_epochs(data, config)
+    first, second = (sentences(split, epoch) for epoch in (0, 1))
+    assert len(first) == 240
+    tags = {name: data.src_tokenizer.encode(f"<2{name}>")[0] for name in ("en", "es")}
+    masks = set(data.src_tokenizer.encode(" ".join(f"<mask_{n}>" for n in range(8))))
+    lines = {
+        f"train.{name}, line {number}": data.tgt_tokenizer.encode(text)
+        for name in tags
+        for number, text in enumerate((folder / f"data/train.{name}").read_text().split("\n")[:-1], start=1)
+    }
+    for where, (src, tgt) in first.items():
+        assert src[0] == tags[where[6:8]]
+        assert tags[where[6:8]] not in [*src[1:], *tgt]
+        if kind == "causal":
+            assert (src[1:], tgt) == ([], lines[where])
+        elif kind == "infilling":
+            assert tgt == lines[where]
+        else:
+            hidden = [x for x in tgt if x not in masks]
+            assert sorted([*hidden, *(x for x in src[1:] if x not in masks)]) == sorted(lines[where])
+    assert (first == second) == (kind == "causal")
+    assert sentences(split_by_epochs(prepare_training_data(config), config), 1) == second
+
+
+@pytest.mark.parametrize("stream", [(), ("data.streaming=true", "data.shuffle_window=100")], ids=["whole", "stream"])
+def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
+    arguments = ("pretrain", "--config", "spans.yaml", "training.max_tokens=128", *stream)
+    assert tmt_here(folder, *arguments, "name=straight").returncode == 0
+    resumed = (*arguments, "name=killed", "--resume", "auto")
+    process = start(folder, *resumed)
+    wait_for(folder / "runs" / "killed" / "checkpoints" / "step_10")
+    process.kill()
+    process.communicate()
+    result = to_the_end(start(folder, *resumed))
+    assert "going on from step" in result.stdout
+    assert_same_run(folder / "runs" / "straight", folder / "runs" / "killed", 20)
+    validated = [line for line in metrics(folder / "runs" / "straight") if line["kind"] == "validation"]
+    assert validated
+    assert all("bleu" not in line for line in validated), "a line without a translation has no score"
+    assert "training.init_from=runs/killed" in result.stdout
+
+
+def test_pairs_go_on_from_what_was_learned(folder: Path) -> None:
+    """Both sides' text first, pairs and text beside one another then, and at last pairs without masks."""
+    assert call_tmt(folder, "pretrain", "--config", "spans.yaml", "name=first").returncode == 0
+    write_config(
+        folder, "both.yaml",
+        data={
+            "train": [{"src": "train.en", "tgt": "train.es", "tag": "<2es>"}, {"mono": "train.en", "tag": "<2en>"}],
+            "validation": [{"src": "valid.en", "tgt": "valid.es", "tag": "<2es>"}, {"mono": "valid.es"}],
+        },
+        training={"init_from": "runs/first", "max_steps": 4},
+    )  # fmt: skip
+    both = call_tmt(folder, "train", "--config", "both.yaml", "name=both", "validation.num_translated=200")
+    assert both.returncode == 0, both.stderr
+    assert "tokenizers: those of runs/first, kept as they are" in both.stdout
+    validated = [line for line in metrics(folder / "runs" / "both") if line["kind"] == "validation"]
+    assert all("bleu" in line for line in validated)
+    write_config(
+        folder, "last.yaml", data={**PAIRS, "noise": None}, tokenizer={"masks": 0},
+        training={"init_from": "runs/both", "max_steps": 2},
+    )  # fmt: skip
+    last = call_tmt(folder, "train", "--config", "last.yaml", "name=last")
+    assert last.returncode == 0, last.stderr
+    weights = [
+        read_tensors(RunFolder(folder / "runs" / name).step(step) / "model.safetensors")
+        for name, step in (("first", 20), ("last", 2))
+    ]
+    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in weights]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(
+    ("verb", "sections", "message"),
+    [
+        ("train", {"data": {"noise": None}}, "train.en is text in one language, of which noise says what is learned"),
+        ("pretrain", {"data": {**PAIRS, "noise": None}}, "This config has no data.noise"),
+        ("train", {"data": PAIRS}, "noise is for sources {mono: FILE}, and train has none"),
+        ("train", {"data": {"test": [{"mono": "valid.en"}]}}, "test has text in one language"),
+        ("train", {"data": {"both_directions_epochs": 1}}, "train.en is text in one language, and both_directions"),
+        ("train", {"tokenizer": {"joint": False}}, "needs one vocabulary for both; set tokenizer.joint: true"),
+        ("train", {"tokenizer": {"masks": 1}}, "tokenizer.masks is 1; set it to 2 or more"),
+        ("train", {"tokenizer": {"tags": ["<2en>"]}}, "a source with tag: <2es>, which is none of tokenizer.tags"),
+        ("train", {"validation": {"metric": "bleu", "num_translated": 4}}, "data.validation has text in one language"),
+        ("train", {"data": {"train": [{"mono": "nothing.en"}]}}, "There is no file"),
+    ],
+)
+def test_what_cannot_be_is_refused(folder: Path, verb: str, sections: dict, message: str) -> None:
+    write_config(folder, "wrong.yaml", **sections)
+    result = call_tmt(folder, verb, "--config", "wrong.yaml")
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (folder / "runs" / "toy" / "checkpoints").exists()
+
+
+def test_text_in_one_language_is_no_test_set(folder: Path) -> None:
+    assert call_tmt(folder, "pretrain", "--config", "spans.yaml", "training.max_steps=2").returncode == 0
+    result = call_tmt(folder, "evaluate", "--run", "runs/toy", "--split", "validation")
+    assert result.returncode == 2
+    assert "valid.en is text in one language, without translations" in result.stderr
+
+
+def test_validation_hides_the_same_each_time(folder: Path) -> None:
+    from transformer_mt.data.noise.epoch_split import validated_split
+
+    config = load_config(str(folder / "spans.yaml")).config
+    data = prepare_training_data(config)
+    (one, translated), (two, _) = validated_split(data, config), validated_split(data, config)
+    assert len(translated) == 0
+    assert np.array_equal(one.ids.src.ids, two.ids.src.ids)
+    assert not np.array_equal(one.ids.src.ids, data.validation.ids.src.ids)

@@ -1,0 +1,96 @@
+"""The noise of `data.noise`, on the pairs that come from text in one language; others stay as they are.
+
+What is hidden of a line is a function of the seed, the epoch and the line's place. So it is the same after a kill, and
+on any number of processes.
+"""
+
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batches.stream_window import Window
+from transformer_mt.data.corpus import Corpus
+from transformer_mt.data.id_file import IdColumn
+from transformer_mt.data.noise.bpe_dropout import line_seeds
+from transformer_mt.data.noise.objectives import OBJECTIVES, Lines
+from transformer_mt.data.preparation import Split
+from transformer_mt.data.tokenizers import Tokenizer
+
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟", "։", "።")
+_NOISE = 0x4015E  # tells these random numbers from others of the same seed
+_VALIDATION = (2**31, 0xA11)  # in the place of an epoch
+_SOURCE_BITS = 44  # of the place of a line in a stream: its source above them, its line below
+
+
+class Noise:
+    """Hides what the config says. Threads may share it."""
+
+    def __init__(self, config: RunConfig, tokenizer: Tokenizer) -> None:
+        """`tokenizer` of the target."""
+        assert config.data.noise is not None, "who asks looks first"
+        self.config = config.data.noise
+        self.seed = config.seed
+        self.sources = config.data.train
+        entries = tokenizer.backend.get_vocab()
+        self.masks = np.array(
+            [entries[tag] for tag in config.tokenizer.all_tags[len(config.tokenizer.tags) :]], np.int64
+        )
+        marks = {tuple(tokenizer.encode(f"x{mark}")[len(tokenizer.encode("x")) :]) for mark in SENTENCE_ENDS}
+        self.ends = np.array(sorted({ids[0] for ids in marks if len(ids) == 1}), np.int64)
+
+    @classmethod
+    def of(cls, config: RunConfig, tokenizer: Tokenizer) -> Self | None:
+        """None where the config has none."""
+        return None if config.data.noise is None else cls(config, tokenizer)
+
+    def hidden(
+        self, src: IdColumn, tgt: IdColumn, is_mono: NDArray[np.bool_], place: tuple[int, ...], lines: NDArray[np.int64]
+    ) -> tuple[IdColumn, IdColumn]:
+        """Both sides of some pairs, with noise on those that are text in one language. `place` and the numbers of the
+        lines decide what is hidden. What stands before the line in its source, its tag, stays there.
+        """
+        rows = np.flatnonzero(is_mono)
+        before, line = src.take(rows), tgt.take(rows)
+        lengths = line.lengths.astype(np.int64)
+        seeds = line_seeds((self.seed, *place, _NOISE), lines[rows])
+        found = OBJECTIVES[self.config.kind](
+            Lines(line.ids.astype(np.int64), lengths, seeds), self.config, self.masks, self.ends
+        )
+        new_src, new_tgt = (IdColumn(ids, numbers.astype(np.int32)) for ids, numbers in found)
+        return src.with_rows(rows, _behind_tags(before, before.lengths - line.lengths, new_src)), tgt.with_rows(
+            rows, new_tgt
+        )
+
+    def of_validation(self, split: Split) -> Split:
+        """The split with noise that is the same in every validation."""
+        ids, lines = split.ids, np.arange(len(split.ids))
+        src, tgt = self.hidden(ids.src, ids.tgt, mono_rows(split.corpus), _VALIDATION, lines)
+        return replace(split, ids=replace(ids, src=src, tgt=tgt))
+
+    def of_window(self, window: Window, epoch: int) -> Window:
+        """A window of a stream as this epoch has it."""
+        is_mono = np.array([source.mono is not None for source in self.sources])
+        lines = window.lines + (window.sources.astype(np.int64) << _SOURCE_BITS)
+        src, tgt = self.hidden(window.src, window.tgt, is_mono[window.sources], (epoch,), lines)
+        return replace(window, src=src, tgt=tgt)
+
+
+def mono_rows(corpus: Corpus) -> NDArray[np.bool_]:
+    """Of each pair whether it is text in one language."""
+    is_mono = np.array([source.config.mono is not None for source in corpus.sources])
+    return is_mono[corpus.dataset.data.column("source").to_numpy()]
+
+
+def _behind_tags(column: IdColumn, numbers: NDArray[np.int32], rows: IdColumn) -> IdColumn:
+    """Rows behind the first so many ids of the rows of a column."""
+    lengths = numbers + rows.lengths
+    at = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    is_tag = at < np.repeat(numbers, lengths)
+    own = np.arange(len(column.ids)) - np.repeat(np.cumsum(column.lengths) - column.lengths, column.lengths)
+    ids = np.empty(len(at), np.int32)
+    ids[is_tag] = column.ids[own < np.repeat(numbers, column.lengths)]
+    ids[~is_tag] = rows.ids
+    return IdColumn(ids, lengths)
