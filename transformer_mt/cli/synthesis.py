@@ -170,6 +170,8 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Transla
     from transformer_mt.synthesis.settings import precision_of
 
     translator = models.load(decoding.get("precision") or precision_of(output))
+    if unused := translator.config.decoding.lines.unused:
+        remark(unused)
     found = {run.path: direction(load_config(str(run.config.resolve())).config) for run, _ in translator.checkpoints}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{path} translates {way}" for path, way in found.items())

@@ -76,6 +76,8 @@ def evaluate(
     files = (SetFiles(src[0], (ref[0],)),) if src and ref else ()
     scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     remark(f"scored: {scoring.description(config)}")
+    if unused := config.decoding.lines.unused:
+        remark(unused)
     options = search_options(config.decoding, scored=False, **decoding)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)
