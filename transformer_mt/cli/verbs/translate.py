@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,60 +49,76 @@ def translate(
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    if sentences == ["-"]:
-        sentences = None
     from transformer_mt.decoding.demands import demanding
     from transformer_mt.decoding.lines.line_formats import FORMATS
     from transformer_mt.decoding.lines.line_options import line_options
     from transformer_mt.decoding.search.options import search_options
 
-    with _open_input(sentences, input) as texts:
+    with _open_input(None if sentences == ["-"] else sentences, input) as texts:
         translator = models.load(decoding.get("precision"))
         asked = line_options(translator.config.decoding, lines, decoding)
         options = search_options(translator.config.decoding, **asked.of_search, **decoding)
         works = translator if asked.is_plain else _treated(translator, asked, options)
-        source = None if input == STANDARD else input
-        name = name_of(source or STANDARD)
-        chunks = demanding(_chunks(texts, options, name), asked.prefixes, options.constraints is not None, first_line)
+        text = _Text(texts, None if input == STANDARD else input, first_line)
+        chunks = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)
         format = FORMATS[asked.format]
-        goes_by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
-        packed = not isinstance(texts, list) and is_packed(texts)
-        with open_sink(
-            output,
-            [] if isinstance(texts, list) else [texts],
-            lambda first: (
-                f"{rest_of(source, packed, first)} | tmt translate …"
-                + f" --first-line {first_line + first - 1}" * goes_by_number
-            ),
-            is_told=not isinstance(texts, list) and not sys.stdin.isatty(),
-        ) as sink:
-            stream = TranslationStream(
-                sink,
-                format,
-                options,
-                name,
-                translator.config.model.max_len,
-                is_waited_for=isinstance(texts, list),
-                first_line=first_line,
-            )
+        by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
+        is_told = not text.is_waited_for and not sys.stdin.isatty()
+        with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told) as sink:
+            positions = translator.config.model.max_len
+            stream = TranslationStream(sink, format, options, text.name, positions, text.is_waited_for, first_line)
             try:
                 stream.run(works, chunks)
             finally:
                 stream.unknown.report()
 
 
+@dataclass(frozen=True)
+class _Text:
+    """What is translated: sentences, or the lines of a stream from a file, None for standard input. `first_line` is the
+    number of the first line.
+    """
+
+    lines: "list[str] | ByteStream"
+    path: Path | None
+    first_line: int
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return name_of(self.path or STANDARD)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a person waits for each sentence."""
+        return isinstance(self.lines, list)
+
+    @property
+    def streams(self) -> "list[ByteStream]":
+        """The stream, if it is one."""
+        return [] if isinstance(self.lines, list) else [self.lines]
+
+    def chunks(self, options: "SearchOptions") -> "Iterator[list[str]]":
+        """Its lines, so many at a time as are translated together."""
+        if isinstance(self.lines, list):
+            return iter([self.lines])
+        from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
+
+        return chunk_lines(self.lines, chunk_size(options), partial(report_damaged, self.name))
+
+    def rest(self, by_number: bool, first: int) -> str:
+        """The command that goes on at line `first`, counted from where this one began; `by_number` where the outcome
+        depends on the numbers of the lines.
+        """
+        packed = not isinstance(self.lines, list) and is_packed(self.lines)
+        command = f"{rest_of(self.path, packed, first)} | tmt translate …"
+        return command + f" --first-line {self.first_line + first - 1}" * by_number
+
+
 def _treated(translator: "Translator", asked: "LineOptions", options: "SearchOptions") -> "LineTranslator":
     from transformer_mt.finishing.treated import treated  # with the aligner and all, which few translations need
 
     return treated(translator, asked, options, remark)
-
-
-def _chunks(texts: "list[str] | ByteStream", options: "SearchOptions", name: str) -> "Iterator[list[str]]":
-    if isinstance(texts, list):
-        return iter([texts])
-    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
-
-    return chunk_lines(texts, chunk_size(options), partial(report_damaged, name))
 
 
 @contextmanager
