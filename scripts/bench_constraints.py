@@ -1,28 +1,34 @@
 """How much slower a beam is for constraints: both sides in one run, in turns.
 
     python scripts/bench_constraints.py --run RUN [--lines 200] [--beam-size 10] [--phrases 3] [--rounds 3]
-        [--foreign] [--device auto] [--precision fp32]
+        [--foreign] [--patience 1] [--device auto] [--precision fp32]
 
 RUN is a trained model. The sources are those of its validation split, with phrases of one or two words from each
 reference, in a random order and none within another. Each side translates all lines; the best round counts. Seconds
 are those of one thread's processor, which other work on the machine changes little, and on a GPU those of the clock.
-The last line says by which factor constraints are slower, for each line and for each token: what is demanded makes
-texts longer, which is no cost of the search. The shares are of the phrases, which a plain beam writes in part anyway.
+The last line says by which factor constraints are slower: for each line, for each token, and for each hypothesis that
+is extended by a token, which is what a search does all the time. What is demanded makes texts longer; and since only
+hypotheses with all phrases may end, it takes more steps until a beam has finished as many as it waits for. The shares
+are of the phrases, which a plain beam writes in part anyway.
 """
 
 import argparse
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import regex
 import torch
+from torch import Tensor
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.decoding.demands import SourceLine
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.greedy import StepFunction
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import open_run
 
 
@@ -49,6 +55,29 @@ def is_in(phrase: str, text: str) -> bool:
     )
 
 
+def num_extended(translator: Translator, texts: Sequence[str | SourceLine], options: SearchOptions) -> int:
+    """How many hypotheses, over all steps, are extended by a token in a search of these texts."""
+    num = 0
+    make, graphs = translator.decoder, translator.graphs
+
+    def counting(model: TranslationModel, src: Tensor) -> StepFunction:
+        decoder = make(model, src)
+        step = decoder.step
+
+        def counted(tokens: Tensor) -> Tensor:
+            nonlocal num
+            num += len(tokens)
+            return step(tokens)
+
+        decoder.step = counted  # pyright: ignore[reportAttributeAccessIssue]
+        return decoder
+
+    translator.decoder, translator.graphs = counting, None
+    translator.translate_lines(texts, options)
+    translator.decoder, translator.graphs = make, graphs
+    return num
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True)
@@ -57,6 +86,7 @@ def main() -> None:
     parser.add_argument("--phrases", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--foreign", action="store_true", help="phrases from the reference of another line")
+    parser.add_argument("--patience", type=float, help="of both searches, by default the config's")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision")
     asked = parser.parse_args()
@@ -76,19 +106,21 @@ def main() -> None:
     torch.set_num_threads(1)  # and so no processes, whose seconds would be counted elsewhere
     translator = Translator.load(asked.run, device=asked.device, precision=asked.precision)
     now = time.process_time if translator.device.type == "cpu" else time.perf_counter
-    options = search_options(translator.config.decoding, beam_size=asked.beam_size)
-    seconds = {"plain": float("inf"), "constrained": float("inf")}
+    options = search_options(translator.config.decoding, beam_size=asked.beam_size, patience=asked.patience)
+    sides = {"plain": plain, "constrained": constrained}
+    seconds = dict.fromkeys(sides, float("inf"))
     found = {}
     with translator.keep_processes():
         for texts in (plain[:64], constrained[:64]):
             translator.translate_lines(texts, options)
         for _ in range(asked.rounds):
-            for name, texts in (("plain", plain), ("constrained", constrained)):
+            for name, texts in sides.items():
                 start = now()
                 found[name] = translator.translate_lines(texts, options)
                 seconds[name] = min(seconds[name], now() - start)
     print(f"{len(plain)} lines, {asked.phrases} phrases each, beam {asked.beam_size}")
     num_tokens = {}
+    extended = {name: num_extended(translator, texts, options) for name, texts in sides.items()}
     for name, results in found.items():
         met = [
             is_in(phrase, one.text)
@@ -97,9 +129,13 @@ def main() -> None:
         ]
         num_tokens[name] = sum(len(one.hypotheses[0].tokens) + 1 for one in results if one.hypotheses)  # and EOS
         share = f"{sum(met) / len(met):.1%} of the phrases are there"
-        print(f"{name}: {seconds[name]:.2f} s, {num_tokens[name]:,} tokens, {share}")
-    slower, longer = (of["constrained"] / of["plain"] for of in (seconds, num_tokens))
-    print(f"{slower:.2f} times slower, texts {longer:.2f} times as long: {slower / longer:.2f} times slower a token")
+        counted = f"{num_tokens[name]:,} tokens, {extended[name]:,} hypotheses extended"
+        print(f"{name}: {seconds[name]:.2f} s, {counted}, {share}")
+    slower, longer, more = (of["constrained"] / of["plain"] for of in (seconds, num_tokens, extended))
+    print(
+        f"{slower:.2f} times slower; texts {longer:.2f} times as long, {slower / longer:.2f} times slower a token; "
+        f"{more:.2f} times as many hypotheses, {slower / more:.2f} times slower a hypothesis"
+    )
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections import consistency, sources
 from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.noise import NoiseConfig
 from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.yaml_text import parse_yaml
@@ -57,6 +58,7 @@ SECTION_OF_HEADING = {
     "consistency": consistency.ConsistencyConfig,
     "validation": schema.ValidationConfig,
     "decoding": schema.DecodingConfig,
+    "lines": LinesConfig,
 }
 SECTIONS = {name: SECTION_OF_HEADING[name] for name in SECTION_OF_HEADING if name in schema.RunConfig.model_fields}
 PRINT_TREE = "import sys; sys.path.insert(0, 'scripts'); import house_tree; print(house_tree.page(), end='')"

@@ -21,7 +21,7 @@ BELOW = {
     "aligning": {"config", "machine", "storage", "data"},
     "model": {"config", "machine"},
     "decoding": {"config", "machine", "storage", "data", "aligning", "model"},
-    "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
+    "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "markup"},
     "synthesis": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "markup": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "pages"},

@@ -10,16 +10,21 @@ from transformer_mt.config import schema
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.noise import NOISES, NoiseConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.noise.objectives import OBJECTIVES
 from transformer_mt.data.tokenizers import TOKENIZERS
+from transformer_mt.decoding.lines.line_formats import FORMATS
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
 from transformer_mt.decoding.search.options import LENGTH_NORMS
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.inspect.attention import ATTENTIONS
 from transformer_mt.machine.device import DTYPES
+from transformer_mt.markup.kept import KINDS
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.named_parts import PARTS
@@ -42,13 +47,16 @@ TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (ConsistencyConfig, "kind"): CONSISTENCIES,
     (schema.TrainingConfig, "precision"): ["fp32", *DTYPES, "auto"],
     (schema.ValidationConfig, "metric"): HIGHER_IS_BETTER,
-    (schema.DecodingConfig, "length_norm"): LENGTH_NORMS,
-    (schema.DecodingConfig, "mbr"): UTILITIES,
+    (SearchConfig, "length_norm"): LENGTH_NORMS,
+    (SearchConfig, "mbr"): UTILITIES,
+    (LinesConfig, "keep"): KINDS,
+    (LinesConfig, "format"): FORMATS,
+    (LinesConfig, "too_long"): TooLong,
 }
 # Keys whose few values are no table: a condition in one place, or more than one name of one thing.
 CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
-    "vocabulary",
+    "vocabulary", "alignment", "alignment_from", "prefix",
     "label_smoothing_by",
     "bpe_dropout_sides", "vocab_size", "max_tokens",
 }  # fmt: skip

@@ -56,6 +56,8 @@ def problem(path: str, value: object) -> str:
         ("training.warmup", "warmup_steps"),
         ("training.smoothing", "label_smoothing"),
         ("decoding.beam", "beam_size"),
+        ("decoding.html", "decoding.lines.html"),
+        ("decoding.too_long", "decoding.lines.too_long or data.too_long"),
         ("decoding.max_len", "model.max_len or max_length"),
         ("data.source_lang", "src_lang"),
         ("modle", "model"),

@@ -8,7 +8,7 @@ import pytest
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.evaluation.evaluate import Evaluation, Scoring, SetFiles, evaluate, evaluation_name
 from transformer_mt.storage.run_folder import RunFolder
@@ -85,5 +85,5 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
             if key not in ("batch_size", "precision")
         ),
     ]
-    assert OTHER_DECODING.keys() == DecodingConfig.model_fields.keys()
+    assert OTHER_DECODING.keys() == SearchConfig.model_fields.keys()
     assert len({*names}) == len(names)

@@ -15,6 +15,7 @@ from translators import SMALL
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
@@ -28,7 +29,7 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 
 from exports import export, make_translator, our_log_probs, their_log_probs
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _other_norm, write_model
+from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _lines_notes, _other_norm, write_model
 from transformer_mt.export.ctranslate2_spec import refuse_inexpressible
 from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
 
@@ -152,6 +153,12 @@ def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bo
     kind = decoding["length_norm"]
     assert note.startswith(f"decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
     assert bool(note) == is_told
+
+
+def test_a_key_of_lines_is_told() -> None:
+    (note,) = _lines_notes(DecodingConfig(avoid="words.txt", lines=LinesConfig(html=True)))
+    assert note.startswith("decoding.lines.html is True, which `tmt translate` does")
+    assert _lines_notes(DecodingConfig()) == []
 
 
 def test_a_key_of_the_search_that_it_does_not_obey_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from toy import all_entries, toy_pairs
 from translators import SMALL, write_run
 from translators import make_translator as make_any_translator
 
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.translator import Translator
@@ -278,10 +279,12 @@ def test_every_key_of_decoding_is_written_or_told() -> None:
         "sampling_topk": 3, "sampling_topp": 0.5, "temperature": 2.0, "avoid": "words.txt", "constraints": "ordered",
         "glossary": "terms.tsv",
     }  # fmt: skip
-    assert others.keys() | OBEYED == set(DecodingConfig.model_fields)
+    assert others.keys() | OBEYED == set(SearchConfig.model_fields)
     for key, value in others.items():
         note = search_notes(DecodingConfig.model_validate({"beam_size": 4, "length_norm": "average", key: value}))[0]
         assert note.startswith(f"decoding.{key} is {value}, which transformers does not do")
+    note = search_notes(DecodingConfig(beam_size=1, lines=LinesConfig(keep=["urls"])))[0]
+    assert note.startswith("decoding.lines.keep is ['urls'], which transformers does not do")
     notes = search_notes(DecodingConfig(beam_size=4, length_norm="gnmt"))
     assert notes[0].startswith("decoding.length_norm is gnmt, and transformers has only average")
 

@@ -15,7 +15,8 @@ from foreign import ask, foreign_python
 from toy import all_entries, toy_pairs
 from translators import ONE_STREAM, SMALL, make_translator, write_run
 
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -189,9 +190,14 @@ def test_every_key_of_decoding_is_obeyed_or_told() -> None:
         "diverse_beam_groups": 2, "sampling_topk": 3, "sampling_topp": 0.5, "temperature": 2.0, "avoid": "words.txt",
         "constraints": "ordered", "glossary": "terms.tsv",
     }  # fmt: skip
-    assert others.keys() | OBEYED == set(DecodingConfig.model_fields)
+    assert others.keys() | OBEYED == set(SearchConfig.model_fields)
     for key, value in others.items():
         note = search_notes(DecodingConfig.model_validate({"beam_size": 4, key: value}))[0]
         assert note.startswith(f"decoding.{key} is {value}, which translate.py does not do")
+    lines = DecodingConfig(beam_size=1, lines=LinesConfig(html=True, n_best=3))
+    assert search_notes(lines) == [
+        f"decoding.lines.{key}, which translate.py does not do: it translates without it."
+        for key in ("html is True", "n_best is 3")
+    ]
     assert search_notes(DecodingConfig(beam_size=4)) == ["decoding.beam_size is 4, and translate.py searches greedily."]
     assert search_notes(DecodingConfig(beam_size=1)) == []

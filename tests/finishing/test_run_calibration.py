@@ -155,4 +155,4 @@ def test_the_command_line_makes_it_says_how_far_it_is_off_and_leaves_lines_to_a_
 def test_a_number_that_is_no_confidence_is_refused(run: Path) -> None:
     result = call_tmt(run.parent, "translate", "--run", "run", "--reject-below", "1.5", "one")
     assert result.returncode == 2
-    assert "--reject-below is 1.5" in result.stderr
+    assert "reject_below: 1.5 is not allowed; must be at most 1." in result.stderr

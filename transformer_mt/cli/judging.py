@@ -181,6 +181,8 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
     for translator in loaded:
         for run, checkpoint in translator.checkpoints:
             remark(f"run: {run.path}, checkpoint: {checkpoint.name}")
+        if unused := translator.config.decoding.lines.unused:
+            remark(unused)
     return loaded
 
 

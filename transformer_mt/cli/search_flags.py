@@ -1,7 +1,8 @@
-"""The keys of the config's section `decoding` as options of every verb that searches.
+"""The keys of the config's section `decoding` as options: those of the search of every verb that searches, those of
+`decoding.lines` of `tmt translate`.
 
-They stand here again with their types and help, because the command line starts without pydantic. A test holds this
-table against the section.
+They stand here again with their types and help, because the command line starts without pydantic. A test holds these
+tables against the sections.
 """
 
 import functools
@@ -47,6 +48,45 @@ FLAGS = {
     "precision": Flag(str, "fp32, bf16, fp16, int8 or auto."),
 }
 
+LINE_FLAGS = {
+    "html": Flag(bool, "Lines are HTML: text is translated, tags follow the words that they stand around."),
+    "keep": Flag(
+        str, "What comes out as it is: urls, emails, numbers, placeholders such as {name}, parted by commas; or none."
+    ),
+    "replace_unk": Flag(bool, "Put the source's word in the place of each word that the model lacks."),
+    "unk_dictionary": Flag(
+        str, "With --replace-unk, a file of the words to take instead: a source word, a tab, a translation; or none."
+    ),
+    "alignment": Flag(
+        str,
+        "Write which words translate which behind each translation, i-j from 0: hard, soft (probabilities), none.",
+    ),
+    "alignment_from": Flag(str, "Align by the run's aligner or by the model's own attention: aligner or attention."),
+    "alignment_layer": Flag(int, "With --alignment-from attention, whose attention; 1 is the first layer."),
+    "confidence": Flag(
+        bool,
+        "How sure one may be, 0 to 1, learned from the run's validation split: of a sentence, behind its translation; "
+        "in jsonl of its words too. See tmt calibrate.",
+    ),
+    "reject_below": Flag(float, "Leave a line blank, for a person, where its confidence is below this number."),
+    "too_long": Flag(
+        str,
+        "Of a line longer than the model's positions: leave it blank, translate its beginning (truncate), or translate "
+        "it in pieces (split).",
+    ),
+    "prefix": Flag(
+        str,
+        "A file with the beginning of each translation, one a line, blank for none; tab: it stands in the line itself, "
+        "behind the source and a tab; or none.",
+    ),
+    "n_best": Flag(int, "Translations of each sentence; as text, a line each: NUMBER ||| TEXT ||| SCORE."),
+    "format": Flag(
+        str,
+        "text; jsonl: a JSON object a line, with the source and its scored translations; moses: an n-best list as "
+        "Moses writes it, NUMBER ||| TEXT ||| F0= LOG_PROB ||| SCORE, counted from 0.",
+    ),
+}
+NONE = "none"  # as the value of an option of a line, switches off what the config asks for
 
 SCORE_FLAGS = (
     "length_penalty",
@@ -59,38 +99,42 @@ SCORE_FLAGS = (
 
 def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
     """The verb with an option for each of these flags. It gets those that a user gives as its argument `decoding`, by
-    name. Of a parameter that is a dataclass, such as `Models`, each field is an option too.
+    name; and, if it has an argument `lines`, those of `LINE_FLAGS` in that. Of a parameter that is a dataclass, such as
+    `Models`, each field is an option too.
     """
     own = inspect.signature(verb, eval_str=True).parameters
     kinds = {name: parameter.annotation for name, parameter in own.items()}
     groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
-    names = tuple(names)
-    flags = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                FLAGS[name].type | None, typer.Option(help=f"{FLAGS[name].help} Default: the run's config.")
-            ],
-        )
-        for name in names
-    ]
+    tables = {"decoding": {name: FLAGS[name] for name in names}, "lines": LINE_FLAGS}
+    tables = {argument: table for argument, table in tables.items() if argument in own}
     parameters = []
     for name, parameter in own.items():
         fields_of = inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
-        parameters += flags if name == "decoding" else fields_of
+        parameters += map(_parameter, *zip(*tables[name].items(), strict=True)) if name in tables else fields_of
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
     @functools.wraps(verb)
     def with_flags(**arguments: Any) -> None:
-        given = {name: value for name in names if (value := arguments.pop(name)) is not None}
+        given = {
+            argument: {name: value for name in table if (value := arguments.pop(name)) is not None}
+            for argument, table in tables.items()
+        }
+        for name, value in given.get("lines", {}).items():
+            given["lines"][name] = None if value == NONE else value
         made = {
             name: group(**{field.name: arguments.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
         }
-        verb(**arguments, **made, decoding=given)
+        verb(**arguments, **made, **given)
 
     with_flags.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_flags
+
+
+def _parameter(name: str, flag: Flag) -> inspect.Parameter:
+    """The option of a flag, None where it is not given."""
+    option = typer.Option(help=f"{flag.help} Default: the run's config.")
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[flag.type | None, option]
+    )

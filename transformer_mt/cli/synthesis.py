@@ -18,6 +18,7 @@ from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
+    from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.synthesis.make_pairs import Blank, PairMaker
 
@@ -59,22 +60,13 @@ def make_pairs(
     from transformer_mt.decoding.search.options import search_options
     from transformer_mt.synthesis.make_pairs import PairMaker, Recipe
     from transformer_mt.synthesis.parallel_files import ParallelFiles
-    from transformer_mt.synthesis.settings import PRECISION, begin_or_go_on
+    from transformer_mt.synthesis.settings import begin_or_go_on
 
     if tag is not None and (not tag.strip() or len(tag.split()) > 1):
         raise UserError(f"--tag is {tag!r}, and a tag is one word. Give one such as --tag '<BT>'.")
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
-    begun = {
-        "the command": verb,
-        "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
-        "--ensemble-mode": models.ensemble_mode,
-        "--tag": tag,
-        "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
-        **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
-        PRECISION: translator.precision,
-    }
-    lock = begin_or_go_on(output, begun)
+    lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
     unknown = UnknownWords()
     try:
         files = ParallelFiles(_paths(output, translator, is_backward))
@@ -99,6 +91,25 @@ def make_pairs(
         _say(maker, tag)
     finally:
         lock.release()
+
+
+def _settings(
+    verb: str, models: Models, translator: "Translator", tag: str | None, keys: set[int], options: "SearchOptions"
+) -> dict[str, Any]:
+    """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
+    `keys` are those of the lines of --without.
+    """
+    from transformer_mt.synthesis.settings import PRECISION
+
+    return {
+        "the command": verb,
+        "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
+        "--ensemble-mode": models.ensemble_mode,
+        "--tag": tag,
+        "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
+        **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
+        PRECISION: translator.precision,
+    }
 
 
 class _Teller:
@@ -170,6 +181,8 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Transla
     from transformer_mt.synthesis.settings import precision_of
 
     translator = models.load(decoding.get("precision") or precision_of(output))
+    if unused := translator.config.decoding.lines.unused:
+        remark(unused)
     found = {run.path: direction(load_config(str(run.config.resolve())).config) for run, _ in translator.checkpoints}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{path} translates {way}" for path, way in found.items())

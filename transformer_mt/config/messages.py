@@ -199,9 +199,12 @@ def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
         return _did_you_mean([plain])
     if SYNONYMS.get(plain) in here:
         return _did_you_mean([SYNONYMS[plain]])
+    places = list(RunConfig.model_fields.items())
+    if "." in path:  # it may belong to a section within this one
+        places = [(f"{path.rpartition('.')[0]}.{name}", field) for name, field in owner.model_fields.items()] + places
     elsewhere = [
         f"{name}.{plain}"
-        for name, field in RunConfig.model_fields.items()
+        for name, field in places
         if (section := _member(field.annotation, BaseModel)) and section is not owner and plain in section.model_fields
     ]
     if plain in RunConfig.model_fields and "." in path:

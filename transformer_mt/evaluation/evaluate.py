@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.data.corpus import Corpus, load_corpus
@@ -154,7 +154,7 @@ def evaluate(
         num_beyond=corpus.num_beyond,
         num_too_long=split.num_too_long - corpus.num_beyond,
         num_untranslated=sum(translated.too_long for translated in translations),
-        decoding=options.model_dump(include=DecodingConfig.model_fields.keys() - {"batch_size", "precision"}),
+        decoding=options.model_dump(include=SearchConfig.model_fields.keys() - {"batch_size", "precision"}),
         precision=translator.precision,
         **asdict(scores),
         nll=nll.nll,
@@ -244,7 +244,7 @@ def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) ->
 
 def _search_parts(decoding: dict[str, Any]) -> list[str]:
     """What is not as in most configs; of a greedy search without the keys of a beam."""
-    default = DecodingConfig().model_dump()
+    default = SearchConfig().model_dump()
     beam_only = {"length_penalty", "length_norm", "patience"}
     parts = [f"lp{decoding['length_penalty']:g}"] * (decoding["beam_size"] > 1)
     for key, value in decoding.items():

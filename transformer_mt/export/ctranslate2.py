@@ -14,7 +14,7 @@ import torch
 
 from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
@@ -85,7 +85,7 @@ def export_run(
     refuse_occupied(folder)
     check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
-    notes = [*filter(None, [_other_norm(config.decoding)])]
+    notes = [*filter(None, [_other_norm(config.decoding)]), *_lines_notes(config.decoding)]
     usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), "python", "ctranslate2", notes)
     card = model_card(run, taken.name, licence, usage)
     write_model(model, src, tgt, config, folder, quantization, taken.name, card)
@@ -100,6 +100,14 @@ def _other_norm(decoding: DecodingConfig) -> str:
         f"decoding.length_norm is {decoding.length_norm}, and CTranslate2 has only average: a beam there is scored "
         "otherwise than by `tmt translate`. Greedy search is the same."
     )
+
+
+def _lines_notes(decoding: DecodingConfig) -> list[str]:
+    """A sentence for each key of `decoding.lines` that is set. Other keys without a counterpart are refused later."""
+    return [
+        f"decoding.{key} is {value}, which `tmt translate` does: the exported model translates without it."
+        for key, value in not_obeyed(decoding, set(SearchConfig.model_fields)).items()
+    ]
 
 
 def write_model(
@@ -233,9 +241,9 @@ class ExportedTranslator:
     @staticmethod
     def _refuse_unknown(options: SearchOptions) -> None:
         """Raise UserError for a key of the section `decoding` that is set and has no counterpart here."""
-        for key in not_obeyed(options, OBEYED):
+        for key, value in not_obeyed(options, OBEYED).items():
             raise UserError(
-                f"decoding.{key} is {getattr(options, key)!r}, which CTranslate2 does not do. Translate with tmt, "
+                f"decoding.{key} is {value!r}, which CTranslate2 does not do. Translate with tmt, "
                 "or take it out of the config and export again."
             )
 

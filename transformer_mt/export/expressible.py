@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.layers import RESIDUALS
@@ -80,10 +80,17 @@ class Engine:
         return told
 
 
-def not_obeyed(decoding: DecodingConfig, obeyed: set[str]) -> list[str]:
-    """The keys of `decoding` that are set and that an engine does not know."""
-    default = DecodingConfig().model_dump()
-    return [key for key in DecodingConfig.model_fields if key not in obeyed and getattr(decoding, key) != default[key]]
+def not_obeyed(decoding: SearchConfig, obeyed: set[str]) -> dict[str, Any]:
+    """The keys of `decoding` that are set and that an engine does not know, with their values. Those of its sub-section
+    are called `lines.html` and so on.
+    """
+    default, found = _flat(DecodingConfig().model_dump()), _flat(decoding.model_dump())
+    return {key: found[key] for key in default if key in found and key not in obeyed and found[key] != default[key]}
+
+
+def _flat(keys: dict[str, Any]) -> dict[str, Any]:
+    lines = keys.pop("lines", {})
+    return keys | {f"lines.{key}": value for key, value in lines.items()}
 
 
 def all_refusals(*checks: Callable[[], None]) -> None:

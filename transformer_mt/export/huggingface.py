@@ -97,9 +97,8 @@ def generation_settings(decoding: DecodingConfig, max_len: int) -> dict[str, Any
 def search_notes(decoding: DecodingConfig) -> list[str]:
     """A sentence for each key of `decoding` that `generate` does not obey."""
     notes = [
-        f"decoding.{key} is {getattr(decoding, key)}, which transformers does not do: the exported model translates "
-        "without it."
-        for key in not_obeyed(decoding, OBEYED)
+        f"decoding.{key} is {value}, which transformers does not do: the exported model translates without it."
+        for key, value in not_obeyed(decoding, OBEYED).items()
     ]
     if decoding.beam_size > 1 and decoding.length_norm != "average" and decoding.length_penalty:
         notes.append(

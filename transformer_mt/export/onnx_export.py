@@ -121,8 +121,8 @@ def refuse_inexpressible(config: ModelConfig) -> None:
 def search_notes(decoding: DecodingConfig) -> list[str]:
     """A sentence for each key of `decoding` that the runner does not obey."""
     notes = [
-        f"decoding.{key} is {getattr(decoding, key)}, which {RUNNER} does not do: it translates without it."
-        for key in not_obeyed(decoding, OBEYED)
+        f"decoding.{key} is {value}, which {RUNNER} does not do: it translates without it."
+        for key, value in not_obeyed(decoding, OBEYED).items()
     ]
     if decoding.beam_size > 1:
         notes.append(f"decoding.beam_size is {decoding.beam_size}, and {RUNNER} searches greedily.")

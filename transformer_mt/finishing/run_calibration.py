@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble
@@ -151,7 +151,7 @@ def _made_with(translator: Translator, options: SearchOptions, data: DataConfig)
         checkpoints,
         translator.model.mode if isinstance(translator.model, Ensemble) else "",
         translator.precision,
-        options.model_dump(include=DecodingConfig.model_fields.keys() - {"batch_size", "precision", "seed"}),
+        options.model_dump(include=SearchConfig.model_fields.keys() - {"batch_size", "precision", "seed"}),
         validation,
     )
 

@@ -47,6 +47,8 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     refuse_same_pairs([Served(i, str(runs[i].path), config, None) for i, config in enumerate(configs)])
     for i, config in enumerate(configs):
         options_of(Served(i, "", config, None, decoding=decoding))
+        if unused := config.decoding.lines.unused:
+            remark(f"{runs[i].path}: {unused}")
     listener = bound(options.host, options.port)
     device = choose_device(options.device).value
     import torch

@@ -13,7 +13,7 @@ from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.evaluation.evaluate import Evaluation
+    from transformer_mt.evaluation.evaluate import Evaluation, Scoring
 
 
 @with_search_flags
@@ -59,11 +59,19 @@ def evaluate(
         return judge(Asked(compare, html, models, split, src, ref, bleu_tokenize, lowercase, data_root, decoding))
     if bool(src) != bool(ref):
         raise UserError("--src and --ref go together. Give both, or neither for a split.")
+    from transformer_mt.evaluation.evaluate import Scoring, SetFiles
+
+    files = (SetFiles(src[0], (ref[0],)),) if src and ref else ()
+    _evaluate(models, Scoring(split or "test", files, data_root, bleu_tokenize, lowercase), decoding)
+
+
+def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> None:
+    """Score one model, or an ensemble, on one test set; save the scores and print them."""
     from tqdm import tqdm
 
     from transformer_mt.decoding.search.options import search_options
-    from transformer_mt.evaluation.evaluate import Scoring, SetFiles, save_evaluation
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
+    from transformer_mt.evaluation.evaluate import save_evaluation
     from transformer_mt.storage.run_folder import newest_run
 
     # Named below with their checkpoints.
@@ -73,9 +81,9 @@ def evaluate(
         remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
     folder, taken = translator.checkpoints[0]  # the results of an ensemble lie in the folder of its first run
     config = translator.config
-    files = (SetFiles(src[0], (ref[0],)),) if src and ref else ()
-    scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     remark(f"scored: {scoring.description(config)}")
+    if unused := config.decoding.lines.unused:
+        remark(unused)
     options = search_options(config.decoding, scored=False, **decoding)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)

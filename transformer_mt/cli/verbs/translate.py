@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,21 +16,13 @@ from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import with_search_flags
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
-from transformer_mt.cli.treatments import Treatments
-from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.lines.line_stream import ByteStream
+    from transformer_mt.decoding.lines.line_options import LineOptions
+    from transformer_mt.decoding.lines.line_stream import ByteStream, LineTranslator
     from transformer_mt.decoding.search.options import SearchOptions
-
-
-class Format(StrEnum):
-    """How a translation is written."""
-
-    text = "text"
-    jsonl = "jsonl"
-    moses = "moses"
+    from transformer_mt.decoding.translator import Translator
 
 
 @with_search_flags
@@ -43,23 +35,6 @@ def translate(
     models: Models,
     input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
     output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
-    n_best: Annotated[
-        int, typer.Option(help="Translations of each sentence; as text, a line each: NUMBER ||| TEXT ||| SCORE.")
-    ] = 1,
-    format: Annotated[
-        Format,
-        typer.Option(
-            help="jsonl: a JSON object a line, with the source and its scored translations; moses: an n-best list as "
-            "Moses writes it, NUMBER ||| TEXT ||| F0= LOG_PROB ||| SCORE, counted from 0."
-        ),
-    ] = Format.text,
-    prefix: Annotated[
-        str | None,
-        typer.Option(
-            help="A file with the beginning of each translation, one a line, blank for none; or tab: it stands in the "
-            "line itself, behind the source and a tab."
-        ),
-    ] = None,
     first_line: Annotated[
         int,
         typer.Option(
@@ -68,72 +43,82 @@ def translate(
             "--prefix FILE go on from there.",
         ),
     ] = 1,
-    treatments: Treatments,
-    too_long: Annotated[
-        TooLong,
-        typer.Option(
-            help="Of a sentence longer than the model's positions: leave its line blank, translate its beginning "
-            "(truncate), or translate it in pieces (split)."
-        ),
-    ] = TooLong.BLANK,
+    lines: dict[str, Any],
     decoding: dict[str, Any],
 ) -> None:
     """Translate sentences, a file, or standard input: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
-    treatments.refuse_clashes(prefix, decoding)
-    if sentences == ["-"]:
-        sentences = None
     from transformer_mt.decoding.demands import demanding
     from transformer_mt.decoding.lines.line_formats import FORMATS
+    from transformer_mt.decoding.lines.line_options import line_options
     from transformer_mt.decoding.search.options import search_options
 
-    with _open_input(sentences, input) as lines:
+    with _open_input(None if sentences == ["-"] else sentences, input) as texts:
         translator = models.load(decoding.get("precision"))
-        options = search_options(
-            translator.config.decoding,
-            n_best=n_best,
-            too_long=too_long,
-            scored=format is not Format.text or n_best > 1,
-            **decoding,
-        )
-        works = treatments.around(translator, translator.checkpoints[0][0], options)
-        source = None if input == STANDARD else input
-        chunks = demanding(
-            _chunks(lines, options, name_of(source or STANDARD)), prefix, options.constraints is not None, first_line
-        )
-        goes_by_number = FORMATS[format].is_numbered(n_best) or options.is_sampling or prefix not in (None, "tab")
-        packed = not isinstance(lines, list) and is_packed(lines)
-        with open_sink(
-            output,
-            [] if isinstance(lines, list) else [lines],
-            lambda first: (
-                f"{rest_of(source, packed, first)} | tmt translate …"
-                + f" --first-line {first_line + first - 1}" * goes_by_number
-            ),
-            is_told=not isinstance(lines, list) and not sys.stdin.isatty(),
-        ) as sink:
-            stream = TranslationStream(
-                sink,
-                FORMATS[format],
-                options,
-                name_of(source or STANDARD),
-                translator.config.model.max_len,
-                is_waited_for=isinstance(lines, list),
-                first_line=first_line,
-            )
+        asked = line_options(translator.config.decoding, lines, decoding)
+        options = search_options(translator.config.decoding, **asked.of_search, **decoding)
+        works = translator if asked.is_plain else _treated(translator, asked, options)
+        text = _Text(texts, None if input == STANDARD else input, first_line)
+        chunks = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)
+        format = FORMATS[asked.format]
+        by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
+        is_told = not text.is_waited_for and not sys.stdin.isatty()
+        with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told) as sink:
+            positions = translator.config.model.max_len
+            stream = TranslationStream(sink, format, options, text.name, positions, text.is_waited_for, first_line)
             try:
                 stream.run(works, chunks)
             finally:
                 stream.unknown.report()
 
 
-def _chunks(lines: "list[str] | ByteStream", options: "SearchOptions", name: str) -> "Iterator[list[str]]":
-    if isinstance(lines, list):
-        return iter([lines])
-    from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
+@dataclass(frozen=True)
+class _Text:
+    """What is translated: sentences, or the lines of a stream from a file, None for standard input. `first_line` is the
+    number of the first line.
+    """
 
-    return chunk_lines(lines, chunk_size(options), partial(report_damaged, name))
+    lines: "list[str] | ByteStream"
+    path: Path | None
+    first_line: int
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return name_of(self.path or STANDARD)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a person waits for each sentence."""
+        return isinstance(self.lines, list)
+
+    @property
+    def streams(self) -> "list[ByteStream]":
+        """The stream, if it is one."""
+        return [] if isinstance(self.lines, list) else [self.lines]
+
+    def chunks(self, options: "SearchOptions") -> "Iterator[list[str]]":
+        """Its lines, so many at a time as are translated together."""
+        if isinstance(self.lines, list):
+            return iter([self.lines])
+        from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
+
+        return chunk_lines(self.lines, chunk_size(options), partial(report_damaged, self.name))
+
+    def rest(self, by_number: bool, first: int) -> str:
+        """The command that goes on at line `first`, counted from where this one began; `by_number` where the outcome
+        depends on the numbers of the lines.
+        """
+        packed = not isinstance(self.lines, list) and is_packed(self.lines)
+        command = f"{rest_of(self.path, packed, first)} | tmt translate …"
+        return command + f" --first-line {self.first_line + first - 1}" * by_number
+
+
+def _treated(translator: "Translator", asked: "LineOptions", options: "SearchOptions") -> "LineTranslator":
+    from transformer_mt.finishing.treated import treated  # with the aligner and all, which few translations need
+
+    return treated(translator, asked, options, remark)
 
 
 @contextmanager
@@ -146,5 +131,5 @@ def _open_input(sentences: list[str] | None, path: Path | None) -> "Iterator[lis
             raise UserError("Standard input is closed. Give sentences, or a file with --input.")
         if sys.stdin.isatty():
             remark("One sentence a line; Ctrl-D ends.")
-    with open_lines(path or STANDARD, "--input") as lines:
-        yield lines
+    with open_lines(path or STANDARD, "--input") as texts:
+        yield texts

@@ -1,9 +1,10 @@
-"""The section `decoding`: search."""
+"""The section `decoding`: search, and what `tmt translate` does around it."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from transformer_mt.config.sections.lines import LinesConfig, clash_of
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section
 
 SearchPrecision = Literal["fp32", "bf16", "fp16", "int8", "auto"]
@@ -11,8 +12,8 @@ SAMPLING = ("sampling_topk", "sampling_topp", "temperature")  # each of these ke
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 
 
-class DecodingConfig(Section):
-    """Search."""
+class SearchConfig(Section):
+    """The keys of the section that change what a search finds, and how fast."""
 
     beam_size: PositiveInt = Field(default=4, description="1 runs greedy search.")
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
@@ -116,4 +117,18 @@ class DecodingConfig(Section):
                 f"constraints is ordered and glossary {self.glossary}, whose terms have no order; take constraints "
                 "unordered, or leave one out"
             )
+        return self
+
+
+class DecodingConfig(SearchConfig):
+    """Search."""
+
+    lines: LinesConfig = Field(default_factory=LinesConfig)
+
+    @model_validator(mode="after")
+    def _check_lines(self) -> Self:
+        clash = clash_of(self.lines, self.constraints, has_prefix=self.lines.prefix is not None)
+        if clash is not None:
+            because = clash.because[0].lower() + clash.because[1:]
+            raise ValueError(f"{clash.one} and {clash.other} are both set: {because}; leave one of them out")
         return self

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from transformer_mt.config.messages import problems_of
-from transformer_mt.config.sections.decoding import SAMPLING, DecodingConfig
+from transformer_mt.config.sections.decoding import SAMPLING, SearchConfig
 from transformer_mt.config.sections.section import PositiveInt
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
@@ -34,7 +34,7 @@ BEAM = {"beam_size", "diverse_beam_groups", "diverse_beam_strength"}  # a caller
 SAMPLES_OF_MBR = 30  # as many as Eikema and Aziz (2020) draw
 
 
-class SearchOptions(DecodingConfig):
+class SearchOptions(SearchConfig):
     """The keys of the section `decoding`, with a caller's changes for one translation, and what only a caller decides.
 
     Where `scored` is false, greedy search and sampling may leave scores and log-probabilities at nan, and are faster.
@@ -86,7 +86,7 @@ class SearchOptions(DecodingConfig):
         return min(int(self.max_length_ratio * src_len) + self.max_length_extra, positions, asked)
 
 
-def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
+def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     """The config's options with the changes that are not None, by the names of `SearchOptions`.
 
     Raises UserError for a name that is none, and for values that make no sense. Where more hypotheses are asked for
@@ -102,7 +102,8 @@ def search_options(config: DecodingConfig, **changes: Any) -> SearchOptions:
         )
     plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
     try:
-        options = SearchOptions.model_validate(config.model_dump() | _replaced(config, plain) | plain)
+        of_config = config.model_dump(include=set(SearchConfig.model_fields))
+        options = SearchOptions.model_validate(of_config | _replaced(config, plain) | plain)
     except ValidationError as error:
         said = "; ".join(problems_of(error, SearchOptions))
         raise UserError(said if said.endswith("?") else f"{said}.") from None
@@ -144,7 +145,7 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
         )
 
 
-def _replaced(config: DecodingConfig, given: dict[str, Any]) -> dict[str, Any]:
+def _replaced(config: SearchConfig, given: dict[str, Any]) -> dict[str, Any]:
     """Keys of the config that what a caller gives has no room for, without their effect."""
     if any(key in given for key in SAMPLING) or (config.is_sampling and not BEAM & given.keys()):
         return {"beam_size": 1, "diverse_beam_groups": 1}
