@@ -145,8 +145,10 @@ def _all_flags(
     flags[is_there] |= again[is_there]
     if bands := Bands.of(*first.lengths) or learned.bands:  # a validation may hold longer sentences than the training
         flags[bands.outside(*first.lengths) & is_there] |= BITS["ratio"]
+    # Beside a wrong line lengths, numbers and names say nothing.
+    flags[path != 0] &= ~np.uint32(BITS["ratio"] | BITS["numbers"] | BITS["names"])
     flags[path != 0] |= BITS["shift"]
-    # A pair that is nothing but text on both sides is not also out of proportion, or in another language.
+    # Of two equal sides one is in another language, which is known already.
     flags[(flags & BITS["copy"]) != 0] &= ~np.uint32(BITS["language"])
     return flags
 

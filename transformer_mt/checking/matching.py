@@ -21,7 +21,7 @@ from transformer_mt.data.word_splitting import UNSPACED
 
 Floats = NDArray[np.float64]
 STEM = 5  # letters of a word that count: its endings only thin a small sample out
-MOST_WORDS = 60  # of a line are read
+MOST_WORDS = 40  # of a line are read
 FARTHEST = 20  # lines of shift that the lengths of a stretch may show
 ITERATIONS = (3, 3, 4, 4)  # of each training of the halves; after each the shifts are chosen anew
 LEAST_COUNT = 3  # lines in which a word is that counts
