@@ -47,7 +47,7 @@ CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
     "vocabulary",
     "label_smoothing_by",
-    "bpe_dropout_sides", "vocab_size",
+    "bpe_dropout_sides", "vocab_size", "check",
 }  # fmt: skip
 
 

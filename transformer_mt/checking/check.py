@@ -89,10 +89,11 @@ class CheckedSplit:
         """The pairs at these places of a block, explained."""
         src, tgt = block.sides
         for number in chosen:
-            a, b = ("" if is_beyond(text) else text for text in (src[number], tgt[number]))
+            beyond = is_beyond(src[number]), is_beyond(tgt[number])
+            a, b = "" if beyond[0] else src[number], "" if beyond[1] else tgt[number]
             place = block.first + number
             flags = int(self.flags[place])
-            faults = explain(Case(a, b, int(self.path[place]), self.learned, self.held_out), flags)
+            faults = explain(Case(a, b, int(self.path[place]), self.learned, self.held_out, any(beyond)), flags)
             yield Pair(block.source, block.lines[number], a, b, flags, faults)
 
 

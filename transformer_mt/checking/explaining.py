@@ -9,7 +9,7 @@ from transformer_mt.checking.faults.names import other_names
 from transformer_mt.checking.faults.pair_texts import loop_in, markup_in, misread, other_numbers, two_scripts_in
 from transformer_mt.checking.faults.rules import names_of
 from transformer_mt.checking.second_look import Learned, foreign_script
-from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
+from transformer_mt.data.longest_line import LONGEST_LINE
 
 MOST = 60  # characters of a piece of text
 
@@ -22,6 +22,7 @@ class Case(NamedTuple):
     shift: int
     learned: Learned
     held_out: HeldOut | None
+    is_beyond: bool  # a side was too long to be kept in memory, and is empty here
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -43,7 +44,7 @@ def _lengths(case: Case) -> str:
 
 
 def _too_long(case: Case) -> str:
-    if any(map(is_beyond, case.sides)):
+    if case.is_beyond:
         return f"over {LONGEST_LINE:,} bytes"
     return _lengths(case)
 

@@ -53,8 +53,14 @@ def _of_source(source: Source, number: int, first: int, margin: int) -> Iterator
     lead = 0
 
     def cut(size: int) -> Block:
+        """The next block; what no later one needs is forgotten."""
+        nonlocal first, lead
         end = lead + size
-        return Block(number, first, lead, src[: end + margin], tgt[: end + margin], lines[lead:end])
+        block = Block(number, first, lead, src[: end + margin], tgt[: end + margin], lines[lead:end])
+        gone = max(0, end - margin)
+        del src[:gone], tgt[:gone], lines[:gone]
+        first, lead = first + size, end - gone
+        return block
 
     for block in source.blocks():
         src += block.src
@@ -62,15 +68,8 @@ def _of_source(source: Source, number: int, first: int, margin: int) -> Iterator
         lines += block.lines
         while len(lines) >= lead + BLOCK + margin:
             yield cut(BLOCK)
-            first += BLOCK
-            gone = lead + BLOCK - min(margin, lead + BLOCK)
-            lead += BLOCK - gone
-            del src[:gone], tgt[:gone], lines[:gone]
     while (left := len(lines) - lead) > 0:
-        size = min(left, BLOCK)
-        yield cut(size)
-        first += size
-        lead += size
+        yield cut(min(left, BLOCK))
 
 
 def changed_error(sources: Sequence[Source]) -> UserError:

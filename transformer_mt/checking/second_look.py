@@ -27,6 +27,7 @@ MAIN_SCRIPT = 0.03  # of a side's letters make a script one of its own
 FOREIGN = 0.5  # of a text's letters
 LEAST_PAIRS = 50  # of a corpus say what is normal in it
 NORMAL_MARKUP, NORMAL_NUMBERS, NORMAL_FORMS = 0.2, 0.2, 0.2  # shares beyond which nothing is out of the ordinary
+RARE, FEW = 0.01, 20  # share of all pairs, and pairs: what is rarer is never how a corpus is
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def learn(first: FirstLook, stretches: Sequence[tuple[Sequence[str], Sequence[st
         ("numbers", NORMAL_NUMBERS, first.num_with_numbers, "numbers that differ"),
     ):
         number = int(((first.flags & BITS[name]) != 0).sum())
-        if is_enough and number > share * of:
+        if is_enough and number > max(share * of, RARE * num_pairs, FEW):
             not_counted |= BITS[name]
             remarks.append(f"{name}: {number:,} pairs have {what}, which is how this corpus is; not counted")
     languages: tuple[str | None, str | None] = (None, None)

@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """What is checked: sources by split, the most words of a side, the endings of files of both languages."""
+    """What is checked: sources by split, the most words of a side (EOS takes a position too), the endings of files of both languages."""
 
     sources: "dict[str, list[Source]]"
     max_words: int
@@ -68,7 +68,7 @@ def _of_config(asked: Asked) -> _Corpus:
     remark(loaded.note or f"config: {loaded.path}")
     config = loaded.config
     sources = {name: sources_of(getattr(config.data, name), config.data) for name in SPLITS}
-    return _Corpus(sources, config.model.max_len, (f".{config.data.src_lang}", f".{config.data.tgt_lang}"))
+    return _Corpus(sources, config.model.max_len - 1, (f".{config.data.src_lang}", f".{config.data.tgt_lang}"))
 
 
 def _of_files(asked: Asked) -> _Corpus:

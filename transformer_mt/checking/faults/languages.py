@@ -7,7 +7,7 @@ from typing import Any
 
 LEAST_CHARACTERS = 20  # of shorter texts nobody can be sure
 MOST_TEXTS = 1_000  # of a side show which its language is
-SURE = 1e-5  # a text is in another language where its own is less likely than this
+SURE = 1e-3  # a text is in another language where its own is less likely than this
 LEAST_SHARE = 0.5  # of a side's long texts are in the side's language
 ABSENT = "language: only the other side's words were looked for; pip install 'transformer-mt[check]' finds any language"
 
