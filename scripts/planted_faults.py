@@ -134,7 +134,7 @@ class Planter:
             "script": at(lambda n, pair: _replaced(n, pair, n % 2, cyrillic)),
             "language": lambda n, line: (self.pairs[line][0], self.third[line]) if n % 2 else
                 (self.third[line], self.pairs[line][1]),
-            "swapped": at(lambda n, pair: pair[::-1]),
+            "swapped": at(lambda n, pair: (pair[1], pair[0])),
             "numbers": at(lambda n, pair: (f"{pair[0]} It is {n + 40}.", f"{pair[1]} Es ist {2 * n + 107}.")),
             "names": lambda n, line: self._with_name(line, *(("Anna", "Peter"), ("Peter", "Anna"))[n % 2]),
             "markup": at(lambda n, pair: (f"<b>{pair[0]}</b>", pair[1]) if n % 2 else (pair[0], f"{pair[1]} &quot;")),

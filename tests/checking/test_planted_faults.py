@@ -53,7 +53,7 @@ def test_without_the_library_the_check_says_so(
     assert np.flatnonzero(split.flags & BITS["language"]).tolist() == [100, 200]
 
 
-@pytest.mark.parametrize("code", ["en-de", "en-es", "en-zh", "en-ar"])
+@pytest.mark.parametrize("code", ["en-es", "en-zh"])
 def test_clean_text_gives_hardly_an_alarm(code: str, shared_data: Callable[[str], Path]) -> None:
     pairs = clean_texts(data_of(shared_data), 1500)[code]
     assert alarms(checked(pairs))["any"] <= 0.01 * len(pairs)
@@ -66,7 +66,7 @@ def test_clean_text_of_every_language_gives_hardly_an_alarm(code: str, shared_da
     assert alarms(checked(pairs))["any"] <= 0.01 * len(pairs)
 
 
-@pytest.mark.parametrize(("line", "shift"), [(7, 1), (777, -1), (1420, 1), (60, 5)])
+@pytest.mark.parametrize(("line", "shift"), [(7, 1), (777, -1)])
 def test_a_shift_is_found_within_twenty_lines(line: int, shift: int, shared_data: Callable[[str], Path]) -> None:
     pairs = shifted(clean_texts(data_of(shared_data), 1500)["en-de"], line, shift)
     (part,) = checked(pairs).shifts
@@ -78,7 +78,7 @@ def test_a_shift_is_found_within_twenty_lines(line: int, shift: int, shared_data
 @pytest.mark.slow
 @pytest.mark.parametrize("code", planted_faults.CLEAN)
 @pytest.mark.parametrize("shift", [1, -1])
-@pytest.mark.parametrize("line", [15, 333, 1234, 1999])
+@pytest.mark.parametrize("line", [15, 333, 1234, 1999, 2400])
 def test_a_shift_is_found_in_every_language(
     code: str, line: int, shift: int, shared_data: Callable[[str], Path]
 ) -> None:

@@ -1,5 +1,6 @@
 """The second reading: what a pair shows beside the rest of its corpus, and beside the validation and the test."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer_mt.aligning.find_kernels import compiled_kernels
 from transformer_mt.checking.faults.languages import is_there, language_of_side, other_language
 from transformer_mt.checking.faults.leaks import HeldOut
 from transformer_mt.checking.faults.names import names_in, other_names
@@ -23,6 +25,7 @@ from transformer_mt.checking.shifts import path_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.machine.workers import on_all_cores
 
+LOGGER = logging.getLogger(__name__)
 MAIN_SCRIPT = 0.03  # of a side's letters make a script one of its own
 FOREIGN = 0.5  # of a text's letters
 LEAST_PAIRS = 50  # of a corpus say what is normal in it
@@ -65,6 +68,8 @@ def learn(first: FirstLook, stretches: Sequence[tuple[Sequence[str], Sequence[st
     bands = Bands.of(*first.lengths)
     if bands is None:
         remarks.append("ratio: too few pairs to know what is normal; not looked for")
+    if compiled_kernels() is None:
+        LOGGER.warning("numba does not work here, so looking for shifts takes some 20 times as long")
     matcher = train_matcher([Stretch(*stretch) for stretch in stretches])
     if matcher is None:
         remarks.append("shift: the aligner cannot tell translations from chance in these pairs; not looked for")

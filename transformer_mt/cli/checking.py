@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """What is checked: sources by split, the most words of a side (EOS takes a position too), the endings of files of both languages."""
+    """What is checked: sources by split, the most words of a side (EOS takes a position too), the endings of files."""
 
     sources: "dict[str, list[Source]]"
     max_words: int
