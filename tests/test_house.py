@@ -19,6 +19,7 @@ BELOW = {
     "storage": {"config"},
     "data": {"config", "machine", "storage"},
     "aligning": {"config", "machine", "storage", "data"},
+    "checking": {"config", "machine", "storage", "data", "aligning", "pages"},
     "model": {"config", "machine"},
     "decoding": {"config", "machine", "storage", "data", "aligning", "model"},
     "finishing": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "markup"},
@@ -27,7 +28,7 @@ BELOW = {
     "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "pages"},
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "evaluation": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
-    "training": {"config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation"},
+    "training": {"config", "machine", "storage", "data", "checking", "model", "decoding", "inspect", "evaluation"},
     "serving": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
     },
@@ -37,7 +38,7 @@ BELOW = {
     },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training", "judging", "pages", "serving", "synthesis",
+        "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -12,7 +12,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
-from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.kinds import sources_of, sources_of_pairs
 from transformer_mt.data.sources.source import PairBlock, Source
 from transformer_mt.errors import UserError
 
@@ -99,9 +99,7 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = Fals
     with a warning, or with `data.too_long: error` it is refused. Raises `UserError` for a source that cannot be read,
     for line counts that differ, for a corpus without a single pair, and for text in one language unless `mono`.
     """
-    if not mono and (found := [source.mono for source in configs if source.mono]):
-        raise UserError(f"{found[0]} is text in one language, without translations. Name a source of pairs.")
-    sources = sources_of(configs, data)
+    sources = sources_of(configs, data) if mono else sources_of_pairs(configs, data)
     key = _corpus_key(sources)
     entry = cache_folder(data) / "corpora" / key
 

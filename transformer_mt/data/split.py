@@ -38,8 +38,8 @@ def split_pair_of_files(
     config = SourceConfig(src=str(src.absolute()), tgt=str(tgt.absolute()))
     source = TextPair(config, DataConfig(train=[config], validation=[config]))
     numbers = {"validation": num_validation, "test": num_test}
-    extensions = _extensions(src, tgt)
-    _refuse_to_overwrite([folder / f"{part}{extension}" for part in PARTS for extension in extensions])
+    ends = extensions(src, tgt)
+    _refuse_to_overwrite([folder / f"{part}{extension}" for part in PARTS for extension in ends])
     keys, is_blank = _read_keys(source)
     part_of = np.zeros(len(is_blank), np.int8)
     part_of[~is_blank] = _draw(groups(keys[:, ~is_blank]), [num_validation, num_test], seed)
@@ -47,12 +47,12 @@ def split_pair_of_files(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=TEMPORARY) as temporary:
-            _write(Path(temporary), parts, extensions, part_of, source.blocks())
-            _move([f"{part}{extension}" for part in parts for extension in extensions], Path(temporary), folder)
+            _write(Path(temporary), parts, ends, part_of, source.blocks())
+            _move([f"{part}{extension}" for part in parts for extension in ends], Path(temporary), folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
     sizes = np.bincount(part_of, minlength=len(PARTS)).tolist()
-    return [(folder / f"{part}{end}", sizes[PARTS.index(part)]) for part in parts for end in extensions]
+    return [(folder / f"{part}{end}", sizes[PARTS.index(part)]) for part in parts for end in ends]
 
 
 def sentence_key(text: str) -> int:
@@ -170,7 +170,8 @@ def _with_bar(blocks: Iterator[PairBlock], what: str) -> Iterator[PairBlock]:
             bar.update(len(block.src))
 
 
-def _extensions(src: Path, tgt: Path) -> tuple[str, str]:
+def extensions(src: Path, tgt: Path) -> tuple[str, str]:
+    """How files of both sides end: as these do, or `.src` and `.tgt` where that does not tell them apart."""
     ends = [Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix for path in (src, tgt)]
     return (ends[0], ends[1]) if all(ends) and ends[0] != ends[1] else (".src", ".tgt")
 

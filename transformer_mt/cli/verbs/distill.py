@@ -61,7 +61,7 @@ def distill(
         return
     from transformer_mt.config.loading import load_config
     from transformer_mt.data.batches.stream_window import stream_pairs
-    from transformer_mt.data.sources.kinds import sources_of
+    from transformer_mt.data.sources.kinds import sources_of_pairs
 
     data = (load_config(config).config if config is not None else translator.config).data
     taught = translator.config.data.src_lang, translator.config.data.tgt_lang
@@ -70,6 +70,6 @@ def distill(
             f"The teacher translates {direction(translator.config)}, and {config} trains {data.src_lang} to "
             f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
         )
-    sources = sources_of(data.train, data)
+    sources = sources_of_pairs(data.train, data)
     lines = (pair.src for _, pair in stream_pairs(sources))
     write(lines=lines, name="data.train")

@@ -25,6 +25,9 @@ class DataConfig(Section):
     allow_left_out: bool = Field(
         default=False, description="Go on where more than half of a split is left out as too long."
     )
+    check: Literal["quick", "off"] = Field(
+        default="quick", description="Look at a sample of train before the first step, and refuse shifted lines."
+    )
     cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
     streaming: bool = Field(
         default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."

@@ -10,6 +10,7 @@ from transformer_mt.data.sources.mono import Mono
 from transformer_mt.data.sources.one_file import Csv, Jsonl, Parquet, Tsv
 from transformer_mt.data.sources.source import Source
 from transformer_mt.data.sources.text_pair import TextPair
+from transformer_mt.errors import UserError
 
 KINDS: dict[str, type[Source]] = {
     "text": TextPair,
@@ -31,3 +32,14 @@ def source_of(config: SourceConfig, data: DataConfig) -> Source:
 def sources_of(configs: Iterable[SourceConfig], data: DataConfig) -> list[Source]:
     """`source_of` each."""
     return [source_of(config, data) for config in configs]
+
+
+def sources_of_pairs(configs: Iterable[SourceConfig], data: DataConfig) -> list[Source]:
+    """`source_of` each; UserError for text in one language."""
+    sources = sources_of(configs, data)
+    for source in sources:
+        if source.config.mono:
+            raise UserError(
+                f"{source.description} is text in one language, without translations. Name sources of pairs."
+            )
+    return sources

@@ -13,7 +13,7 @@ FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_min
                   "training.checkpoint_every_steps", "training.keep_checkpoints", "training.average_last",
                   "training.on_save_error", "training.device", "training.compile", "training.sharding",
                   "training.timeout_minutes", "training.grad_accum", "validation.", "decoding.", "data.root",
-                  "data.cache_dir", "data.allow_left_out", "data.test", "name")  # fmt: skip
+                  "data.cache_dir", "data.allow_left_out", "data.check", "data.test", "name")  # fmt: skip
 # Those of them that change which sentences a validation translates, or their translations: earlier BLEU and chrF cannot
 # be compared with later ones.
 TRANSLATIONS = ("validation.num_translated", "decoding.allow_unk", "decoding.max_length_ratio",

@@ -1,0 +1,193 @@
+"""`tmt data check`: its outputs, and what it says of bad input, interrupts and full disks."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import call_tmt
+from toy import toy_mapping, toy_pairs, write_toy_corpus
+
+from transformer_mt.checking import check
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The toy corpus, with a copy in line 11, a number in line 21, and a pair of the validation in line 31."""
+    write_toy_corpus(tmp_path / "data", 80)
+    lines = {name: (tmp_path / "data" / f"train.{name}").read_text().split("\n") for name in ("en", "es")}
+    valid = {name: (tmp_path / "data" / f"valid.{name}").read_text().split("\n") for name in ("en", "es")}
+    lines["es"][10] = lines["en"][10]
+    lines["en"][20] += " Room 12."
+    lines["es"][20] += " Cuarto 21."
+    for name, texts in lines.items():
+        texts[30] = valid[name][4]
+        (tmp_path / "data" / f"train.{name}").write_text("\n".join(texts))
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_mapping(Path("data"))))
+    return tmp_path
+
+
+FILES = ("data/train.en", "data/train.es")
+VALIDATION = ("--validation", "data/valid.en", "data/valid.es")
+
+
+def test_all_outputs_say_the_same(folder: Path) -> None:
+    outputs = ("--jsonl", "found.jsonl", "--html", "found.html", "--write", "clean")
+    result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, *outputs)
+    assert result.returncode == 0, result.stderr
+    assert "\nnumbers: 1 (1.2 %) pairs; each has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
+    assert "\ncopy: 1 (1.2 %) pairs; each has the same text on both sides\n  line 11\n" in result.stdout
+    assert "line 31: source: validation, pair 5; target: validation, pair 5\n" in result.stdout
+    objects = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
+    by_line = {one["line"]: list(one["faults"]) for one in objects if one.get("line") and one["split"] == "train"}
+    assert by_line[11] == ["copy"]
+    assert by_line[21] == ["numbers"]
+    assert by_line[31] == ["leak"]
+    (train, validation) = [one for one in objects if "num_pairs" in one]
+    assert (train["num_pairs"], validation["num_pairs"]) == (80, 20)
+    assert train["num_faulty"] == len(by_line)
+    page = (folder / "found.html").read_text()
+    assert all(f"<th>{name}</th>" in page for name in ("copy", "numbers", "leak"))
+    assert "src=" not in page
+    assert "<script" not in page
+
+
+def test_cleaned_files_are_parallel_and_lose_nothing(folder: Path) -> None:
+    assert call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--write", "clean").returncode == 0
+    read = {path.name: path.read_text().split("\n")[:-1] for path in (folder / "clean").iterdir()}
+    kept = list(zip(read["kept.en"], read["kept.es"], strict=True))
+    out = list(zip(read["taken_out.en"], read["taken_out.es"], strict=True))
+    pairs = list(zip(*((folder / name).read_text().split("\n")[:-1] for name in FILES), strict=True))
+    assert sorted(kept + out) == sorted(pairs)
+    reasons = dict(zip(out, read["taken_out.reasons.tsv"], strict=True))
+    assert reasons[pairs[20]].startswith("numbers\t")
+    assert reasons[pairs[20]].endswith("train.es, line 21")
+    assert [pair for pair in pairs if pair in set(kept)] == kept
+    before = {name: (folder / name).read_bytes() for name in FILES}
+    again = call_tmt(folder, "data", "check", "clean/kept.en", "clean/kept.es", *VALIDATION)
+    assert "copy" not in again.stdout
+    assert before == {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_a_config_names_all_splits(folder: Path) -> None:
+    result = call_tmt(folder, "data", "check", "--config", "toy.yaml", "--examples", "0")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("train: 80 pairs (train.en / train.es); ")
+    assert "\nvalidation: 20 pairs (valid.en / valid.es); " in result.stdout
+    assert "\n  line" not in result.stdout
+    assert "too_long: 80" in call_tmt(folder, "data", "check", "-c", "toy.yaml", "model.max_len=2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("data/train.en",), "Which pairs? Give two files, `tmt data check SRC TGT`, or a config with --config FILE."),
+        ((), "Which pairs?"),
+        (("data/none.en", "data/train.es"), "There is no file"),
+        (("data", "data/train.es"), "is a folder, not a file. Name a file in it."),
+        (("data/train.en", "data/valid.es"), "has 80 lines and"),
+        (("data/empty", "data/empty"), "holds not a single pair. Check that these are the files you mean."),
+        (("data/binary", "data/binary"), "the bytes are not UTF-8"),
+        ((*FILES, "--write", "data"), "data exists, and is not overwritten. Delete it, or name another folder"),
+        ((*FILES, "--write", "data/train.en"), "data/train.en exists, and is not overwritten."),
+        ((*FILES, "--html", "data/train.en"), "data/train.en is a file that is checked."),
+        ((*FILES, "--jsonl", "data/train.en"), "data/train.en is a file that is checked."),
+        ((*FILES, "--html", "page.txt"), "page.txt does not end in .html."),
+        ((*FILES, "--html", "none/page.html"), "There is no folder"),
+        ((*FILES, "--jsonl", "data"), "data is a folder. Name a file for --jsonl."),
+        ((*FILES, "--html", "a.html", "--jsonl", "a.html"), "--html and --jsonl are both a.html. Name two files."),
+        (("--config", "none.yaml"), "none.yaml"),
+        (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
+        ((*FILES, "--validation", "data/none", "data/valid.es"), "There is no file"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, folder: Path) -> None:
+    (folder / "data" / "empty").write_bytes(b"")
+    (folder / "data" / "binary").write_bytes(bytes(range(256)) * 100)
+    before = sorted(path for path in folder.rglob("*"))
+    result = call_tmt(folder, "data", "check", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert result.stderr.rstrip().count("\n") <= 1
+    assert sorted(path for path in folder.rglob("*")) == before
+
+
+def test_blank_files_are_all_blank(folder: Path) -> None:
+    (folder / "blank").write_text("\n \n\t\n")
+    result = call_tmt(folder, "data", "check", "blank", "blank")
+    assert result.returncode == 0, result.stderr
+    assert "blank: 3 (100.0 %) pairs" in result.stdout
+
+
+def test_a_full_disk_under_the_cleaned_files_leaves_nothing_half(folder: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = sorted(folder.rglob("*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        result = call_tmt(folder, "data", "check", *FILES, "--write", "clean")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert result.returncode == 2
+    assert "clean cannot be written: File too large." in result.stderr
+    assert sorted(folder.rglob("*")) == before
+
+
+STOPPED = """
+import os, signal, sys
+from transformer_mt.checking import check
+from transformer_mt.cli.main import main
+learn = check.learn
+def stop(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    return learn(*arguments)
+check.learn = stop
+main()
+"""
+
+
+def test_ctrl_c_ends_it_and_nothing_is_lost(folder: Path) -> None:
+    assert check.learn
+    before = sorted(folder.rglob("*"))
+    result = subprocess.run(
+        [sys.executable, "-c", STOPPED, "data", "check", *FILES, "--write", "clean"],
+        cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert result.returncode == 130, result.stderr
+    assert result.stderr == "tmt: stopped. The data was only read; what had been written as a whole is there.\n"
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_files_that_change_meanwhile_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learn = check.learn
+
+    def change(*arguments):
+        for name in FILES:
+            with (folder / name).open("a") as file:
+                file.write("one more\n")
+        return learn(*arguments)
+
+    monkeypatch.setattr(check, "learn", change)
+    result = call_tmt(folder, "data", "check", *FILES)
+    assert result.returncode == 2
+    assert "changed while being read" in result.stderr
+
+
+def test_a_line_that_no_memory_holds_and_line_ends_in_a_table(folder: Path) -> None:
+    """A field of a table may hold a line end, which would part a line of the cleaned files in two."""
+    rows = [{"src": src, "tgt": tgt} for src, tgt in toy_pairs(60)]
+    rows[7]["src"] = "x" * (2**20 + 1)
+    rows[9]["tgt"] += "\nand more"
+    (folder / "data" / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    overrides = ('data.train=[{"jsonl": "a.jsonl"}]', "--write", "clean")
+    result = call_tmt(folder, "data", "check", "--config", "toy.yaml", *overrides)
+    assert result.returncode == 0, result.stderr
+    assert "\n  line 8: over 1,048,576 bytes\n" in result.stdout
+    read = {path.name: path.read_text().split("\n")[:-1] for path in (folder / "clean").iterdir()}
+    assert len(read["kept.en"]) + len(read["taken_out.en"]) == 60
+    assert len(read["kept.es"]) + len(read["taken_out.es"]) == 60

@@ -1,0 +1,98 @@
+"""The quick part of the check before a training: what it says, what it stops, and that it changes nothing."""
+
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import call_tmt
+from toy import toy_mapping, toy_pairs, write_toy_corpus
+from trainings import assert_same_run
+
+from transformer_mt.aligning.find_kernels import compiled_kernels
+from transformer_mt.storage.run_folder import RunFolder
+
+
+def write_config(folder: Path, **data: str) -> None:
+    mapping = toy_mapping(folder / "data", data={"cache_dir": str(folder / "cache"), **data}, training={"max_steps": 3})
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+
+
+def write_pairs(folder: Path, src: list[str], tgt: list[str]) -> None:
+    for name, texts in (("en", src), ("es", tgt)):
+        (folder / "data" / f"train.{name}").write_text("".join(f"{text}\n" for text in texts))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_toy_corpus(tmp_path / "data")
+    write_config(tmp_path)
+    return tmp_path
+
+
+def train(folder: Path, *arguments: str) -> tuple[int, str]:
+    result = call_tmt(folder, "train", "--config", "toy.yaml", *arguments, together=True)
+    return result.returncode, result.stdout
+
+
+def test_one_line_says_what_was_seen(folder: Path) -> None:
+    src, tgt = map(list, zip(*toy_pairs(120), strict=True))
+    src[3], tgt[3] = "one two three four.", "one two three four."
+    write_pairs(folder, src, tgt)
+    status, output = train(folder)
+    assert status == 0, output
+    told = "data check (120 training pairs): copy 1; `tmt data check` reads them all\n"
+    assert output.count("data check") == 2
+    assert told in output
+
+
+def test_the_check_changes_nothing_of_a_training(folder: Path) -> None:
+    status, with_check = train(folder, "name=with")
+    assert status == 0, with_check
+    status, without = train(folder, "name=without", "data.check=off")
+    assert status == 0, without
+    assert "data check" in with_check
+    assert "data check" not in without
+    assert_same_run(folder / "runs" / "with", folder / "runs" / "without", 3)
+
+
+@pytest.mark.skipif(compiled_kernels() is None, reason="shifts are looked for where numba works")
+def test_a_shift_stops_a_training_unless_it_is_not_to_be_looked_for(folder: Path) -> None:
+    src, tgt = map(list, zip(*toy_pairs(900), strict=True))
+    write_pairs(folder, src[:-1], tgt[:500] + tgt[501:])
+    for _ in range(2):  # the second time from the cache
+        status, output = train(folder)
+        assert status == 2
+        assert "The sides of the training data are shifted: about from" in output
+        assert "line n of the source translates line n - 1 of the target. Mend the files" in output
+        line = int(output.partition("train.es, line ")[2].partition(" ")[0])
+        assert abs(line - 502) <= 20
+        assert not RunFolder(folder / "runs" / "toy").config.exists()
+    status, output = train(folder, "data.check=off")
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
+    pairs = toy_pairs(900)
+    random.Random(seed).shuffle(pairs)
+    write_pairs(folder, *map(list, zip(*pairs, strict=True)))
+    status, output = train(folder)
+    assert status == 0, output
+    assert "; no shift; `tmt data check` reads them all" in output
+
+
+def test_pairs_that_do_not_translate_each_other_stop_nothing(folder: Path) -> None:
+    pairs = toy_pairs(900)
+    tgt = [pair[1] for pair in pairs]
+    random.Random(1).shuffle(tgt)
+    write_pairs(folder, [pair[0] for pair in pairs], tgt)
+    status, output = train(folder)
+    assert status == 0, output
+    assert "whether lines are shifted cannot be told" in output
+
+
+def test_a_stream_is_not_looked_at(folder: Path) -> None:
+    status, output = train(folder, "data.streaming=true")
+    assert status == 0, output
+    assert "data check: a stream is not looked at" in output

@@ -1,0 +1,74 @@
+"""`--write`: the pairs that are kept and those that are taken out, each as two parallel files, with the reasons."""
+
+import errno
+from contextlib import ExitStack
+from pathlib import Path
+
+from transformer_mt.checking.check import CheckedSplit
+from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
+from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.errors import UserError
+from transformer_mt.storage.files import make_folder, way_to_write
+
+KEPT, OUT, REASONS = "kept", "taken_out", "taken_out.reasons.tsv"
+
+
+def refuse_folder(folder: Path) -> None:
+    """UserError where the folder holds something already: before the check, not behind it."""
+    try:
+        if folder.is_dir() and not any(folder.iterdir()):
+            return
+        if folder.exists() or folder.is_symlink():
+            raise UserError(f"{folder} exists, and is not overwritten. Delete it, or name another folder for --write.")
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror or error}. Name another folder for --write."
+        ) from None
+
+
+def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> list[tuple[Path, int]]:
+    """Write the pairs of a split to `kept` and `taken_out` with these endings, line n beside line n, in their order;
+    the reasons of line n of the latter are line n of `REASONS`. Returns each file and its lines.
+
+    The whole folder is written, or nothing. A line end inside a text becomes a space; a text that is too long to be
+    kept in memory becomes an empty line. Raises UserError where it cannot be written.
+    """
+    refuse_folder(folder)
+    try:
+        make_folder(folder, lambda new: _write(split, new, endings))
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            refuse_folder(folder)
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror or error}. To have it, {way_to_write(error, folder.parent)} "
+            "and start again; nothing was left behind."
+        ) from None
+    num_out = split.num_taken_out
+    sides = [(f"{name}{ending}", number) for name, number in ((KEPT, len(split) - num_out), (OUT, num_out))
+             for ending in endings]  # fmt: skip
+    return [(folder / name, number) for name, number in [*sides, (REASONS, num_out)]]
+
+
+def _write(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> None:
+    with ExitStack() as stack:
+
+        def opened(name: str):
+            return stack.enter_context((folder / name).open("w", encoding="utf-8", errors="replace", newline="\n"))
+
+        kept = [opened(f"{KEPT}{ending}") for ending in endings]
+        out = [opened(f"{OUT}{ending}") for ending in endings]
+        reasons = opened(REASONS)
+        for block, flags in split.blocks():
+            is_out = (flags & TAKEN_OUT) != 0
+            source = split.sources[block.source]
+            for number, (src, tgt) in enumerate(zip(*block.sides, strict=True)):
+                files = out if is_out[number] else kept
+                for file, text in zip(files, (src, tgt), strict=True):
+                    file.write(_one_line(text) + "\n")
+                if is_out[number]:
+                    names = ", ".join(names_of(int(flags[number]) & TAKEN_OUT))
+                    reasons.write(f"{names}\t{_one_line(source.place(block.lines[number]))}\n")
+
+
+def _one_line(text: str) -> str:
+    return "" if is_beyond(text) else text.replace("\r\n", " ").replace("\n", " ")

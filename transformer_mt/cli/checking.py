@@ -1,0 +1,132 @@
+"""`tmt data check`: what is asked for, the check, and its outputs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from transformer_mt.cli.options import user_path
+from transformer_mt.cli.terminal import remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.checking.check import CheckedSplit
+    from transformer_mt.data.sources.source import Source
+
+
+class Asked(NamedTuple):
+    """The options of `tmt data check`, as they were given."""
+
+    arguments: list[str]
+    config: str | None
+    validation: tuple[str, str] | None
+    test: tuple[str, str] | None
+    num_examples: int
+    jsonl: Path | None
+    html: Path | None
+    write: Path | None
+
+
+class _Corpus(NamedTuple):
+    """What is checked: sources by split, the most words of a side (EOS takes a position too), the endings of files."""
+
+    sources: "dict[str, list[Source]]"
+    max_words: int
+    endings: tuple[str, str]
+
+
+def check_corpus(asked: Asked) -> None:
+    """Check the corpus, write the files that were asked for, and print what was found."""
+    from transformer_mt.checking.written.clean import refuse_folder, write_clean
+
+    corpus = _of_config(asked) if asked.config is not None else _of_files(asked)
+    _refuse_places(asked, corpus)
+    if asked.write is not None:
+        refuse_folder(asked.write)
+    from transformer_mt.checking.check import check_sources
+    from transformer_mt.checking.written.told import text_lines
+
+    try:
+        checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
+        for line in text_lines(checked):
+            print(line)
+        _write_reports(asked, checked)
+        if asked.write is not None:
+            for path, number in write_clean(checked[0], asked.write, corpus.endings):
+                remark(f"{path}: {number:,} lines")
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("The data was only read; what had been written as a whole is there.") from None
+
+
+def _of_config(asked: Asked) -> _Corpus:
+    from transformer_mt.checking.check import SPLITS
+    from transformer_mt.config.loading import load_config
+    from transformer_mt.data.sources.kinds import sources_of_pairs
+
+    if asked.validation or asked.test:
+        raise UserError("--validation and --test are for two files. Leave them out: a config names its own.")
+    assert asked.config is not None
+    loaded = load_config(asked.config, asked.arguments)
+    remark(loaded.note or f"config: {loaded.path}")
+    config = loaded.config
+    sources = {name: sources_of_pairs(getattr(config.data, name), config.data) for name in SPLITS}
+    return _Corpus(sources, config.model.max_len - 1, (f".{config.data.src_lang}", f".{config.data.tgt_lang}"))
+
+
+def _of_files(asked: Asked) -> _Corpus:
+    from transformer_mt.checking.check import MAX_WORDS
+    from transformer_mt.config.sections.data import DataConfig
+    from transformer_mt.config.sections.sources import SourceConfig
+    from transformer_mt.data.sources.kinds import sources_of_pairs
+    from transformer_mt.data.split import extensions
+
+    if len(asked.arguments) != 2:
+        raise UserError("Which pairs? Give two files, `tmt data check SRC TGT`, or a config with --config FILE.")
+    pairs = {"train": asked.arguments, "validation": asked.validation, "test": asked.test}
+    sources = {}
+    for name, files in pairs.items():
+        if files:
+            src, tgt = (str(user_path(file).absolute()) for file in files)
+            config = SourceConfig(src=src, tgt=tgt)
+            sources[name] = sources_of_pairs([config], DataConfig(train=[config], validation=[config]))
+    src, tgt = map(user_path, asked.arguments)
+    return _Corpus(sources, MAX_WORDS, extensions(src, tgt))
+
+
+def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
+    """UserError where a report cannot be written, or would replace what is checked."""
+    inputs = [path for sources in corpus.sources.values() for source in sources for path in source.files()]
+    for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
+        if path is None:
+            continue
+        if not path.absolute().parent.is_dir():
+            raise UserError(
+                f"There is no folder {path.absolute().parent}. Make it, or name another place for {option}."
+            )
+        if path.is_dir():
+            raise UserError(f"{path} is a folder. Name a file for {option}.")
+        if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
+            raise UserError(f"{path} is a file that is checked. Name another for {option}, or it would be replaced.")
+    if asked.html is not None and asked.html.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{asked.html} does not end in .html. Name the file of --html so.")
+    if asked.html is not None and asked.jsonl is not None and asked.html.absolute() == asked.jsonl.absolute():
+        raise UserError(f"--html and --jsonl are both {asked.html}. Name two files.")
+
+
+def _write_reports(asked: Asked, checked: "list[CheckedSplit]") -> None:
+    from transformer_mt.checking.written.page import check_page
+    from transformer_mt.checking.written.told import json_lines
+    from transformer_mt.storage.files import make_file, replace_file
+
+    def write_lines(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in json_lines(checked))
+
+    for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
+        if path is None:
+            continue
+        try:
+            make_file(path, write_lines) if option == "--jsonl" else replace_file(path, check_page(checked))
+        except OSError as error:
+            raise UserError(
+                f"{path} cannot be written: {error.strerror or error}. Name another place for {option}."
+            ) from None
+        remark(f"{option.removeprefix('--')}: {path}")
