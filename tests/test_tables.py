@@ -11,6 +11,7 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.sections.consistency import CONSISTENCIES, ConsistencyConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.rnn import RnnConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.decoding.minimum_bayes_risk import UTILITIES
@@ -24,10 +25,14 @@ from transformer_mt.model.named_parts import PARTS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.model.recurrent.cells import CELLS
+from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 
 TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "preset"): MODELS,
     (schema.ModelConfig, "architecture"): ARCHITECTURES,
+    (RnnConfig, "cell"): CELLS,
+    (RnnConfig, "attention"): RNN_ATTENTIONS,
     (schema.ModelConfig, "norm_position"): RESIDUALS,
     (schema.ModelConfig, "norm"): NORMS,
     (schema.ModelConfig, "activation"): ACTIVATIONS,

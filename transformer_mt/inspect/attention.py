@@ -57,6 +57,13 @@ ATTENTIONS = {
             "decoder", "self_attn", "stream", "stream",
         ),
     ),
+    "rnn": (
+        Kind(
+            "cross", "Attention to the source",
+            "Each row is a target word as it is chosen, each column a source word that is looked at to choose it.",
+            "decoder", "cross_attn", "tgt_out", "src",
+        ),
+    ),
 }  # fmt: skip
 
 
