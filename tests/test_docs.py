@@ -29,6 +29,7 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections import consistency, sources
 from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.rnn import RnnConfig
 from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.finishing import run_calibration
@@ -50,6 +51,7 @@ SECTION_OF_HEADING = {
     "columns": sources.ColumnsConfig,
     "tokenizer": schema.TokenizerConfig,
     "model": schema.ModelConfig,
+    "rnn": RnnConfig,
     "training": schema.TrainingConfig,
     "init_from": InitFromConfig,
     "consistency": consistency.ConsistencyConfig,

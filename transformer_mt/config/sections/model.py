@@ -85,8 +85,7 @@ class ModelConfig(Section):
                 f"num_encoder_layers is {self.num_encoder_layers}; a decoder_only model has no encoder: set it to 0"
             )
         if self.architecture != "decoder_only" and not self.num_encoder_layers:
-            article = "an" if self.architecture[0] in "aeiou" else "a"
-            raise ValueError(f"num_encoder_layers is 0; {article} {self.architecture} model needs 1 or more")
+            raise ValueError(f"num_encoder_layers is 0; an {self.architecture} model needs 1 or more")
         return self
 
     @model_validator(mode="after")
