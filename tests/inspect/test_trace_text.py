@@ -25,8 +25,8 @@ CODES = re.compile(r"\x1b\[[\d;]*m")
 def test_a_page_fits(name: str, width: int) -> None:
     found = trace(make_translator(MODELS_BY_NAME[name]), SENTENCE + " seven" * 14)
     recurrent = isinstance(found.stacks[0], RecurrentTrace)
-    chosen = {"head": 0} if recurrent else {"layer": 1, "head": 2}
-    for view in (View(width=width), View(token=3, width=width, **chosen)):
+    chosen = View(token=3, layer=None if recurrent else 1, head=0 if recurrent else 2, width=width)
+    for view in (View(width=width), chosen):
         lines = list(trace_lines(found, view))
         assert [line for line in lines if width_of(line) > width or "\n" in line] == []
         page, kind = " ".join(lines), found.positions

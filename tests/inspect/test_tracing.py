@@ -202,6 +202,7 @@ def test_where_a_step_looks(traced) -> None:
     else:
         last = decoder.layers[-1]
         weights = last[1].weights if len(last) == 3 else last[0].weights
+    assert weights is not None
     src_len = len(found.src_tokens)
     for number, step in enumerate(found.steps):
         row = weights.mean(0)[-len(found.steps) + number, :src_len].tolist()
