@@ -29,6 +29,7 @@ LAYERS = {
     "encoder_decoder": {"num_encoder_layers": 3, "num_decoder_layers": 3},
     "decoder_only": {"num_encoder_layers": 0, "num_decoder_layers": 6},
 }
+STACKED = [preset for preset, model in MODELS.items() if model["architecture"] in LAYERS]
 COLUMNS = ("preset", "parameters", "validation nll", "BLEU", "target tokens/s", "sentences/s")
 
 
@@ -121,7 +122,7 @@ def main() -> None:
     parser.add_argument("--data", type=command.folder, required=True, help="the folder of Multi30k, raw")
     parser.add_argument("--steps", type=command.count(), default=3000)
     parser.add_argument("--max-tokens", type=command.count(), default=1024, help="of a batch")
-    parser.add_argument("--presets", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--presets", nargs="+", choices=STACKED, default=STACKED)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs go")
     parser.add_argument(
         "--rounds", type=command.count(0), default=3, help="measurements of speed; 0 trains only, prints no table"

@@ -156,6 +156,8 @@ REFUSED: list[tuple[str, str, str]] = [
         "--data TEXT --against EMPTY --joey-python STUB --precisions auto",
         NO_MEANING.format("--joey-python and --precisions have", "with --against"),
     ),
+    ("compare_architectures.py", "--steps 0", TOO_FEW.format("--steps", 0, 1)),
+    ("compare_architectures.py", "--config NONE", "there is no file 'NONE'; looked in "),
     (TRAIN, "--data TEXT --profile", NO_MEANING.format("--profile has", "without --preset")),
     (TRAIN, "--data TEXT --max-tokens 25000", NO_MEANING.format("--max-tokens has", "without --preset")),
     (

@@ -18,6 +18,8 @@ from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.model.recurrent.cells import CELLS
+from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
 
@@ -31,7 +33,9 @@ def test_a_preset_trains_resumes_and_translates(preset: str, tmp_path: Path) -> 
 
     def config(max_steps: int):
         changes = [f"model.preset={preset}", f"training.max_steps={max_steps}", "training.checkpoint_every_steps=2"]
-        return load_config(str(tmp_path / "toy.yaml"), changes + [f"model.{change}" for change in SMALL]).config
+        no_heads = MODELS[preset]["architecture"] == "rnn"
+        small = [change for change in SMALL if not (no_heads and change.startswith(("d_ff", "num_heads")))]
+        return load_config(str(tmp_path / "toy.yaml"), changes + [f"model.{change}" for change in small]).config
 
     weights = []
     for name, ends in (("straight", [6]), ("in_two", [4, 6])):
@@ -71,6 +75,15 @@ LEARNED: dict[str, dict[str, Any]] = {
     "deep-encoder": {"num_encoder_layers": 4, "num_decoder_layers": 1},
     "grouped-rotary-window": {"positions": "rotary", "num_kv_heads": 1, "attention_window": 6},
     "grouped-relative-window": {"positions": "relative_bias", "num_kv_heads": 2, "attention_window": 6},
+    **{
+        f"{cell}-{attention}": {"architecture": "rnn", "rnn": {"cell": cell, "attention": attention}}
+        for cell in CELLS
+        for attention in RNN_ATTENTIONS
+    },
+    "lstm-without-feeding": {
+        "architecture": "rnn",
+        "rnn": {"cell": "lstm", "attention": "luong_general", "input_feeding": False},
+    },
     "no-positions-in-a-decoder": {"positions": "none", "architecture": "decoder_only", "num_encoder_layers": 0},
 }
 
@@ -86,7 +99,10 @@ def test_it_learns_a_small_grammar(name: str, tmp_path: Path) -> None:
     """Numbers in words, the last two changing places: sentences that it has not seen."""
     options = LEARNED[name]
     size = {"d_model": 64, "d_ff": 128, "num_heads": 4, "max_len": 24, "dropout": 0.0}
-    if MODELS.get(options.get("preset", ""), options).get("architecture") == "decoder_only":
+    architecture = MODELS.get(options.get("preset", ""), options).get("architecture")
+    if architecture == "rnn":
+        size = {"d_model": 64, "max_len": 24, "dropout": 0.0}
+    elif architecture == "decoder_only":
         size |= {"num_decoder_layers": 4}
     else:
         size |= {"num_encoder_layers": 2, "num_decoder_layers": 2}

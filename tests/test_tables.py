@@ -14,6 +14,7 @@ from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.noise import NOISES, NoiseConfig
+from transformer_mt.config.sections.rnn import RnnConfig
 from transformer_mt.config.sections.section import Section
 from transformer_mt.data.noise.objectives import OBJECTIVES
 from transformer_mt.data.tokenizers import TOKENIZERS
@@ -31,10 +32,14 @@ from transformer_mt.model.named_parts import PARTS
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.model.recurrent.cells import CELLS
+from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 
 TABLES: dict[tuple[type[BaseModel], str], Iterable[str]] = {
     (schema.ModelConfig, "preset"): MODELS,
     (schema.ModelConfig, "architecture"): ARCHITECTURES,
+    (RnnConfig, "cell"): CELLS,
+    (RnnConfig, "attention"): RNN_ATTENTIONS,
     (schema.ModelConfig, "norm_position"): RESIDUALS,
     (schema.ModelConfig, "norm"): NORMS,
     (schema.ModelConfig, "activation"): ACTIVATIONS,

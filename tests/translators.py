@@ -24,8 +24,16 @@ from transformer_mt.storage.weights import save_weights
 
 SMALL = {"d_model": 16, "d_ff": 24, "num_heads": 4, "num_decoder_layers": 2, "max_len": 24}
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
+WITHOUT_HEADS = {key: value for key, value in SMALL.items() if key not in ("d_ff", "num_heads")}
+
+
+def small(model: dict[str, Any]) -> dict[str, Any]:
+    """A preset, or another model, in the smallest sizes."""
+    return {**model, **(WITHOUT_HEADS if model.get("architecture") == "rnn" else SMALL)}
+
+
 MODELS_BY_NAME: dict[str, dict[str, Any]] = {
-    **{name: {**model, **SMALL} for name, model in MODELS.items()},
+    **{name: small(model) for name, model in MODELS.items()},
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             **SMALL, "num_encoder_layers": 3, "positions": positions, "norm_position": norm_position, **stream,
@@ -36,6 +44,10 @@ MODELS_BY_NAME: dict[str, dict[str, Any]] = {
     },
     "experts alone": {**SMALL, "num_experts": 4},
     "experts after": {**SMALL, "norm_position": "post", "num_experts": 4, "experts_per_token": 3},
+    "lstm without feeding": {
+        **WITHOUT_HEADS, "architecture": "rnn", "num_encoder_layers": 2,
+        "rnn": {"cell": "lstm", "attention": "luong_dot", "input_feeding": False},
+    },
     "short window, one stream": {**SMALL, **ONE_STREAM, "attention_window": 3, "num_kv_heads": 1},
 }  # fmt: skip
 

@@ -6,7 +6,24 @@ import pytest
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
+
+# Keys that mean something to a Transformer alone, away from their defaults; and those that every model has.
+OF_TRANSFORMERS: dict[str, Any] = {
+    "d_ff": 64, "num_heads": 4, "num_kv_heads": 2, "attention_dropout": 0.1, "activation_dropout": 0.1,
+    "layer_drop": 0.1, "norm_position": "post", "norm": "rmsnorm", "activation": "gelu", "positions": "rotary",
+    "attention_window": 3, "scale_attention": False, "num_experts": 2, "experts_per_token": 2,
+    "load_balancing_weight": 0.1,
+}  # fmt: skip
+OF_ALL = {
+    "preset", "architecture", "d_model", "num_encoder_layers", "num_decoder_layers", "dropout", "src_word_dropout",
+    "tgt_word_dropout", "tie_embeddings", "bias", "max_len", "rnn",
+}  # fmt: skip
+
+
+def test_every_key_of_the_model_means_something_to_an_rnn_or_is_refused() -> None:
+    assert OF_TRANSFORMERS.keys() | OF_ALL == ModelConfig.model_fields.keys()
 
 
 def parse(**sections: Any) -> RunConfig:
@@ -53,6 +70,42 @@ def test_defaults_are_those_of_the_paper():
         (
             {"model": {"num_encoder_layers": 0}},
             "model: num_encoder_layers is 0; an encoder_decoder model needs 1 or more",
+        ),
+        (
+            {"model": {"rnn": {}}},
+            "model: rnn is set, and architecture is encoder_decoder; leave rnn out, or set architecture: rnn",
+        ),
+        (
+            {"model": {"architecture": "rnn", "num_encoder_layers": 0}},
+            "model: num_encoder_layers is 0; an rnn model needs 1 or more",
+        ),
+        *(
+            (
+                {"model": {"architecture": "rnn", key: value}},
+                f"model: {key} is {value} and has no meaning under architecture: rnn; leave it out, or at "
+                f"{ModelConfig.model_fields[key].default}",
+            )
+            for key, value in OF_TRANSFORMERS.items()
+        ),
+        (
+            {"model": {"architecture": "rnn", "rnn": {"input_feeding": False}}},
+            "model.rnn: input_feeding is False and has no meaning under attention: bahdanau, whose context is always "
+            "fed; leave it out, or at True",
+        ),
+        (
+            {"model": {"architecture": "rnn", "rnn": {"d_readout": 20}}},
+            "model: tie_embeddings is decoder, and rnn.d_embedding 512 is not rnn.d_readout 20; make them equal, or "
+            "set tie_embeddings: none",
+        ),
+        (
+            {"model": {"architecture": "rnn", "d_model": 33, "rnn": {"attention": "luong_dot"}}},
+            "model: d_model is 33; under rnn.attention: luong_dot each direction of the encoder has half of it, so it "
+            "has to be even",
+        ),
+        (
+            {"model": {"architecture": "rnn"}, "training": {"max_steps": 9, "sharding": "full"}},
+            "model.architecture is rnn, and training.sharding: full shards the layers of a Transformer; use "
+            "sharding: none",
         ),
         (
             {"model": {"architecture": "decoder_only"}, "tokenizer": {"joint": True}},

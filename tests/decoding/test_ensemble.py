@@ -11,8 +11,9 @@ import torch
 from commands import call_tmt
 from torch import Tensor
 from toy import toy_pairs
-from translators import ONE_STREAM, SMALL, make_translator, rules, write_run
+from translators import ONE_STREAM, SMALL, make_translator, rules, small, write_run
 
+from transformer_mt.config.presets import MODELS
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.ensemble import MODES, Ensemble
@@ -25,6 +26,7 @@ from transformer_mt.errors import UserError
 FEW_PAIRS = [("a b", "c"), ("b a", "d"), ("a", "c d")]  # a vocabulary of four words
 TWO_STACKS = {**SMALL, "num_encoder_layers": 1}
 STREAM = {**SMALL, **ONE_STREAM, "d_model": 24, "num_heads": 2, "max_len": 20, "positions": "rotary"}
+RECURRENT = {**small(MODELS["rnn-search"]), "rnn": {"d_embedding": 14, "d_readout": 10}}  # no size is d_model
 TEXTS = [src for src, _ in toy_pairs(7)]
 
 
@@ -33,9 +35,9 @@ def ensemble_of(members: list[Translator], mode: str, precision: str = "fp32") -
     return Translator(one.model, one.src, one.tgt, one.config, precision)
 
 
-def unlike(pairs: list[tuple[str, str]] | None = None) -> list[Translator]:
-    """An encoder-decoder and a decoder-only model, with logits far apart."""
-    found = [make_translator(model, pairs, noise) for model, noise in ((TWO_STACKS, 0.3), (STREAM, 0.4))]
+def unlike(pairs: list[tuple[str, str]] | None = None, first: dict[str, Any] | None = None) -> list[Translator]:
+    """An encoder-decoder, or `first`, and a decoder-only model, with logits far apart."""
+    found = [make_translator(model, pairs, noise) for model, noise in ((first or TWO_STACKS, 0.3), (STREAM, 0.4))]
     with torch.no_grad():
         for translator in found:
             translator.model.output.weight.mul_(3)
@@ -54,10 +56,11 @@ def by_hand(members: list[Translator], mode: str, row: list[int], tokens: list[i
     return sum(math.log(mean[i, token]) for i, token in enumerate([*tokens, EOS_ID]))
 
 
+@pytest.mark.parametrize("first", [TWO_STACKS, RECURRENT], ids=["two stacks", "recurrent"])
 @pytest.mark.parametrize("mode", MODES)
 @torch.inference_mode()
-def test_a_wide_beam_ranks_all_that_can_be_said_as_the_averaged_probabilities_do(mode: str) -> None:
-    members = unlike(FEW_PAIRS)
+def test_a_wide_beam_ranks_all_that_can_be_said_as_the_averaged_probabilities_do(mode: str, first: dict) -> None:
+    members = unlike(FEW_PAIRS, first)
     translator = ensemble_of(members, mode)
     words = range(4, translator.tgt_tokenizer.vocab_size)
     options = search_options(rules(200, 20), max_length_ratio=0, max_length_extra=4)

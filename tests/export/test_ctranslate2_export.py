@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from toy import all_entries, toy_pairs
-from translators import SMALL
+from translators import MODELS_BY_NAME, SMALL
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
@@ -70,7 +70,7 @@ CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
-        if model["num_experts"] == 1 and model["positions"] in expressible("positions")
+        if model["num_experts"] == 1 and model["positions"] in expressible("positions") and model["rnn"] is None
     },
 }  # fmt: skip
 
@@ -393,3 +393,9 @@ def test_tokenizers_that_an_export_lost_are_exported_again(harm: str, tmp_path: 
         (tokenizers / "tgt.json").write_text("{}")
     with pytest.raises(UserError, match=r"\. Export the run again with `tmt export --to ctranslate2`\.$"):
         ExportedTranslator(tmp_path / "model")
+
+
+def test_a_recurrent_network_is_refused_by_the_key_of_its_architecture(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^model.architecture is rnn, .* encoder_decoder or decoder_only to export it"):
+        export(make_translator(MODELS_BY_NAME["rnn-search"]), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []

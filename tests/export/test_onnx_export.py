@@ -13,7 +13,7 @@ import pytest
 import torch
 from foreign import ask, foreign_python
 from toy import all_entries, toy_pairs
-from translators import ONE_STREAM, SMALL, make_translator, write_run
+from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator, write_run
 
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.lines import LinesConfig
@@ -171,6 +171,8 @@ def test_tags_are_refused_by_their_key(tmp_path: Path) -> None:
 def test_what_is_no_encoder_and_decoder_is_refused_by_its_key(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model.architecture is decoder_only, .* model.architecture: encoder_decoder"):
         write(make_translator({**SMALL, **ONE_STREAM}), tmp_path / "model")
+    with pytest.raises(UserError, match=r"model.architecture is rnn, .* model.architecture: encoder_decoder"):
+        write(make_translator(MODELS_BY_NAME["rnn-search"]), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -54,7 +54,10 @@ def make_model(tokenizer: Tokenizer, preset: str = "modern", **options) -> Trans
     torch.manual_seed(0)
     layers = {} if MODELS[preset]["architecture"] == "decoder_only" else {"num_encoder_layers": 3}
     kv_heads = {"num_kv_heads": 2} if MODELS[preset]["num_kv_heads"] else {}
-    config = ModelConfig(**{**MODELS[preset], **TINY, **layers, **kv_heads, **options})
+    tiny = TINY
+    if MODELS[preset]["architecture"] == "rnn":
+        tiny = {key: value for key, value in TINY.items() if key not in ("d_ff", "num_heads")}
+    config = ModelConfig(**{**MODELS[preset], **tiny, **layers, **kv_heads, **options})
     return ARCHITECTURES[config.architecture](config, tokenizer.vocab_size, tokenizer.vocab_size).eval()
 
 
@@ -103,6 +106,10 @@ def test_every_preset_gives_a_page_and_pictures(preset: str, tmp_path: Path) -> 
         assert stream.num_src == len(words[0]) + 1
         expected = {f"stream_layer_{layer}.png" for layer in (0, 1)}
         assert (stream.weights.triu(1) == 0).all()
+    elif MODELS[preset]["architecture"] == "rnn":
+        (cross,) = attentions
+        assert (cross.key_words, cross.query_words) == ([*words[0], "</s>"], [*words[1], "</s>"])
+        expected = {"cross_layer_0.png"}
     else:
         expected = {f"encoder_layer_{layer}.png" for layer in (0, 1, 2)}
         expected |= {f"{name}_layer_{layer}.png" for name in ("decoder", "cross") for layer in (0, 1)}

@@ -9,6 +9,7 @@ from translators import MODELS_BY_NAME, SMALL, make_translator
 
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
+from transformer_mt.inspect.stack_trace import RecurrentTrace
 from transformer_mt.inspect.text_table import ELLIPSIS, column_blocks, fit, width_of, wrapped
 from transformer_mt.inspect.trace import trace
 from transformer_mt.inspect.trace_text import View, trace_lines
@@ -23,12 +24,16 @@ CODES = re.compile(r"\x1b\[[\d;]*m")
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_page_fits(name: str, width: int) -> None:
     found = trace(make_translator(MODELS_BY_NAME[name]), SENTENCE + " seven" * 14)
-    for view in (View(width=width), View(token=3, layer=1, head=2, width=width)):
+    recurrent = isinstance(found.stacks[0], RecurrentTrace)
+    chosen = View(token=3, layer=None if recurrent else 1, head=0 if recurrent else 2, width=width)
+    for view in (View(width=width), chosen):
         lines = list(trace_lines(found, view))
         assert [line for line in lines if width_of(line) > width or "\n" in line] == []
         page, kind = " ".join(lines), found.positions
         assert POSITIONS[kind].description
-        assert wrapped_in(f"positions {kind}: {POSITIONS[kind].description}", lines) == len(found.stacks)
+        times = 0 if recurrent else len(found.stacks)
+        assert wrapped_in(f"positions {kind}: {POSITIONS[kind].description}", lines) == times
+        assert ("attention to the source" in page) == ("cell state" in page or "state of layer" in page) == recurrent
         assert ("experts of this token" in page) == ("mixtral" in name or "experts" in name)
         assert ("one stream" in page) == (len(found.stacks) == 1)
         assert ("memory: " in page) == (len(found.stacks) == 2)
@@ -149,3 +154,9 @@ def test_text_is_cut_and_padded_by_cells() -> None:
     assert [list(block) for block in column_blocks(5, 4, 12)] == [[0, 1], [2, 3], [4]]
     assert list(wrapped("one two three", 7)) == ["one two", "three"]
     assert list(wrapped("東" * 5, 4)) == ["東東", "東東", "東"]
+
+
+def test_a_layer_of_a_recurrent_network_cannot_be_chosen() -> None:
+    found = trace(make_translator(MODELS_BY_NAME["rnn-small"]), SENTENCE)
+    with pytest.raises(UserError, match=r"--layer is set, and a recurrent network shows .* Leave it out\."):
+        list(trace_lines(found, View(layer=0)))

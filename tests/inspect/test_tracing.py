@@ -14,16 +14,36 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census
-from transformer_mt.inspect.trace import SublayerTrace, Trace, trace
+from transformer_mt.inspect.stack_trace import RecurrentTrace, SublayerTrace
+from transformer_mt.inspect.trace import Trace, trace
 from transformer_mt.inspect.trace_json import trace_json
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.experts import MixtureOfExperts
+from transformer_mt.model.recurrent.rnn import Rnn
 
 SENTENCE = "one two three four."
 
 
+def is_recurrent(model: dict) -> bool:
+    return model.get("architecture") == "rnn"
+
+
 @pytest.fixture(scope="module", params=MODELS_BY_NAME)
 def traced(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
+    translator = make_translator(MODELS_BY_NAME[request.param])
+    return translator, trace(translator, SENTENCE)
+
+
+@pytest.fixture(scope="module", params=[name for name, model in MODELS_BY_NAME.items() if not is_recurrent(model)])
+def stacked(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
+    """The same of the models that have layers."""
+    translator = make_translator(MODELS_BY_NAME[request.param])
+    return translator, trace(translator, SENTENCE)
+
+
+@pytest.fixture(scope="module", params=[name for name, model in MODELS_BY_NAME.items() if is_recurrent(model)])
+def recurrent(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
+    """The same of those that have states."""
     translator = make_translator(MODELS_BY_NAME[request.param])
     return translator, trace(translator, SENTENCE)
 
@@ -47,8 +67,8 @@ def test_the_traced_logits_are_the_untraced(traced) -> None:
 
 
 @torch.no_grad()
-def test_every_vector_follows_from_the_one_before(traced) -> None:
-    translator, found = traced
+def test_every_vector_follows_from_the_one_before(stacked) -> None:
+    translator, found = stacked
     model = translator.model
     for stack in found.stacks:
         x = stack.scaled
@@ -69,6 +89,33 @@ def test_every_vector_follows_from_the_one_before(traced) -> None:
         assert stack.final_norm == (model.config.norm_position == "pre")
         assert torch.equal(stack.output, model.get_submodule(f"{stack.name}.norm")(x))
     assert torch.equal(model.output(found.stacks[-1].output[-len(found.logits) :]), found.logits)
+
+
+@torch.no_grad()
+def test_the_vectors_of_a_recurrent_network_follow_from_each_other(recurrent) -> None:
+    """The states of the cells are those of the whole pass, since the readout of them is what it chose from."""
+    translator, found = recurrent
+    model = translator.model
+    assert isinstance(model, Rnn)
+    encoder, decoder = found.stacks
+    assert isinstance(encoder, RecurrentTrace)
+    assert isinstance(decoder, RecurrentTrace)
+    for stack in (encoder, decoder):
+        assert torch.equal(stack.embedding * math.sqrt(stack.embedding.size(1)), stack.scaled)
+        assert stack.layers == []
+    assert torch.equal(torch.cat(list(encoder.states.values()), dim=1), encoder.output)
+    assert encoder.weights is None
+    assert decoder.weights is not None
+    context, states = decoder.states["context"], [*decoder.states.values()][:-1]
+    torch.testing.assert_close(decoder.weights[0] @ encoder.output, context)
+    assert len(states) == 2 * (2 if model.config.recurrent.cell == "lstm" else 1)
+    top = decoder.states["state of layer 1"]
+    if model.config.recurrent.attention == "bahdanau":
+        output = model.decoder.readout(torch.cat((top, decoder.scaled, context), dim=1)).unflatten(1, (-1, 2)).amax(-1)
+    else:
+        output = model.decoder.readout(torch.cat((context, top), dim=1)).tanh()
+    torch.testing.assert_close(output, decoder.output, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.output(decoder.output), found.logits, atol=1e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -116,8 +163,8 @@ def test_the_experts_named_make_what_the_mixture_adds(traced) -> None:
     assert (mixtures > 0) == (config.num_experts > 1)
 
 
-def test_what_is_added_to_the_embedding(traced) -> None:
-    translator, found = traced
+def test_what_is_added_to_the_embedding(stacked) -> None:
+    translator, found = stacked
     kind = translator.model.config.positions
     assert found.positions == kind
     for stack in found.stacks:
@@ -150,8 +197,12 @@ def test_the_steps_are_those_of_the_search_that_translates(traced) -> None:
 def test_where_a_step_looks(traced) -> None:
     """The largest of the mean over heads; and nowhere once the window has left the source behind."""
     translator, found = traced
-    last = found.stacks[-1].layers[-1]
-    weights = last[1].weights if len(last) == 3 else last[0].weights
+    if isinstance(decoder := found.stacks[-1], RecurrentTrace):
+        weights = decoder.weights
+    else:
+        last = decoder.layers[-1]
+        weights = last[1].weights if len(last) == 3 else last[0].weights
+    assert weights is not None
     src_len = len(found.src_tokens)
     for number, step in enumerate(found.steps):
         row = weights.mean(0)[-len(found.steps) + number, :src_len].tolist()

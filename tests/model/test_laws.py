@@ -15,14 +15,19 @@ from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.parts.feed_forward import ACTIVATIONS
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
-from transformer_mt.model.stack import Embedder
+from transformer_mt.model.recurrent.cells import CELLS
+from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 
 VOCAB = 60
 PLAIN = {
     "d_model": 32, "d_ff": 48, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 3, "max_len": 24,
     "activation": "gelu",
 }  # fmt: skip
-STACKS: dict[str, dict] = {name: {"num_encoder_layers": 0} if "only" in name else {} for name in ARCHITECTURES}
+SHAPES: dict[str, dict] = {
+    "encoder_decoder": PLAIN,
+    "decoder_only": {**PLAIN, "num_encoder_layers": 0},
+    "rnn": {key: PLAIN[key] for key in ("d_model", "num_encoder_layers", "num_decoder_layers", "max_len")},
+}
 # Every value of every option, and every combination of those that touch each other.
 SINGLE: list[dict] = [
     {},
@@ -46,19 +51,36 @@ EVERYTHING: list[dict] = [
     {"norm": "rmsnorm", "bias": False, "positions": "relative_bias", "num_kv_heads": 1, "scale_attention": False,
      "attention_window": 4, "num_experts": 2, "norm_position": "post", "tie_embeddings": "all"},
 ]  # fmt: skip
+# Of an RNN: every cell under every attention, and both ways of feeding it.
+RECURRENT: list[dict] = (
+    [
+        {"rnn": {"cell": cell, "attention": attention, "input_feeding": feeding}}
+        for cell, attention, feeding in itertools.product(CELLS, RNN_ATTENTIONS, [True, False])
+        if feeding or attention != "bahdanau"
+    ]
+    + [
+        {"rnn": {"attention": attention, "d_embedding": 20, "d_readout": 14}, "tie_embeddings": "none", "bias": bias}
+        for attention, bias in itertools.product(RNN_ATTENTIONS, [True, False])
+    ]
+    + [
+        {"num_encoder_layers": 1, "num_decoder_layers": 1, "tie_embeddings": "all"},
+    ]
+)
 
 
 def every_option(options: list[dict]):
+    assert SHAPES.keys() == ARCHITECTURES.keys()
     cases = [
         pytest.param(name, option, id=f"{name}-{'-'.join(f'{k}={v}' for k, v in option.items()) or 'plain'}")
-        for name, option in itertools.product(STACKS, options)
+        for name in SHAPES
+        for option in (RECURRENT if name == "rnn" else options)
     ]
     return pytest.mark.parametrize(("architecture", "options"), cases)
 
 
 def make_model(architecture: str, options: dict) -> TranslationModel:
     """Away from the point where it starts: there biases are 0 and norms 1, where a mistake can hide."""
-    config = ModelConfig(**{"architecture": architecture, **PLAIN, **STACKS[architecture], **options})
+    config = ModelConfig(**{"architecture": architecture, **SHAPES[architecture], **options})
     torch.manual_seed(0)
     model = ARCHITECTURES[architecture](config, VOCAB, VOCAB)
     with torch.no_grad():
@@ -80,9 +102,7 @@ def test_gradient_reaches_no_later_token(architecture: str, options: dict) -> No
         vectors["x"] = output.detach().requires_grad_()
         return vectors["x"]
 
-    embedder = model.get_submodule("decoder.embedder")
-    assert isinstance(embedder, Embedder)
-    embedder.register_forward_hook(keep)
+    model.get_submodule("decoder.embedder").register_forward_hook(keep)
     logits = model(random_ids(1, 5), random_ids(1, 7))
     before = vectors["x"].size(1) - 7  # a decoder-only stream begins with the source
     for t in range(7):

@@ -7,6 +7,7 @@ import torch
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
+from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.named_parts import (
     PARTS,
     belongs,
@@ -25,10 +26,12 @@ def config_of(**keys: object) -> ModelConfig:
     keys = {**SMALL, **keys}
     if keys.get("architecture") == "decoder_only":
         keys["num_encoder_layers"] = 0
+    if keys.get("architecture") == "rnn":
+        keys = {key: value for key, value in keys.items() if key not in ("d_ff", "num_heads", "positions")}
     return ModelConfig.model_validate(keys)
 
 
-@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+@pytest.mark.parametrize("architecture", list(ARCHITECTURES))
 @pytest.mark.parametrize("positions", ["learned", "relative_bias", "rotary"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_every_parameter_belongs_to_one_part(architecture: str, positions: str, bias: bool) -> None:

@@ -31,9 +31,12 @@ MODELS = {
     "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
     "simcut": {"num_heads": 1, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "rdrop": {"num_experts": 3, "experts_per_token": 2},
+    "rnn": {"architecture": "rnn", "num_decoder_layers": 2, "rnn": {"cell": "lstm", "attention": "luong_general"}},
+    "rnn_simcut": {"architecture": "rnn", "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "skipping": {"num_encoder_layers": 2, "num_decoder_layers": 2, "layer_drop": 0.5},
 }
 TRAINING = {
+    "rnn_simcut": {"consistency": {"kind": "simcut", "cut": 0.2}},
     "simcut": {"consistency": {"kind": "simcut", "cut": 0.2}, "label_smoothing_by": "unigram"},
     "rdrop": {"consistency": {"kind": "rdrop"}, "weight_decay": 0.1},
     "frozen": {"freeze": ["encoder", "embeddings"]},
@@ -46,7 +49,8 @@ NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass tha
 def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """By name, the gradients of first updates; dropout is on, clipping off."""
     for name, model in MODELS.items():
-        if sharding == "full" and "layer_drop" in model:  # every process needs every layer
+        # Every process needs every layer, and an RNN is not sharded.
+        if sharding == "full" and ("layer_drop" in model or model.get("architecture") == "rnn"):
             continue
         config = toy_config(
             corpus, tokenizer={"joint": True}, model={"dropout": 0.3, **model},

@@ -240,3 +240,11 @@ def test_what_is_compiled_on_a_gpu_is_right_for_every_length(precision: str, tol
         differences = torch.cat([(one - other).flatten() for one, other in zip(compiled, plain, strict=True)])
         assert differences.norm() <= tolerance * torch.cat([gradient.flatten() for gradient in plain]).norm()
     assert step.num_graphs <= step.most_graphs
+
+
+def test_a_recurrent_network_is_not_compiled() -> None:
+    model = ModelConfig(architecture="rnn")
+    with pytest.raises(UserError, match=r"training.compile is true, and model.architecture is rnn, .* auto, or false"):
+        choose_compile(TrainingConfig(max_steps=1, compile=True), model, torch.device("cpu"))
+    found = choose_compile(TrainingConfig(max_steps=1), model, torch.device("cuda"))
+    assert (found.value, "model.architecture is rnn" in found.reason) == ("off", True)

@@ -1,6 +1,7 @@
 """Models of the literature as config values, and nothing more: no preset has code of its own.
 
-Each asks for one vocabulary for both sides, since it ties embeddings or reads both sides as one stream.
+Each asks for one vocabulary for both sides. All but llama, mistral, mixtral and rnn-search tie embeddings, and those
+of them that are decoder-only read both sides as one stream.
 """
 
 from typing import Any
@@ -12,10 +13,16 @@ _BASE = {
     "norm_position": "post", "norm": "layernorm", "activation": "relu",
     "positions": "sinusoidal", "attention_window": None, "scale_attention": True,
     "num_experts": 1, "experts_per_token": 1, "load_balancing_weight": 0.01, "tie_embeddings": "all", "bias": True,
+    "rnn": None,
 }  # fmt: skip
 _LLAMA_PARTS = {
     "norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu", "positions": "rotary", "bias": False,
     "d_ff": 1376,  # a gated layer has three matrices: 8/3 of d_model, rounded up to a multiple of 32
+}  # fmt: skip
+# All that an RNN has not stands at the default of its key.
+_RNN = {
+    **_BASE, "architecture": "rnn", "num_encoder_layers": 1, "num_decoder_layers": 1, "norm_position": "pre",
+    "rnn": {"cell": "gru", "attention": "bahdanau", "input_feeding": True, "d_embedding": None, "d_readout": None},
 }  # fmt: skip
 _DECODER_ONLY = {"architecture": "decoder_only", "num_encoder_layers": 0}
 # Eight layers of this width and two separate tables of 37,000 words weigh what transformer-base does.
@@ -44,6 +51,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral": _MISTRAL,  # Jiang et al. 2023, likewise
     "mixtral": {**_MISTRAL, "num_experts": 8, "experts_per_token": 2},  # Jiang et al. 2024, the same for a token
     "modern": {**_BASE, **_LLAMA_PARTS},
+    # Bahdanau et al. 2015, appendix A; their two vocabularies are one of the same size here
+    "rnn-search": {
+        **_RNN, "d_model": 1000, "dropout": 0.0, "tie_embeddings": "none",
+        "rnn": {**_RNN["rnn"], "d_embedding": 620, "d_readout": 500},
+    },
+    # of Luong et al. 2015; trains in minutes on a laptop
+    "rnn-small": {
+        **_RNN, "d_model": 256, "dropout": 0.2,
+        "rnn": {**_RNN["rnn"], "cell": "lstm", "attention": "luong_general"},
+    },
 }  # fmt: skip
 
 

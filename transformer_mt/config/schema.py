@@ -113,6 +113,11 @@ class RunConfig(Section):
                 f"model.layer_drop is {model.layer_drop}, and training.sharding: full needs every layer in every "
                 "process; use sharding: none, or layer_drop: 0"
             )
+        if model.architecture == "rnn" and training.sharding == "full":
+            raise ValueError(
+                "model.architecture is rnn, and training.sharding: full shards the layers of a Transformer; use "
+                "sharding: none"
+            )
         dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
         drops = any((*dropouts, model.src_word_dropout, model.tgt_word_dropout))
         if training.consistency and training.consistency.kind == "rdrop" and not drops:

@@ -13,7 +13,7 @@ from transformer_mt.decoding.ensemble import members_of
 from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.attention import Attention
 
 IdPair = tuple[Sequence[int], Sequence[int]]  # source and target, both without special tokens
 LEAST = 1e-10  # a sum of attention that is rounded to nothing would forbid a translation for good
@@ -49,9 +49,9 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer:
     this_thread = threading.get_ident()
 
     def record(module: nn.Module, inputs: tuple) -> None:
-        assert isinstance(module, MultiHeadAttention)
+        assert isinstance(module, Attention)
         if threading.get_ident() == this_thread:  # another may go through the same module
-            recorded.append(module.weights(*inputs[:4]))  # the mask among these holds window and causality already
+            recorded.append(module.weights_of(inputs))
 
     attention = attentions[max(-len(attentions), min(layer, len(attentions) - 1))]
     handle = attention.register_forward_pre_hook(record)
@@ -59,7 +59,7 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer:
         model.hidden_states(src, tgt_in)
     finally:
         handle.remove()
-    return recorded[0].mean(dim=1)[:, -tgt_in.size(1) :, : src.size(1)]
+    return torch.cat(recorded, dim=2).mean(dim=1)[:, -tgt_in.size(1) :, : src.size(1)]
 
 
 def searched_with(options: SearchOptions) -> SearchOptions:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.greedy import StepFunction
-from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.cache import SearchCache
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.attention import Attention
 from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.parts.word_dropout import WordFactors
 
@@ -47,8 +47,8 @@ DEFAULT_MODE = "linear"
 class Ensemble(TranslationModel):
     """Models that agree on the vocabulary, as one that is fed whole translations. Its logits are log-probabilities.
 
-    Its hidden states are those of all models side by side (…, sum of d_model). `config` is that of the first model with
-    the smallest `max_len`. A search goes by `decoder_of` instead.
+    Its hidden states are those of all models side by side (…, sum of d_hidden). `config` is that of the first model
+    with the smallest `max_len`. A search goes by `decoder_of` instead.
     """
 
     def __init__(self, members: Sequence[TranslationModel], mode: str = DEFAULT_MODE) -> None:
@@ -64,8 +64,8 @@ class Ensemble(TranslationModel):
         return [member for member in self._members if isinstance(member, TranslationModel)]
 
     def output(self, hidden: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """hidden (…, sum of d_model) -> log-probabilities (…, tgt_vocab_size)."""
-        parts = hidden.split([member.config.d_model for member in self.members], dim=-1)
+        """hidden (…, sum of d_hidden) -> log-probabilities (…, tgt_vocab_size)."""
+        parts = hidden.split([member.d_hidden for member in self.members], dim=-1)
         return self.combine([member.output(part) for member, part in zip(self.members, parts, strict=True)])
 
     def hidden_states(
@@ -84,14 +84,14 @@ class Ensemble(TranslationModel):
         states = (member.real_hidden_states(src, tgt_in, real, routing, factors) for member in self.members)
         return torch.cat(list(states), dim=-1)
 
-    def start(self, src: Tensor) -> DecoderCache:
+    def start(self, src: Tensor) -> SearchCache:
         raise AssertionError("an ensemble has no cache of its own: see decoder_of")
 
-    def next_hidden_states(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def next_hidden_states(self, tokens: Tensor, cache: SearchCache) -> Tensor:
         raise AssertionError("an ensemble has no cache of its own: see decoder_of")
 
     @property
-    def source_attentions(self) -> list[MultiHeadAttention]:
+    def source_attentions(self) -> list[Attention]:
         raise AssertionError("an ensemble has as many stacks as models")
 
 

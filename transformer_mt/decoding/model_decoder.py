@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.cache import SearchCache
 from transformer_mt.model.interface import TranslationModel
 
 
@@ -11,7 +11,7 @@ class ModelDecoder:
 
     def __init__(self, model: TranslationModel, src: Tensor) -> None:
         self.model = model
-        self.cache: DecoderCache = model.start(src)
+        self.cache: SearchCache = model.start(src)
 
     def step(self, tokens: Tensor) -> Tensor:
         return self.model.decode_step(tokens, self.cache)

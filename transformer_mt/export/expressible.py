@@ -22,6 +22,7 @@ KNOWN_KEYS = frozenset({
     "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
     "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
     "src_word_dropout", "tgt_word_dropout", "layer_drop",
+    "rnn",  # of an architecture that every export refuses
 })  # fmt: skip
 INSTEAD = "to export it, or translate with `tmt translate`."
 

@@ -12,7 +12,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.coverage import source_weights
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.attention import Attention as AttentionModule
 
 MAX_TOKENS = 128  # of a side, EOS or BOS counted: a larger picture cannot be read
 
@@ -57,6 +57,13 @@ ATTENTIONS = {
             "decoder", "self_attn", "stream", "stream",
         ),
     ),
+    "rnn": (
+        Kind(
+            "cross", "Attention to the source",
+            "Each row is a target word as it is chosen, each column a source word that is looked at to choose it.",
+            "decoder", "cross_attn", "tgt_out", "src",
+        ),
+    ),
 }  # fmt: skip
 
 
@@ -79,22 +86,24 @@ class Attention:
 def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """While inside, every full (not cached) attention adds its weights under its module name.
 
-    `decoder.layers.0.cross_attn` -> (batch, num_heads, query_len, key_len). The fused kernel returns no weights, so
+    `decoder.layers.0.cross_attn` -> (batch, num_heads, query_len, key_len). A loop over positions calls a module for
+    each, and their rows are joined. The fused kernel returns no weights, so
     they are computed beside it, from the module's own projections of the same inputs.
     """
     recorded: dict[str, Tensor] = {}
 
     def record(name: str):
         def hook(module: nn.Module, inputs: tuple) -> None:
-            assert isinstance(module, MultiHeadAttention)
-            recorded[name] = module.weights(*inputs[:4])  # the mask among these holds window and causality already
+            assert isinstance(module, AttentionModule)
+            weights = module.weights_of(inputs)
+            recorded[name] = torch.cat((recorded[name], weights), dim=2) if name in recorded else weights
 
         return hook
 
     handles = [
         module.register_forward_pre_hook(record(name))
         for name, module in model.named_modules()
-        if isinstance(module, MultiHeadAttention)
+        if isinstance(module, AttentionModule)
     ]
     try:
         yield recorded

@@ -14,6 +14,8 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.experts import MixtureOfExperts
+from transformer_mt.model.recurrent.attention import AdditiveAttention, GeneralAttention
+from transformer_mt.model.recurrent.rnn import Rnn
 
 
 def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[str, int]:
@@ -22,6 +24,8 @@ def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[s
     src_len is the length of the source with EOS. tgt_len is the number of steps; they feed BOS and the translation
     without EOS. The source is computed once, each fed token with the tokens before it.
     """
+    if isinstance(model, Rnn):
+        return _of_recurrent(model, src_len, tgt_len)
     stacks = stacks_of(model)
     prefix = 0 if "encoder" in stacks else src_len  # in one stream the decoder reads the source first
     so_far = tgt_len * (tgt_len + 1) // 2
@@ -38,6 +42,30 @@ def flops_by_part(model: TranslationModel, src_len: int, tgt_len: int) -> dict[s
             counts[f"{name}.feed_forward"] += num_tokens * _feed_forward(layer.feed_forward)
     counts["output"] = tgt_len * _linear(model.output)
     return dict(counts)
+
+
+def _of_recurrent(model: Rnn, src_len: int, tgt_len: int) -> dict[str, int]:
+    """The same of a recurrent network: every matrix once a token, the keys and the first states once a sentence."""
+    attention, pairs = model.decoder.cross_attn, src_len * tgt_len
+    of_query, of_key, of_pair = 0, 0, 2 * model.config.d_model
+    if isinstance(attention, AdditiveAttention):
+        of_query = _linear(attention.q_proj)
+    if isinstance(attention, AdditiveAttention | GeneralAttention):
+        of_key = _linear(attention.k_proj)
+    d_memory = model.decoder.bridge.in_features * 2
+    return {
+        "encoder.rnn": src_len * _matrices(model.encoder.rnn),
+        "decoder.bridge": _linear(model.decoder.bridge),
+        "decoder.cross_attn": src_len * of_key + tgt_len * of_query + pairs * (of_pair + 2 * d_memory),
+        "decoder.rnn": tgt_len * _matrices(model.decoder.rnn),
+        "decoder.readout": tgt_len * _linear(model.decoder.readout),
+        "output": tgt_len * _linear(model.output),
+    }
+
+
+def _matrices(module: nn.Module) -> int:
+    """The operations of one token through all matrices of a module."""
+    return sum(2 * parameter.numel() for parameter in module.parameters() if parameter.dim() == 2)
 
 
 def _attention(attention: MultiHeadAttention, num_queries: int, num_keys: int, pairs: int) -> int:

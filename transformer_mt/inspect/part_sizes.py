@@ -14,7 +14,7 @@ from transformer_mt.model.stack import Stack
 
 
 def stacks_of(model: TranslationModel) -> dict[str, Stack]:
-    """The stacks of the model, `encoder` before `decoder`; a decoder-only model has no encoder."""
+    """The stacks of the model, `encoder` before `decoder`; a decoder-only model has no encoder, an RNN no stack."""
     return {name: module for name, module in model.named_children() if isinstance(module, Stack)}
 
 
@@ -62,4 +62,6 @@ def _part_of(name: str) -> str:
         return f"{stack}.norm"
     if inner[0] == "layers":
         return f"{stack}.{inner[2]}"
-    return f"{stack}.{inner[1]}" if inner[0] == "embedder" else stack
+    if inner[0] == "embedder":
+        return f"{stack}.{inner[1]}"
+    return f"{stack}.{inner[0]}" if len(inner) > 1 else stack

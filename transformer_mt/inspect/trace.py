@@ -21,61 +21,14 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
+from transformer_mt.inspect.recurrent_trace import recurrent_stacks
 from transformer_mt.inspect.sentence_pair import sentence_ids
+from transformer_mt.inspect.stack_trace import ExpertsTrace, StackTrace, SublayerTrace
 from transformer_mt.model.parts.experts import MixtureOfExperts, choose_experts
+from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.model.stack import Stack
 
 NUM_BEST = 5  # a step shows so many next tokens
-
-
-@dataclass(frozen=True)
-class ExpertsTrace:
-    """The experts of each token, the one with the highest score first, and their weights; both (length,
-    experts_per_token).
-    """
-
-    chosen: Tensor
-    weights: Tensor
-
-
-@dataclass(frozen=True)
-class SublayerTrace:
-    """One residual connection; vectors are (length, d_model).
-
-    `norm_position` is `pre`: normed = norm(input), sum = input + added, output = sum; or `post`: sum = input + added,
-    normed = norm(sum), output = normed. `weights` are those of an attention, (num_heads, length, keys); in `cross_attn`
-    the keys are those of the memory.
-    """
-
-    name: str
-    norm_position: str
-    input: Tensor
-    normed: Tensor
-    added: Tensor
-    sum: Tensor
-    output: Tensor
-    weights: Tensor | None
-    experts: ExpertsTrace | None
-
-
-@dataclass(frozen=True)
-class StackTrace:
-    """An encoder or a decoder; vectors are (length, d_model).
-
-    `scaled` is embedding * sqrt(d_model). `position` is None where nothing is added to the embedding. `output` comes
-    after the final norm, if there is one; the output of an encoder is the memory.
-    """
-
-    name: str
-    ids: list[int]
-    tokens: list[str]
-    embedding: Tensor
-    scaled: Tensor
-    position: Tensor | None
-    sum: Tensor
-    layers: list[list[SublayerTrace]]
-    final_norm: bool
-    output: Tensor
 
 
 @dataclass(frozen=True)
@@ -105,7 +58,8 @@ class StepTrace:
 class Trace:
     """The whole trace. `translation` is the best hypothesis of a search of `beam_size`, 1 for greedy. `logits`
     (tgt_len, vocab_size) are those of the pass over the whole translation. `positions` and `norm` are the options of
-    the config. `parameters`, `shared_parameters` and `flops` go by part, `residuals` by stack and layer.
+    the config, which say nothing of a recurrent network. `parameters`, `shared_parameters` and `flops` go by part,
+    `residuals` by stack and layer.
     """
 
     sentence: str
@@ -138,8 +92,12 @@ def trace(translator: Translator, sentence: str) -> Trace:
     with recorded_attention(model) as weights, recorded_calls(model) as calls:
         logits = model(src, tgt_in)[0].cpu()
     tokenizers = {"encoder": translator.src_tokenizer, "decoder": translator.tgt_tokenizer}
-    stacks = [_stack(name, stack, calls, weights, tokenizers[name]) for name, stack in stacks_of(model).items()]
+    if isinstance(model, Rnn):
+        stacks = recurrent_stacks(model, src, tgt_in, weights, tokenizers)
+    else:
+        stacks = [_stack(name, stack, calls, weights, tokenizers[name]) for name, stack in stacks_of(model).items()]
     parameters, shared = parameters_by_part(model)
+    flops = flops_by_part(model, src.size(1), tgt_in.size(1))
     return Trace(
         sentence=sentence,
         translation=translator.tgt_tokenizer.decode(found),
@@ -151,9 +109,9 @@ def trace(translator: Translator, sentence: str) -> Trace:
         logits=logits,
         steps=_steps(translator.tgt_tokenizer, found, step_logits, looks_at_source(model, weights, src, tgt_in)),
         residuals=residual_census(model),
-        parameters=parameters,
+        parameters={**parameters, **{part: 0 for part in flops if part not in parameters}},
         shared_parameters=shared,
-        flops=flops_by_part(model, src.size(1), tgt_in.size(1)),
+        flops=flops,
     )
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transformer_mt.errors import UserError
+from transformer_mt.inspect.stack_trace import RecurrentTrace, StackTrace, SublayerTrace
 from transformer_mt.inspect.text_table import GAP, Paint, column_blocks, column_width, fit, width_of, wrapped
-from transformer_mt.inspect.trace import Candidate, StackTrace, StepTrace, SublayerTrace, Trace
+from transformer_mt.inspect.trace import Candidate, StepTrace, Trace
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
 
@@ -34,13 +35,18 @@ class View:
 
 def check_view(trace: Trace, view: View) -> None:
     """UserError where the trace has no such token, layer or head."""
-    heads = [sublayer.weights for sublayer in trace.stacks[0].layers[0] if sublayer.weights is not None]
+    num_heads = 1
+    if isinstance(trace.stacks[0], RecurrentTrace):
+        if view.layer is not None:
+            raise UserError("--layer is set, and a recurrent network shows the states of all its layers. Leave it out.")
+    else:
+        num_heads = next(len(part.weights) for part in trace.stacks[0].layers[0] if part.weights is not None)
     lengths = {stack.name: len(stack.tokens) for stack in trace.stacks}
     depths = {stack.name: len(stack.layers) for stack in trace.stacks}
     for name, wanted, numbers in (
         ("token", view.token, lengths),
         ("layer", view.layer, depths),
-        ("head", view.head, {"attention": len(heads[0])}),
+        ("head", view.head, {"attention": num_heads}),
     ):
         last = max(numbers.values()) - 1
         if wanted is not None and not 0 <= wanted <= last:
@@ -89,7 +95,10 @@ class _Page:
             yield from self._wrapped(f"The {stack.name} has no token {self.view.token}; this is its last.")
         yield self._values_head(f"token {token} {stack.tokens[token]}")
         yield self._values("embedding", stack.embedding[token])
-        yield self._values(f"  x √d_model = {stack.embedding.size(1) ** 0.5:.4g}", stack.scaled[token])
+        size = "d_embedding" if isinstance(stack, RecurrentTrace) else "d_model"
+        yield self._values(f"  x √{size} = {stack.embedding.size(1) ** 0.5:.4g}", stack.scaled[token])
+        if isinstance(stack, RecurrentTrace):
+            return
         kind = self.trace.positions
         yield from self._wrapped(f"positions {kind}: {POSITIONS[kind].description}", self.paint.dim)
         if stack.position is not None:
@@ -97,12 +106,25 @@ class _Page:
             yield self._values("  = sum", stack.sum[token])
 
     def layers(self, stack: StackTrace) -> Iterator[str]:
+        if isinstance(stack, RecurrentTrace):
+            yield from self._states(stack)
+            return
         chosen = range(len(stack.layers)) if self.view.layer is None else [self.view.layer]
         for index in chosen:
             if index < len(stack.layers):
                 yield from self._layer(stack, index)
             else:
                 yield from self._wrapped(f"The {stack.name} has no layer {index}.")
+
+    def _states(self, stack: RecurrentTrace) -> Iterator[str]:
+        token = self._token(stack)
+        yield from self._heading(f"{stack.name}: states", "")
+        yield self._values_head(f"token {token} {stack.tokens[token]}")
+        for name, vectors in stack.states.items():
+            yield self._values(name, vectors[token])
+        if stack.weights is not None:
+            yield self.paint.heading("attention to the source") + self.paint.dim(f"  weights {_shape(stack.weights)}")
+            yield from self._weights(stack, stack.weights, self.trace.src_tokens, token)
 
     def _layer(self, stack: StackTrace, index: int) -> Iterator[str]:
         token, sublayers = self._token(stack), stack.layers[index]
@@ -159,6 +181,8 @@ class _Page:
             norm = (
                 f"after the encoder's final {self.norm}"
                 if stack.final_norm
+                else "both directions side by side"
+                if isinstance(stack, RecurrentTrace)
                 else "the last layer's output, no further norm"
             )
             yield self._values_head(norm)
@@ -168,7 +192,8 @@ class _Page:
         token = self._token(stack)
         yield from self._heading("what comes out", _shape(stack.output))
         yield self._values_head(f"token {token} {stack.tokens[token]}")
-        yield self._values(f"final {self.norm}" if stack.final_norm else "last layer's output", stack.output[token])
+        last = "readout" if isinstance(stack, RecurrentTrace) else "last layer's output"
+        yield self._values(f"final {self.norm}" if stack.final_norm else last, stack.output[token])
         yield self.paint.dim(f"logits of the target positions: {_shape(self.trace.logits)}")
 
     def steps(self) -> Iterator[str]:
@@ -197,13 +222,9 @@ class _Page:
         return self.paint.strong(cell) if candidate.id == step.taken.id else cell
 
     def sizes(self) -> Iterator[str]:
-        yield from self._heading("residual connections", "")
         census = self.trace.residuals
-        parts = (
-            f"{name}: {len(layers)} layers x {' or '.join(map(str, sorted(set(layers))))} = {sum(layers)}"
-            for name, layers in census.items()
-        )
-        yield from self._wrapped(f"{', '.join(parts)}; together {sum(map(sum, census.values()))}")
+        if census:
+            yield from self._residuals(census)
         yield from self._heading("parameters, and operations for this sentence", "")
         yield self.paint.dim(f"{'':{LABEL}}{'parameters':>16}{'FLOPs':>28}")
         for part, parameters in self.trace.parameters.items():
@@ -216,6 +237,14 @@ class _Page:
             "multiply-add is 2."
         )
         yield from self._wrapped(rule, self.paint.dim)
+
+    def _residuals(self, census: dict[str, list[int]]) -> Iterator[str]:
+        yield from self._heading("residual connections", "")
+        parts = (
+            f"{name}: {len(layers)} layers x {' or '.join(map(str, sorted(set(layers))))} = {sum(layers)}"
+            for name, layers in census.items()
+        )
+        yield from self._wrapped(f"{', '.join(parts)}; together {sum(map(sum, census.values()))}")
 
     def _size(self, part: str, parameters: int, flops: int) -> str:
         line = f"{fit(part, LABEL)}{parameters:16,}{parameters / sum(self.trace.parameters.values()):8.1%}"

@@ -1,9 +1,11 @@
-"""Which stacks there are, by the config's name for them."""
+"""Which networks there are, by the config's name for them."""
 
 from transformer_mt.model.decoder_only import DecoderOnly
+from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.model.transformer import Transformer
 
-ARCHITECTURES: dict[str, type[Transformer] | type[DecoderOnly]] = {
+ARCHITECTURES: dict[str, type[Transformer] | type[DecoderOnly] | type[Rnn]] = {
     "encoder_decoder": Transformer,
     "decoder_only": DecoderOnly,
+    "rnn": Rnn,
 }

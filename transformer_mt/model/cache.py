@@ -6,6 +6,7 @@ row attends to the slots of its own past, which `visible` marks. So hypotheses m
 moving a key or value. The keys and values of the encoder's memory are kept once a sentence.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,19 @@ LANES = 16
 def round_up(length: int) -> int:
     """The next multiple of `LANES`."""
     return -(-length // LANES) * LANES
+
+
+class SearchCache(ABC):
+    """What a search needs to know of the memory of any model: `length` tokens were fed to each row."""
+
+    length: int
+
+    @abstractmethod
+    def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
+        """Let new row i continue what old row index[i] holds. index (new_rows,), any number a sentence.
+
+        `sentences` (kept,) are the old sentences that the new rows belong to, in order; None keeps all.
+        """
 
 
 @dataclass
@@ -54,7 +68,7 @@ class LayerCache:
 
 
 @dataclass
-class DecoderCache:
+class DecoderCache(SearchCache):
     """The caches of all layers, the slots that a row may attend to, and its position.
 
     memory_mask (sentences, 1, 1, src_len) is the source's padding mask, None without cross-attention. visible
@@ -112,11 +126,7 @@ class DecoderCache:
         return at, start
 
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
-        """Let new row i continue what old row index[i] holds. index (new_rows,), any number a sentence.
-
-        `sentences` (kept,) are the old sentences that the new rows belong to, in order; None keeps all. Only sentences
-        that change their place are moved.
-        """
+        """See `SearchCache`. Only sentences that change their place are moved."""
         num_sentences = self.num_sentences if sentences is None else len(sentences)
         # The order of the rows stands here alone.
         self.visible = self.visible.flatten(0, 1).index_select(0, index).unflatten(0, (num_sentences, -1))

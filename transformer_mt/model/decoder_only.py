@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.cache import DecoderCache, SearchCache
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import itself
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.attention import Attention
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
 from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import Stack, positions_of
@@ -95,9 +95,10 @@ class DecoderOnly(TranslationModel):
     def start(self, src: Tensor) -> DecoderCache:
         return self.decoder.start(src)
 
-    def next_hidden_states(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def next_hidden_states(self, tokens: Tensor, cache: SearchCache) -> Tensor:
+        assert isinstance(cache, DecoderCache)
         return self.decoder.step(tokens, cache)
 
     @property
-    def source_attentions(self) -> list[MultiHeadAttention]:
+    def source_attentions(self) -> list[Attention]:
         return [layer.self_attn for layer in self.decoder.layers if isinstance(layer, EncoderLayer)]

@@ -2,15 +2,25 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.cache import SearchCache
+from transformer_mt.model.parts.attention import Attention, MultiHeadAttention
 from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.parts.word_dropout import WordFactors
+
+
+class Held(NamedTuple):
+    """About how many numbers a training step keeps for its backward pass: of a position, and of a pair of a source and
+    a target position of one sentence.
+    """
+
+    of_position: int
+    of_pair: int = 0
 
 
 class TranslationModel(nn.Module, ABC):
@@ -24,17 +34,33 @@ class TranslationModel(nn.Module, ABC):
     and each side has up to `config.max_len` positions. Outputs at padding mean nothing.
     """
 
+    # Whether the cache is a `DecoderCache`, whose memory a captured step of a GPU can use again.
+    goes_in_slots: ClassVar[bool] = True
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.output: nn.Linear
 
+    @staticmethod
+    def held(config: ModelConfig) -> Held:
+        """What a training step of such a model keeps. Of each layer: inputs, queries, keys, values, norms, masks. The
+        fused kernels of attention keep no scores.
+        """
+        num_layers = max(config.num_encoder_layers, config.num_decoder_layers)
+        return Held(num_layers * (10 * config.d_model + 3 * config.d_ff))
+
+    @property
+    def d_hidden(self) -> int:
+        """The size of a hidden state."""
+        return self.config.d_model
+
     @abstractmethod
     def hidden_states(
         self, src: Tensor, tgt_in: Tensor, routing: Routing | None = None, factors: WordFactors | None = None
     ) -> Tensor:
-        """-> (batch, tgt_len, d_model), before the output projection. `routing` collects the work of experts; `factors`
-        are those of the embeddings.
+        """-> (batch, tgt_len, d_hidden), before the output projection. `routing` collects the work of experts;
+        `factors` are those of the embeddings.
         """
 
     def real_hidden_states(
@@ -46,7 +72,7 @@ class TranslationModel(nn.Module, ABC):
         factors: WordFactors | None = None,
     ) -> Tensor:
         """The hidden states of all positions but padding: `real` (num_tokens,) are their places in tgt_in.flatten() ->
-        (num_tokens, d_model).
+        (num_tokens, d_hidden).
         """
         return self.hidden_states(src, tgt_in, routing, factors).flatten(0, 1).index_select(0, real)
 
@@ -57,23 +83,23 @@ class TranslationModel(nn.Module, ABC):
         return False
 
     @abstractmethod
-    def start(self, src: Tensor) -> DecoderCache:
+    def start(self, src: Tensor) -> SearchCache:
         """src (batch, src_len) -> the cache of a search that has fed nothing yet, one row a sentence."""
 
     @abstractmethod
-    def next_hidden_states(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """tokens (rows,), the newest of each row -> (rows, d_model); the cache grows by one."""
+    def next_hidden_states(self, tokens: Tensor, cache: SearchCache) -> Tensor:
+        """tokens (rows,), the newest of each row -> (rows, d_hidden); the cache grows by one."""
 
     @property
     @abstractmethod
-    def source_attentions(self) -> list[MultiHeadAttention]:
+    def source_attentions(self) -> list[Attention]:
         """The attention of each layer through which a target position sees the source: (…, tgt_len) x (src_len, …)."""
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
         """src (batch, src_len), tgt_in (batch, tgt_len) -> logits (batch, tgt_len, tgt_vocab_size)."""
         return self.output(self.hidden_states(src, tgt_in))
 
-    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: SearchCache) -> Tensor:
         """tokens (rows,), the newest of each row -> logits of the next (rows, tgt_vocab_size); the cache grows."""
         assert cache.length < self.config.max_len, "the search went past the model's positions"
         return self.output(self.next_hidden_states(tokens, cache))

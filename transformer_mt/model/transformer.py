@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.model.cache import DecoderCache, LayerCache, round_up
+from transformer_mt.model.cache import DecoderCache, LayerCache, SearchCache, round_up
 from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
-from transformer_mt.model.parts.attention import MultiHeadAttention, lowered, product_dtype
+from transformer_mt.model.parts.attention import Attention, lowered, product_dtype
 from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import Stack, positions_of
@@ -157,9 +157,10 @@ class Transformer(TranslationModel):
     def start(self, src: Tensor) -> DecoderCache:
         return self.decoder.start(*self.encode(src))
 
-    def next_hidden_states(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def next_hidden_states(self, tokens: Tensor, cache: SearchCache) -> Tensor:
+        assert isinstance(cache, DecoderCache)
         return self.decoder.step(tokens, cache)
 
     @property
-    def source_attentions(self) -> list[MultiHeadAttention]:
+    def source_attentions(self) -> list[Attention]:
         return [layer.cross_attn for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]

@@ -67,6 +67,8 @@ def _hindrance(training: TrainingConfig, model: ModelConfig, device: torch.devic
     """The first thing that speaks against compiling, in words."""
     if training.deterministic:
         return "training.deterministic is true, and compiled code depends on the first batch of a process"
+    if model.architecture == "rnn":
+        return "model.architecture is rnn, whose loop over positions would be compiled anew for each length"
     if model.num_experts > 1:
         return "model.num_experts is more than 1, and experts have shapes that depend on the data"
     if training.sharding == "full" and num_processes > 1:

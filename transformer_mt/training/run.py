@@ -26,6 +26,7 @@ from transformer_mt.machine.memory import keep_freed_memory
 from transformer_mt.machine.world import World
 from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.named_parts import frozen_line
+from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
@@ -241,7 +242,8 @@ def _make_updater(begun: Beginning, data: TrainingData, chosen: Choice, world: W
     elif sharding == "full":
         print("note: training.sharding is full, and there is one process, which has all of the model")
     if device.type == "cpu" and compiled == "off":
-        _prepare(precision, config.model.d_model // config.model.num_heads)
+        for head_dim in {m.head_dim for m in model.modules() if isinstance(m, MultiHeadAttention)}:
+            _prepare(precision, head_dim)
     prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
     return Updater(model, config.training, config.seed, precision, device, world, compiled == "on", prior)
 

@@ -34,7 +34,11 @@ from transformer_mt.model.interface import TranslationModel
 
 CPU = torch.device("cpu")
 NORM = LengthNorm("gnmt", 0.6)
-GRAPHED = [name for name, model in MODELS_BY_NAME.items() if model.get("num_experts", 1) == 1]
+GRAPHED = [
+    name
+    for name, model in MODELS_BY_NAME.items()
+    if model.get("num_experts", 1) == 1 and model.get("architecture") != "rnn"
+]
 # Of the device, or of what is copied to it from memory that it cannot read by itself.
 ASKS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "lift_fresh"}
 

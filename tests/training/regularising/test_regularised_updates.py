@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from toy import toy_config
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import PreparedData
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.model.loss import cross_entropy_sums, output_loss_sums
+from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import write_beginnings
 from transformer_mt.training.debugging.diagnosis import diagnose
@@ -22,6 +24,7 @@ from transformer_mt.training.debugging.replay_file import replay_file
 from transformer_mt.training.memory.probe import probe
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.regularising.unigram import smoothing_prior, unigram
+from transformer_mt.training.regularising.weight_decay import decaying
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
@@ -251,3 +254,10 @@ def test_the_pairs_of_either_pass_are_named(corpus: Path, data: PreparedData, tm
         updater.update(data.train, [np.array([*without[:3], *has[:2]])], 4, "")
     message = str(diagnose(caught.value, updater, updater.model, run))
     assert f"for 2 of 5 pairs (the first: {data.train.corpus.where(has[0])})" in message
+
+
+def test_the_matrices_of_recurrent_cells_decay() -> None:
+    model = Rnn(ModelConfig(architecture="rnn", d_model=8, num_encoder_layers=2, num_decoder_layers=1), 9, 9)
+    decayed = decaying(model)
+    kept = {name for name, parameter in model.named_parameters() if id(parameter) not in decayed}
+    assert kept == {name for name, p in model.named_parameters() if p.dim() == 1 or "embedding" in name}

@@ -62,7 +62,7 @@ def gradients_of_two(tmp_path_factory) -> Path:
 def test_two_processes_have_the_gradients_of_one(gradients_of_two: Path, sharding: str) -> None:
     """With the same micro-batches, dropout on, also where there are too few for both."""
     for name, alone in gradients.gradients(gradients_of_two / "toy", "none"):
-        if sharding == "full" and name.startswith("skipping"):
+        if sharding == "full" and name.startswith(("skipping", "rnn")):
             continue
         together = load_file(gradients_of_two / sharding / f"{name}.safetensors")
         assert alone.keys() == together.keys()

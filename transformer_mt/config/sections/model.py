@@ -1,24 +1,37 @@
-"""The section `model`: the shape of the Transformer."""
+"""The section `model`: the shape of the network."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
+from transformer_mt.config.sections.rnn import RnnConfig
+from transformer_mt.config.sections.section import (
+    LARGEST,
+    PositiveInt,
+    Probability,
+    Section,
+    refuse_unless_default,
+)
 
 Preset = Literal[
     "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
-    "modern",
+    "modern", "rnn-search", "rnn-small",
 ]  # fmt: skip
+# What an RNN has not.
+_NOT_RECURRENT = (
+    "d_ff", "num_heads", "num_kv_heads", "attention_dropout", "activation_dropout", "layer_drop", "norm_position",
+    "norm", "activation", "positions", "attention_window", "scale_attention", "num_experts", "experts_per_token",
+    "load_balancing_weight",
+)  # fmt: skip
 
 
 class ModelConfig(Section):
-    """The shape of the Transformer."""
+    """The shape of the network."""
 
     preset: Preset | None = Field(
         default=None, description="A known model: its values replace what was inherited; keys beside it win."
     )
-    architecture: Literal["encoder_decoder", "decoder_only"] = "encoder_decoder"
+    architecture: Literal["encoder_decoder", "decoder_only", "rnn"] = "encoder_decoder"
     d_model: PositiveInt = 512
     d_ff: PositiveInt = 2048
     num_heads: PositiveInt = 8
@@ -58,18 +71,50 @@ class ModelConfig(Section):
         default=512, description="Positions available to a side, EOS counted."
     )
 
+    rnn: RnnConfig | None = Field(default=None, description="Only under architecture: rnn; null: all its defaults.")
+
+    @property
+    def recurrent(self) -> RnnConfig:
+        """The section `rnn` of an RNN, its defaults where there is none."""
+        return self.rnn or RnnConfig()
+
     @model_validator(mode="after")
     def _check_stacks(self) -> Self:
         if self.architecture == "decoder_only" and self.num_encoder_layers:
             raise ValueError(
                 f"num_encoder_layers is {self.num_encoder_layers}; a decoder_only model has no encoder: set it to 0"
             )
-        if self.architecture == "encoder_decoder" and not self.num_encoder_layers:
-            raise ValueError("num_encoder_layers is 0; an encoder_decoder model needs 1 or more")
+        if self.architecture != "decoder_only" and not self.num_encoder_layers:
+            raise ValueError(f"num_encoder_layers is 0; an {self.architecture} model needs 1 or more")
+        return self
+
+    @model_validator(mode="after")
+    def _check_recurrent(self) -> Self:
+        if self.architecture != "rnn":
+            if self.rnn is not None:
+                raise ValueError(
+                    f"rnn is set, and architecture is {self.architecture}; leave rnn out, or set architecture: rnn"
+                )
+            return self
+        refuse_unless_default(self, _NOT_RECURRENT, "under architecture: rnn")
+        rnn = self.recurrent
+        sizes = [size or self.d_model for size in (rnn.d_embedding, rnn.d_readout)]
+        if self.tie_embeddings != "none" and sizes[0] != sizes[1]:
+            raise ValueError(
+                f"tie_embeddings is {self.tie_embeddings}, and rnn.d_embedding {sizes[0]} is not rnn.d_readout "
+                f"{sizes[1]}; make them equal, or set tie_embeddings: none"
+            )
+        if rnn.attention != "bahdanau" and self.d_model % 2:
+            raise ValueError(
+                f"d_model is {self.d_model}; under rnn.attention: {rnn.attention} each direction of the encoder has "
+                "half of it, so it has to be even"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_shape(self) -> Self:
+        if self.architecture == "rnn":
+            return self
         if self.d_model % self.num_heads:
             raise ValueError(f"num_heads is {self.num_heads}, which does not divide d_model {self.d_model}")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:

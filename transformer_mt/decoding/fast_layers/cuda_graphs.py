@@ -216,7 +216,10 @@ class GraphedDecoders:
         # Copies by an index then check it on the device, which a capture does not allow.
         if torch.are_deterministic_algorithms_enabled():
             return None
+        if not model.goes_in_slots:
+            return None
         cache = model.start(src)
+        assert isinstance(cache, DecoderCache)
         needed = Sizes(
             power_of_two(len(src), 1),
             rows,

@@ -54,7 +54,15 @@ def unrotated(heads: Tensor) -> Tensor:
     return heads
 
 
-class MultiHeadAttention(nn.Module):
+class Attention(nn.Module):
+    """A module that weighs keys for queries, whose weights can be had beside its result."""
+
+    def weights_of(self, inputs: tuple) -> Tensor:
+        """The weights of a call with these arguments: (batch, num_heads, query_len, key_len)."""
+        raise NotImplementedError
+
+
+class MultiHeadAttention(Attention):
     """Heads of size d_model / num_heads side by side, concatenated, then `out_proj`.
 
     Keys and values have `num_kv_heads` heads, a divisor of `num_heads`; each serves an equal number of neighbouring
@@ -143,6 +151,9 @@ class MultiHeadAttention(nn.Module):
         q, (k, _) = rotate(self.project_query(query)), self.project_key_value(key_value)
         k = rotate(k).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         return attention_weights(q, k, mask, self.scale)
+
+    def weights_of(self, inputs: tuple) -> Tensor:
+        return self.weights(*inputs[:4])  # the mask among these holds window and causality already
 
     def forward(
         self,

@@ -20,6 +20,7 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.errors import UserError
+from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.storage.files import replace_file
 
 
@@ -53,10 +54,7 @@ class MemoryLimit:
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
-        # What each layer keeps of a position for the backward pass: inputs, queries, keys, values, norms, masks. The
-        # fused kernels of attention keep no scores.
-        num_layers = max(config.num_encoder_layers, config.num_decoder_layers)
-        self.per_position = num_layers * (10 * config.d_model + 3 * config.d_ff)
+        self.per_position, self.per_pair = ARCHITECTURES[config.architecture].held(config)
         self.per_token = 3 * vocab_size  # of a target token: its logits, their exponentials and their gradient
         self.num_passes = 1
         self.smallest_failed = math.inf
@@ -66,15 +64,16 @@ class MemoryLimit:
         self.num_passes = 1 if consistency is None else 2
 
     def demand(self, split: TrainingSplit, batches: list[Rows]) -> NDArray[np.int64]:
-        """(batches,): rows x (longest source + longest target) x per_position + target tokens x per_token, times the
-        passes of the step.
+        """(batches,): rows x ((longest source + longest target) x per_position + longest source x longest target x
+        per_pair) + target tokens x per_token, times the passes of the step.
         """
         order = np.concatenate(batches)
         sizes = np.array([len(rows) for rows in batches])
         starts = np.cumsum(sizes) - sizes
         src, tgt = (lengths[order].astype(np.int64) for lengths in (split.src_lengths, split.tgt_lengths))
-        positions = sizes * (np.maximum.reduceat(src, starts) + np.maximum.reduceat(tgt, starts))
-        return self.num_passes * (positions * self.per_position + np.add.reduceat(tgt, starts) * self.per_token)
+        longest_src, longest_tgt = (np.maximum.reduceat(lengths, starts) for lengths in (src, tgt))
+        of_row = (longest_src + longest_tgt) * self.per_position + longest_src * longest_tgt * self.per_pair
+        return self.num_passes * (sizes * of_row + np.add.reduceat(tgt, starts) * self.per_token)
 
     def largest(self, split: TrainingSplit, batches: list[Rows]) -> Rows:
         """The batch of the greatest demand."""

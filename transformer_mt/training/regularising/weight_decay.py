@@ -30,4 +30,6 @@ def decaying(model: nn.Module) -> set[int]:
     where the output projection is one: a rare word gets few gradients, and would fade.
     """
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    return {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)} - embeddings
+    linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    cells = (module.parameters() for module in model.modules() if isinstance(module, nn.RNNBase))
+    return (linear | {id(part) for parameters in cells for part in parameters if part.dim() == 2}) - embeddings
