@@ -22,7 +22,26 @@ def test_it_measures_and_finds_every_reply_right(run: Path) -> None:
     assert len(re.findall(r"^tmt translate: [\d.]+ sentences/s before, [\d.]+ after", done.stdout, re.MULTILINE)) == 2
     measured = re.findall(r"(\d) sentences? a request, (?:4|one) clients?: .* replies, (\d+) wrong", done.stdout)
     assert measured == [("1", "0"), ("1", "0"), ("3", "0"), ("3", "0")]
+    spent = r"of a sentence: search ([\d.]+) ms, in groups of ([\d.]+), server ([\d.]+) ms, clients ([\d.]+) ms; tmt"
+    for numbers in re.findall(spent, done.stdout):
+        search, group, server, clients = map(float, numbers)
+        assert search + server > clients > 0
+        assert 1 <= group <= 12
+    assert len(re.findall(spent, done.stdout)) == 2
     assert len(re.findall(r"memory: \d+ MB before, \d+ MB after", done.stdout)) == 2
+
+
+def test_the_processor_s_time_is_that_of_the_process_and_its_children() -> None:
+    burn = "import time\nwhile time.process_time() < {}: pass\n"
+    code = burn.format(0.2) + f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {burn.format(0.5)!r} "
+    code += "+ 'print(1, flush=True); input()'])\ninput()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        own, others = bench_serve.processor_of(process.pid)
+        process.kill()
+    assert 0.19 < own < 0.49 < others
 
 
 def test_too_few_lines_are_refused(run: Path) -> None:
