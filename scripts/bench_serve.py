@@ -9,8 +9,10 @@ clients at once, each of which sends its next request as soon as it has its repl
 line each, and a number, written in blanks and tabs behind them, which must come back. The exit status is 1 where a
 reply is an error, is lost or is not the one that belongs to its request.
 
-Clients, server and search share the cores of this machine. Memory is the proportional set size of the server and its
-processes together (Linux), after a tenth of the time and at its end.
+Clients, server and search share the cores of this machine. So the processor's time that a sentence takes is told of
+each of them, beside that of `tmt translate` without its start: these figures stand also where others use the machine,
+which makes sentences a second worthless. Memory is the proportional set size of the server and its processes together,
+after a tenth of the time and at its end. Processor and memory are told on Linux.
 """
 
 import asyncio
@@ -18,14 +20,16 @@ import json
 import os
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import command
@@ -134,18 +138,56 @@ async def ask(port: int, num_clients: int, seconds: float, questions: Questions)
     return tally
 
 
+def processes_of(pid: int) -> list[Path]:
+    """The folders in /proc of a process and its descendants, itself first. Raises OSError where there are none."""
+    found, to_do = [], [pid]
+    while to_do:
+        found.append(Path("/proc") / str(to_do.pop()))
+        paths = found[-1].glob("task/*/children")
+        to_do += [int(child) for path in paths for child in path.read_text().split()]
+    return found
+
+
 def memory_of(pid: int) -> float:
     """The memory of a process and its descendants, in MB; nan where the system does not tell."""
-    total, to_do = 0, [pid]
-    while to_do:
-        process = Path("/proc") / str(to_do.pop())
-        try:
-            found = re.search(r"^Pss:\s+(\d+)", (process / "smaps_rollup").read_text(), re.MULTILINE)
-            to_do += [int(child) for path in process.glob("task/*/children") for child in path.read_text().split()]
-        except OSError:
-            return float("nan")
-        total += int(found[1]) if found else 0
-    return total / 1024
+    try:
+        rolled_up = [(process / "smaps_rollup").read_text() for process in processes_of(pid)]
+    except OSError:
+        return float("nan")
+    return sum(int(size) for text in rolled_up for size in re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE)) / 1024
+
+
+def processor_of(pid: int) -> tuple[float, float]:
+    """Seconds of the processor that a process has had, and its descendants; nan where the system does not tell."""
+    try:
+        # Behind the name, which may hold blanks, user's and system's time are the 12th and the 13th of the numbers.
+        stats = [(process / "stat").read_text().rpartition(")")[2].split()[11:13] for process in processes_of(pid)]
+    except OSError:
+        return float("nan"), float("nan")
+    seconds = [sum(map(int, times)) / os.sysconf("SC_CLK_TCK") for times in stats]
+    return seconds[0], sum(seconds[1:])
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of the processor that the server's own process has had, those that search, and the clients; and how many
+    groups were searched.
+    """
+
+    server: float
+    search: float
+    clients: float
+    groups: float
+
+    @classmethod
+    def until_now(cls, pid: int, port: int) -> "Spent":
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            groups = re.search(r"^tmt_batches_total (\d+)", answer.read().decode(), re.MULTILINE)
+        assert groups
+        return cls(*processor_of(pid), time.process_time(), float(groups[1]))
+
+    def since(self, before: "Spent") -> "Spent":
+        return Spent(*(getattr(self, of.name) - getattr(before, of.name) for of in fields(self)))
 
 
 @contextmanager
@@ -167,25 +209,48 @@ def serving(run: Path, arguments: Sequence[str]) -> Iterator[tuple[int, int]]:
         process.wait()
 
 
-def translate(run: Path, lines: Sequence[str]) -> tuple[list[str], float]:
-    """`tmt translate` of the lines, as a file, and its seconds."""
+@dataclass(frozen=True)
+class OfFile:
+    """What `tmt translate` made of a file, in how many seconds, of the clock and of the processor."""
+
+    translations: list[str]
+    seconds: float
+    processor: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Sentences a second, and the processor's seconds of a sentence."""
+
+    per_second: float
+    processor: float
+
+
+def translate(run: Path, lines: Sequence[str]) -> OfFile:
+    """`tmt translate` of the lines."""
+
+    def of_ended_processes() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
     with tempfile.TemporaryDirectory() as folder:
         given, written = Path(folder, "in"), Path(folder, "out")
         given.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        begun = time.perf_counter()
+        begun, processor = time.perf_counter(), of_ended_processes()
         subprocess.run([*TMT, "translate", "--run", run, "--input", given, "--output", written], check=True)
-        seconds = time.perf_counter() - begun
-        return written.read_text("utf-8").split("\n")[:-1], seconds
+        seconds, processor = time.perf_counter() - begun, of_ended_processes() - processor
+        return OfFile(written.read_text("utf-8").split("\n")[:-1], seconds, processor)
 
 
-def speed_of_file(run: Path, lines: Sequence[str], start: float) -> tuple[list[str], float]:
-    """The translations of a file, and its sentences a second without the seconds of the start, for which UserError is
-    raised where they are most of it.
+def speed_of_file(run: Path, lines: Sequence[str], start: OfFile) -> tuple[list[str], Speed]:
+    """The translations of a file, and its speed without the seconds of the start, for which UserError is raised where
+    they are most of it.
     """
-    translations, seconds = translate(run, lines)
-    if seconds < 1.5 * start:
+    done = translate(run, lines)
+    if done.seconds < 1.5 * start.seconds:
         raise UserError(f"{len(lines):,} lines take hardly longer than the start of tmt translate. Give more --lines.")
-    return translations, (len(lines) - WARM_LINES) / (seconds - start)
+    more = len(lines) - WARM_LINES
+    return done.translations, Speed(more / (done.seconds - start.seconds), (done.processor - start.processor) / more)
 
 
 def tell(name: str, tally: Tally, seconds: float, num_sentences: int, of_file: float) -> None:
@@ -196,6 +261,16 @@ def tell(name: str, tally: Tally, seconds: float, num_sentences: int, of_file: f
         f"{name}: {per_second:.1f} requests/s, {per_second * num_sentences:.1f} sentences/s "
         f"({per_second * num_sentences / of_file:.2f} of tmt translate); median {1000 * median:.1f} ms, "
         f"99th percentile {1000 * worst:.1f} ms; {len(tally.seconds):,} replies, {len(tally.wrong)} wrong",
+        flush=True,
+    )
+
+
+def tell_processor(spent: Spent, num_sentences: int, of_file: float) -> None:
+    search, server, clients = (1000 * one / num_sentences for one in (spent.search, spent.server, spent.clients))
+    print(
+        f"processor, of a sentence: search {search:.2f} ms, in groups of {num_sentences / spent.groups:.1f}, server "
+        f"{server:.2f} ms, clients {clients:.2f} ms; tmt translate {1000 * of_file:.2f} ms, "
+        f"{1000 * of_file / (search + server):.2f} of search and server",
         flush=True,
     )
 
@@ -218,7 +293,7 @@ def main() -> None:
     lines = [src for src, _ in load_corpus(config.data.validation, config.data)]
     lines = [line for line in dict.fromkeys(lines) if split_sentences(line) == [(0, len(line))]][: asked.lines]
     many = (lines * -(-asked.lines // len(lines)))[: asked.lines]
-    start = min(translate(asked.run, many[:WARM_LINES])[1] for _ in range(2))
+    start = min((translate(asked.run, many[:WARM_LINES]) for _ in range(2)), key=lambda done: done.seconds)
     translations, first = speed_of_file(asked.run, many, start)
     pairs = list(zip(lines, translations, strict=False))
     languages = (config.data.src_lang, config.data.tgt_lang)
@@ -228,17 +303,20 @@ def main() -> None:
         with serving(asked.run, asked.serve) as (pid, port):
             alone = asyncio.run(ask(port, 1, min(ALONE_SECONDS, asked.seconds), questions))
             begun = asyncio.run(ask(port, asked.clients, asked.seconds / 10, questions))
-            before = memory_of(pid)
+            before, spent = memory_of(pid), Spent.until_now(pid, port)
             tally = asyncio.run(ask(port, asked.clients, asked.seconds, questions))
-            after = memory_of(pid)
+            after, spent = memory_of(pid), Spent.until_now(pid, port).since(spent)
         last = speed_of_file(asked.run, many, start)[1]
-        print(f"tmt translate: {first:.1f} sentences/s before, {last:.1f} after these; {os.cpu_count()} cores")
+        speeds = [first.per_second, last.per_second]
+        print(f"tmt translate: {speeds[0]:.1f} sentences/s before, {speeds[1]:.1f} after these; {os.cpu_count()} cores")
         of_each = f"{num_sentences} sentence{'s' * (num_sentences > 1)} a request"
         for name, seen, seconds in (
             ("one client", alone, min(ALONE_SECONDS, asked.seconds)),
             (f"{asked.clients} clients", tally, asked.seconds),
         ):
-            tell(f"{of_each}, {name}", seen, seconds, num_sentences, (first + last) / 2)
+            tell(f"{of_each}, {name}", seen, seconds, num_sentences, statistics.mean(speeds))
+        processor = statistics.mean([first.processor, last.processor])
+        tell_processor(spent, len(tally.seconds) * num_sentences, processor)
         print(f"memory: {before:.0f} MB before, {after:.0f} MB after these", flush=True)
         first = last
         wrong += [*alone.wrong, *begun.wrong, *tally.wrong]

@@ -114,7 +114,7 @@ def test_mistakes_get_one_clear_sentence(
 
 
 def test_without_onnx_the_way_to_it_is_named(call, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformer_mt.export import onnx_export
+    from transformer_mt.export.onnx import export as onnx_export
 
     monkeypatch.setattr(onnx_export, "_PACKAGES", ("no-such-package",))
     result = call("export", "--to", "onnx", "--run", "runs/toy", "new")

@@ -20,11 +20,11 @@ from transformer_mt.storage.run_folder import open_run
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
-from transformer_mt.export.argos import export_run, write_model
+from transformer_mt.export.argos.double_array import double_array
+from transformer_mt.export.argos.export import export_run, write_model
+from transformer_mt.export.argos.sentencepiece_model import piece_of
 from transformer_mt.export.ctranslate2 import vocabulary
-from transformer_mt.export.double_array import double_array
 from transformer_mt.export.expressible import OPTIONS
-from transformer_mt.export.sentencepiece_model import piece_of
 
 BPE = {"kind": "bpe", "vocab_size": 400}
 SCRIPT = Path(__file__).with_name("foreign_argos.py")

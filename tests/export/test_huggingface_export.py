@@ -26,8 +26,8 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import EXAMPLE
 from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
-from transformer_mt.export.huggingface import OBEYED, export_run, generation_settings, search_notes, write_model
-from transformer_mt.export.huggingface_weights import refuse_inexpressible
+from transformer_mt.export.huggingface.export import OBEYED, export_run, generation_settings, search_notes, write_model
+from transformer_mt.export.huggingface.weights import refuse_inexpressible
 from transformer_mt.storage import weights
 from transformer_mt.storage.run_folder import open_run
 

@@ -20,17 +20,17 @@ from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.export import onnx_export
 from transformer_mt.export.card import EXAMPLE
 from transformer_mt.export.expressible import OPTIONS
-from transformer_mt.export.onnx_export import OBEYED, export_run, search_notes, write_model
+from transformer_mt.export.onnx import export as onnx_export
+from transformer_mt.export.onnx.export import OBEYED, export_run, search_notes, write_model
 from transformer_mt.storage.run_folder import open_run
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed; the extra dev brings it")
 
 import onnxruntime  # pyright: ignore[reportMissingImports]
 
-from transformer_mt.export import onnx_runner
+from transformer_mt.export.onnx import runner as onnx_runner
 
 # Every value of every table once or more: the first values together, the second ones, …
 NUMBER = max(map(len, OPTIONS.values()))

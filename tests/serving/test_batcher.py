@@ -1,6 +1,8 @@
 """How sentences are gathered: scripted processes that note what they get."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -214,6 +216,28 @@ def test_what_nobody_waits_for_is_not_searched() -> None:
         assert batcher.num_waiting == 0
 
     played(1, script)
+
+
+def test_nothing_is_left_of_what_is_answered() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        async def answer(num_requests: int) -> int:
+            """The bytes in use after so many requests."""
+            for _ in range(num_requests):
+                task = await asked(batcher, *"abcd")
+                pool.finish(0)
+                await task
+                pool.jobs.clear()
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        before = await answer(500)
+        assert await answer(2000) - before < 20_000  # 10 bytes a request, less than any object
+
+    tracemalloc.start()
+    try:
+        played(1, script)
+    finally:
+        tracemalloc.stop()
 
 
 @given(

@@ -22,7 +22,26 @@ def test_it_measures_and_finds_every_reply_right(run: Path) -> None:
     assert len(re.findall(r"^tmt translate: [\d.]+ sentences/s before, [\d.]+ after", done.stdout, re.MULTILINE)) == 2
     measured = re.findall(r"(\d) sentences? a request, (?:4|one) clients?: .* replies, (\d+) wrong", done.stdout)
     assert measured == [("1", "0"), ("1", "0"), ("3", "0"), ("3", "0")]
+    spent = r"of a sentence: search ([\d.]+) ms, in groups of ([\d.]+), server ([\d.]+) ms, clients ([\d.]+) ms; tmt"
+    for numbers in re.findall(spent, done.stdout):
+        search, group, server, clients = map(float, numbers)
+        assert search + server > clients > 0
+        assert 1 <= group <= 12
+    assert len(re.findall(spent, done.stdout)) == 2
     assert len(re.findall(r"memory: \d+ MB before, \d+ MB after", done.stdout)) == 2
+
+
+def test_the_processor_s_time_is_that_of_the_process_and_its_children() -> None:
+    burn = "import subprocess, sys, time\nwhile time.process_time() < {}: pass\n"
+    tell = "print(time.process_time(), flush=True)\ninput()\n"
+    child = f"subprocess.Popen([sys.executable, '-c', {burn.format(1.0) + tell!r}])\n"
+    command = [sys.executable, "-c", burn.format(0.3) + child + tell]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        told = sorted(float(process.stdout.readline()) for _ in range(2))
+        assert bench_serve.processor_of(process.pid) == pytest.approx(told, abs=0.2)
+        process.kill()
 
 
 def test_too_few_lines_are_refused(run: Path) -> None:

@@ -132,7 +132,9 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(server: Served, values: 
 
 def test_other_addresses_and_methods_are_refused_as_json(server: Served) -> None:
     assert (server.get("/nothing").status, set(server.get("/nothing").json)) == (404, {"error"})
-    assert (server.request("DELETE", "/translate").status, set(server.get("/v2/nothing").json)) == (405, {"message"})
+    refused = server.request("DELETE", "/translate")
+    assert (refused.status, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
+    assert set(server.get("/v2/nothing").json) == {"message"}
 
 
 def test_two_directions_are_two_runs(serve: Serve, run: Path, backwards: Path, translator: Translator) -> None:

@@ -105,6 +105,7 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_loaded(run: P
         (("--beam-size", "0"), "beam_size"),
         (("--seed", "3"), "nothing is drawn by chance"),
         (("--api-key", ""), "--api-key is blank"),
+        (("--timeout", "inf"), "'--timeout'"),
     ):
         result = call_tmt(run, "serve", "--run", str(run), *arguments)
         assert (result.returncode, said in result.stderr) == (2, True), result.stderr

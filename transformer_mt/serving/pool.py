@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -124,6 +125,7 @@ class Pool:
     def _listen(self, place: _Place) -> None:
         assert place.end is not None
         asyncio.get_running_loop().add_reader(place.end.fileno(), self._hear, place)
+        os.set_blocking(place.end.fileno(), True)  # uvloop has changed it, and half a message would be an error
 
     def _hear(self, place: _Place) -> None:
         """Something came from a process, or it has ended."""

@@ -71,7 +71,7 @@ def _to_huggingface(
             f"--quantization is {quantization}, and the files of transformers hold float32. Leave it out: "
             "transformers converts weights as it loads them."
         )
-    from transformer_mt.export.huggingface import export_run
+    from transformer_mt.export.huggingface.export import export_run
 
     return export_run(run, checkpoint, folder, licence)
 
@@ -79,7 +79,7 @@ def _to_huggingface(
 def _to_onnx(
     run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
 ) -> list[str]:
-    from transformer_mt.export.onnx_export import export_run
+    from transformer_mt.export.onnx.export import export_run
 
     return export_run(run, checkpoint, folder, quantization, licence)
 
@@ -87,7 +87,7 @@ def _to_onnx(
 def _to_argos(
     run: "RunFolder", checkpoint: str | None, folder: Path, quantization: str | None, licence: str | None
 ) -> list[str]:
-    from transformer_mt.export.argos import export_run
+    from transformer_mt.export.argos.export import export_run
 
     return export_run(run, checkpoint, folder, quantization, licence)
 

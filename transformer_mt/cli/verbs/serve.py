@@ -30,7 +30,9 @@ def serve(
     max_chars: Annotated[int, typer.Option(help="Characters of a request, at most.", min=1)] = 20_000,
     max_lines: Annotated[int, typer.Option(help="Lines of a request, at most.", min=1)] = 500,
     max_waiting: Annotated[int, typer.Option(help="Requests under way, at most.", min=1)] = 256,
-    timeout: Annotated[float, typer.Option(help="Seconds that a request may take, at most.", min=0.1)] = 30.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that a request may take, at most.", min=0.1, max=86_400)
+    ] = 30.0,
     workers: Annotated[
         int | None, typer.Option(help="Processes that search. Default: one for each core, and one on a GPU.", min=1)
     ] = None,

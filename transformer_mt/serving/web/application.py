@@ -25,7 +25,10 @@ BACKLOG = 2048  # connections that wait to be accepted
 IDLE_SECONDS = 30  # that a connection may stay between two requests, or take for the head of one
 MOST_HEAD = 2**16  # bytes of the head of a request
 OF_FIELD = 32  # what a header counts beside its bytes, as in HTTP/2 (RFC 9113, section 6.5.2)
-HTTP_ERRORS = {404: "There is nothing here. See docs/serving.md for what there is.", 405: "Method not allowed."}
+HTTP_ERRORS = {
+    404: "There is nothing here. See docs/serving.md for what there is.",
+    405: "This method is not for this address. The header Allow says which are.",
+}
 
 
 def application(server: Server) -> Starlette:
@@ -40,7 +43,9 @@ def application(server: Server) -> Starlette:
         status = error.status_code if isinstance(error, HTTPException) else 500
         style = DEEPL if request.url.path.startswith("/v2/") else LIBRETRANSLATE
         server.metrics.answered("other", status, 0.0)
-        return style.refuse(Refusal(status, HTTP_ERRORS.get(status, "The request is refused.")))
+        response = style.refuse(Refusal(status, HTTP_ERRORS.get(status, "The request is refused.")))
+        response.headers.update((error.headers if isinstance(error, HTTPException) else None) or {})
+        return response
 
     return Starlette(
         routes=[

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.tokenizers import BYTES_BY_CHARACTER
-from transformer_mt.export.double_array import double_array
+from transformer_mt.export.argos.double_array import double_array
 
 SPACE = "▁"
 _OUR_SPACE = next(character for character, byte in BYTES_BY_CHARACTER.items() if byte == ord(" "))

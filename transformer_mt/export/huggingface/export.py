@@ -15,8 +15,8 @@ from transformer_mt.decoding.load_model import load_run
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import all_refusals, not_obeyed
 from transformer_mt.export.folder import refuse_occupied, write_folder
-from transformer_mt.export.huggingface_tokenizer import save_tokenizer
-from transformer_mt.export.huggingface_weights import model_settings, refuse_inexpressible, weights_of
+from transformer_mt.export.huggingface.tokenizer import save_tokenizer
+from transformer_mt.export.huggingface.weights import model_settings, refuse_inexpressible, weights_of
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.transformer import Transformer

@@ -15,11 +15,11 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
+from transformer_mt.export.argos.sentencepiece_model import piece_of, sentencepiece_model
 from transformer_mt.export.card import CARD, Usage, model_card
 from transformer_mt.export.ctranslate2 import check_quantization, vocabulary
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
 from transformer_mt.export.expressible import INSTEAD, all_refusals
-from transformer_mt.export.sentencepiece_model import piece_of, sentencepiece_model
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table

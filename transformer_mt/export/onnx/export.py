@@ -29,7 +29,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import INSTEAD, not_obeyed
 from transformer_mt.export.folder import refuse_occupied, write_folder
-from transformer_mt.export.onnx_modules import EncoderGraph, StepGraph
+from transformer_mt.export.onnx.graphs import EncoderGraph, StepGraph
 from transformer_mt.export.subwords import refuse_tags
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.transformer import Transformer
@@ -102,7 +102,7 @@ def write_model(
         save_tokenizers(temporary / TOKENIZERS, src, tgt)
         text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
-        shutil.copyfile(Path(__file__).with_name("onnx_runner.py"), temporary / RUNNER)
+        shutil.copyfile(Path(__file__).with_name("runner.py"), temporary / RUNNER)
         if card is not None:
             (temporary / CARD).write_text(card, encoding="utf-8")
 

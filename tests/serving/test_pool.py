@@ -1,0 +1,41 @@
+"""The processes of the search on an event loop that makes what it listens to return at once, as uvloop does."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.serving.pool import Pool
+from transformer_mt.serving.search_process import Job, Setup
+
+BLANKS = " " * 3_000_000  # more than the system holds between two processes, in both directions
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """A loop after whose `add_reader` no file makes its reader wait."""
+
+    def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
+        super().add_reader(fd, callback, *args)
+        os.set_blocking(fd, False)
+
+
+def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(run: Path) -> None:
+    pool = Pool(Setup([run]), 1)
+
+    async def ask() -> Any:
+        pool.attach()
+        lines = [SourceLine(BLANKS), SourceLine("one two.")]
+        return await asyncio.wait_for(pool.start(Job("search", 0, (lines, search_options(DecodingConfig())))), 60)
+
+    try:
+        pool.begin()
+        pool.wait_until_ready()
+        with asyncio.Runner(loop_factory=HastyLoop) as runner:
+            found = runner.run(ask())
+    finally:
+        pool.end()
+    assert [translated.source for translated in found] == [BLANKS, "one two."]
+    assert pool.num_begun_again == 0
