@@ -102,7 +102,7 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
         )
     plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
     try:
-        of_config = config.model_dump(include=set(SearchConfig.model_fields))
+        of_config = config.model_dump(exclude={"lines"})  # `config` may be options already, with more than its keys
         options = SearchOptions.model_validate(of_config | _replaced(config, plain) | plain)
     except ValidationError as error:
         said = "; ".join(problems_of(error, SearchOptions))
