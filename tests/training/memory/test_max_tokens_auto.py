@@ -21,6 +21,7 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 from transformer_mt.training.memory import choose_max_tokens as module
 from transformer_mt.training.memory.choose_max_tokens import choose_max_tokens, fewest
+from transformer_mt.training.memory.probe import rehearse_largest
 from transformer_mt.training.run import start_or_resume
 
 UPDATE = 400  # positions of an update
@@ -35,14 +36,19 @@ def auto(corpus: Path, **training: object) -> RunConfig:
 @pytest.mark.parametrize("most", range(1, 20))
 def test_the_fewest_that_fit_are_found_with_few_tries(most: int) -> None:
     for least in range(1, most + 2):  # one more than `most`: nothing fits
-        tried: list[int] = []
-
-        def fits(number: int) -> bool:
-            tried.append(number)  # noqa: B023
-            return number >= least  # noqa: B023
-
-        assert fewest(fits, most) == min(least, most)
+        found, tried = found_and_tried(least, most)
+        assert found == min(least, most)
         assert len(tried) == len(set(tried)) <= 2 * most.bit_length() + 1
+
+
+def found_and_tried(least: int, most: int) -> tuple[int, list[int]]:
+    tried: list[int] = []
+
+    def fits(number: int) -> bool:
+        tried.append(number)
+        return number >= least
+
+    return fewest(fits, most), tried
 
 
 @pytest.mark.parametrize("sentences", [2, 4, 9, 30, 1000])
@@ -66,6 +72,13 @@ def test_the_largest_micro_batches_that_fit_are_chosen(corpus: Path, data: Prepa
     assert np.isinf(updater.limit.smallest_failed), "what was tried splits nothing later"
     assert all(p.grad is None for p in updater.model.parameters())
     assert (memory.num_failures > 0) == (chosen.grad_accum > 1)
+
+
+def test_what_is_to_stay_free_is_part_of_the_try(corpus: Path, data: PreparedData) -> None:
+    updater = make_updater(auto(corpus), data)
+    rows = [np.arange(4)]
+    assert rehearse_largest(updater, data.train, rows, False)
+    assert not rehearse_largest(updater, data.train, rows, False, spare_bytes=2**60), "no machine has that"
 
 
 def test_a_cpu_goes_by_the_machines_memory(corpus: Path, data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> None:

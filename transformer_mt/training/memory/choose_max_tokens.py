@@ -78,13 +78,11 @@ def fewest(fits: Callable[[int], bool], most: int) -> int:
 
 def _fits(updater: Updater, split: TrainingSplit, batches: list[Rows], accumulates: bool) -> bool:
     """Whether this process's memory has room for the largest of the batches."""
-    device, spare = updater.device, None
+    device, spare = updater.device, 0
     if device.type == "cpu" and (there := memory_of_machine()) is not None:
         updater.limit.take_passes(updater.config.consistency)
         if _BYTES * int(updater.limit.demand(split, batches).max()) > _SHARE_OF_MACHINE * there:
             return False
     if device.type == "cuda":
-        spare = torch.empty(int(_SPARE_SHARE * torch.cuda.mem_get_info(device)[1]), dtype=torch.uint8, device=device)
-    fits = rehearse_largest(updater, split, batches, accumulates)
-    del spare
-    return fits
+        spare = int(_SPARE_SHARE * torch.cuda.mem_get_info(device)[1])
+    return rehearse_largest(updater, split, batches, accumulates, spare)

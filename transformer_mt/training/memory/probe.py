@@ -29,13 +29,17 @@ def probe(updater: Updater, split: TrainingSplit, plan: list[Rows], accumulates:
     return largest if part.number > 1 else None
 
 
-def rehearse_largest(updater: Updater, split: TrainingSplit, plan: list[Rows], accumulates: bool) -> bool:
-    """Whether the largest of these micro-batches fits, as `probe` tries it. The limit is left as it was."""
+def rehearse_largest(
+    updater: Updater, split: TrainingSplit, plan: list[Rows], accumulates: bool, spare_bytes: int = 0
+) -> bool:
+    """Whether the largest of these micro-batches fits, as `probe` tries it, and leaves so many bytes. The limit is left
+    as it was.
+    """
     limit = updater.limit
     limit.take_passes(updater.config.consistency)
     before = limit.smallest_failed
     with _no_trace(updater):
-        fits = _try(updater, split, Part(0, limit.largest(split, plan)), accumulates)
+        fits = _try(updater, split, Part(0, limit.largest(split, plan)), accumulates, spare_bytes)
     limit.smallest_failed = before
     return fits
 
@@ -50,12 +54,16 @@ def _no_trace(updater: Updater) -> Iterator[None]:
     updater.optimizer.zero_grad(set_to_none=True)
 
 
-def _try(updater: Updater, split: TrainingSplit, part: Part, accumulates: bool) -> bool:
-    return updater.smaller_parts.fits(split, part, False, _rehearse, updater, split.batch(part.rows), accumulates)
+def _try(updater: Updater, split: TrainingSplit, part: Part, accumulates: bool, spare_bytes: int = 0) -> bool:
+    batch = split.batch(part.rows)
+    return updater.smaller_parts.fits(split, part, False, _rehearse, updater, batch, accumulates, spare_bytes)
 
 
-def _rehearse(updater: Updater, batch: Batch, accumulates: bool) -> None:
-    """A pass beside all that memory holds later: Adam's two moments, and the gradient of earlier micro-batches."""
+def _rehearse(updater: Updater, batch: Batch, accumulates: bool, spare_bytes: int) -> None:
+    """A pass beside all that memory holds later: Adam's two moments, the gradient of earlier micro-batches, and what is
+    to stay free.
+    """
+    spare = torch.empty(spare_bytes, dtype=torch.uint8, device=updater.device)
     parameters = list(trained(updater.model).values())
     moments = [] if updater.optimizer.state else [torch.empty_like(parameter) for parameter in parameters * 2]
     if accumulates:
@@ -64,4 +72,4 @@ def _rehearse(updater: Updater, batch: Batch, accumulates: bool) -> None:
     updater.backward(
         batch, dropout_seed(updater.seed, 0, 0), batch.num_tokens, last=False, consistency=updater.config.consistency
     )
-    del moments
+    del moments, spare
