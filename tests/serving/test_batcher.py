@@ -137,6 +137,22 @@ def test_batches_are_of_like_length_and_have_the_first_in_line() -> None:
     played(1, script)
 
 
+def test_who_has_had_an_answer_can_ask_again_beside_those_in_line() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, "a")
+        await asyncio.sleep(2 * MOST_WAIT)
+        waiting = await asked(batcher, "b")
+        await asyncio.sleep(2 * MOST_WAIT)
+        pool.finish(0)
+        again = await asked(batcher, "c")
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert pool.batches == [["a"], ["b", "c"]]
+        pool.finish(1)
+        assert (await waiting, await again) == (["B"], ["C"])
+
+    played(1, script)
+
+
 def test_each_process_gets_its_share() -> None:
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
         await asked(batcher, "a", "b", "c")
@@ -167,6 +183,7 @@ def test_kinds_are_not_mixed() -> None:
         tasks = [await asked(batcher, "a"), await asked(batcher, "b", kind=other), await asked(batcher, "c")]
         await asyncio.sleep(2 * MOST_WAIT)
         pool.finish(0)
+        await asyncio.sleep(2 * MOST_WAIT)
         pool.finish(1)
         assert pool.batches == [["a", "c"], ["b"]]
         assert [job.run for job, _ in pool.jobs] == [0, 1]

@@ -17,7 +17,9 @@ from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.search_process import Job
 
 MOST_WAIT = 0.02  # seconds that a sentence waits for others while a process is idle
-QUIET = 0.002  # it waits no longer where none has come for so long
+# It waits no longer where none has come and no answer gone out for so long. Who has had an answer asks again, and that
+# should be searched with what stands in line.
+QUIET = 0.002
 # Sentence i of a request stands in line as if it had come so many seconds later than the first. So the first sentences
 # of a short request need not wait for all of a long one.
 BEHIND = 0.002
@@ -97,10 +99,11 @@ class Batcher:
         self._lines: dict[Kind, _Line] = {}
         self._others: deque[tuple[Job, asyncio.Future[Any]]] = deque()
         self._alone: deque[tuple[Kind, _Item]] = deque()  # those that were in a batch whose process died
-        self._last_came = 0.0
+        self._last_stir = 0.0  # when a sentence came, or an answer went out
+        self._last_idle = 0.0
         self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
-        pool.on_idle = self._give
+        pool.on_idle = self._give_again
 
     async def search(self, kind: Kind, lines: Sequence[SourceLine]) -> list[Translated]:
         """The translation of each sentence. Raises Refusal where no process is left, or searching refuses one."""
@@ -112,9 +115,11 @@ class Batcher:
         now = loop.time()
         for index, line in enumerate(lines):
             self._add(kind, _Item(order, index, line), now + BEHIND * index)
-        self._last_came = now
+        self._last_stir = now
         self._give()
-        return await order.future
+        results = await order.future
+        self._last_stir = loop.time()
+        return results
 
     async def ask(self, job: Job) -> Any:
         """The result of another job, which comes before the sentences that wait."""
@@ -136,6 +141,10 @@ class Batcher:
     def _refuse_without_processes(self) -> None:
         if self.pool.is_lost:
             raise Refusal(503, "No process is left to translate. Ask the operator to start the server again.")
+
+    def _give_again(self) -> None:
+        self._last_idle = asyncio.get_running_loop().time()
+        self._give()
 
     def _give(self) -> None:
         """Give idle processes what is to be done, as far as it has waited long enough."""
@@ -170,7 +179,7 @@ class Batcher:
         if self.num_waiting >= self.batch_size * self.pool.num_idle:
             return 0.0
         now = asyncio.get_running_loop().time()
-        return min(due + MOST_WAIT, self._last_came + QUIET) - now
+        return min(max(due, self._last_idle) + MOST_WAIT, max(self._last_stir, self._last_idle) + QUIET) - now
 
     def _start_batch(self, kind: Kind) -> None:
         line = self._lines[kind]
