@@ -30,12 +30,13 @@ class Answer:
 
 
 class Served:
-    """A server of these runs, on a port that was free. Paths are runs, and all else options."""
+    """A server of these runs, on a port that was free: `tmt serve` or `tmt watch`. Paths are runs, all else options."""
 
-    def __init__(self, *arguments: str | Path, environment: dict[str, str] | None = None) -> None:
-        words = [word for one in arguments for word in (("--run", str(one)) if isinstance(one, Path) else (one,))]
+    def __init__(self, *arguments: str | Path, environment: dict[str, str] | None = None, verb: str = "serve") -> None:
+        name = ("--run", "--device", "cpu") if verb == "serve" else ()
+        words = [word for one in arguments for word in ((*name[:1], str(one)) if isinstance(one, Path) else (one,))]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "transformer_mt", "serve", "--port", "0", "--device", "cpu", *words],
+            [sys.executable, "-m", "transformer_mt", verb, "--port", "0", *name[1:], *words],
             stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         )  # fmt: skip
         self.told: list[str] = []

@@ -36,9 +36,14 @@ BELOW = {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "evaluation", "training",
         "pages",
     },
+    "watching": {
+        "config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation", "training", "pages",
+        "checking",
+    },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
         "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking",
+        "watching",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

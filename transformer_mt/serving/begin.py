@@ -9,6 +9,7 @@ from transformer_mt.aligning.run_aligner import aligner_of_run
 from transformer_mt.config.loading import load_config
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device
+from transformer_mt.machine.listening import address, bound
 from transformer_mt.serving.batcher import Batcher
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.languages import normal
@@ -16,7 +17,7 @@ from transformer_mt.serving.pool import Pool
 from transformer_mt.serving.refusal import Limits
 from transformer_mt.serving.search_process import Setup
 from transformer_mt.serving.service import Served, Service, options_of
-from transformer_mt.serving.web.application import bound, run
+from transformer_mt.serving.web.application import run
 from transformer_mt.serving.web.endpoints import Server
 from transformer_mt.serving.web.metrics import Metrics
 from transformer_mt.storage.run_folder import RunFolder
@@ -115,6 +116,5 @@ def allow_many_files() -> None:
 
 
 def _address(served: Sequence[Served], host: str, port: int) -> str:
-    named = f"[{host}]" if ":" in host else host
     pairs = ", ".join(" to ".join(one.pair) for one in served)
-    return f"serving {pairs} at http://{named}:{port} until Ctrl-C"
+    return f"serving {pairs} at {address(host, port)} until Ctrl-C"

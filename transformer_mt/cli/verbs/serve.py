@@ -43,7 +43,7 @@ def serve(
     decoding: dict[str, Any],
 ) -> None:
     """Translate over the network: a page for people, and the APIs of LibreTranslate and DeepL for programs."""
-    _refuse_without_extra()
+    refuse_without_extra("serve")
     if api_key == "":
         raise UserError("--api-key is blank, and anybody could guess that. Give a key, or leave it out.")
     from transformer_mt.serving.begin import Options
@@ -55,13 +55,13 @@ def serve(
     begin(chosen_runs(run, runs), decoding, options, remark)
 
 
-def _refuse_without_extra() -> None:
-    """Raise UserError where a library of the extra `serve` is missing."""
+def refuse_without_extra(verb: str) -> None:
+    """Raise UserError where a library of the extra `serve` is missing, which the verb needs."""
     try:
         import httptools  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f'tmt serve needs {error.name}, which is not there. Install it: pip install "transformer-mt[serve]".'
+            f'tmt {verb} needs {error.name}, which is not there. Install it: pip install "transformer-mt[serve]".'
         ) from None

@@ -1,7 +1,6 @@
 """The server's own endpoints, the whole application, and the connections that it is asked over."""
 
 import asyncio
-import errno
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from transformer_mt.errors import UserError
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.web import deepl, libretranslate, page
 from transformer_mt.serving.web.endpoints import DEEPL, LIBRETRANSLATE, Server, route
@@ -125,21 +123,6 @@ class _Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that is to listen there, at any free port for 0. Raises UserError where that is not possible."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except (OSError, UnicodeError) as error:  # no name of a host may be so
-        other = "--port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"The server cannot listen on {host}, port {port}: {reason}. Give another {other}.") from None
-    return listener
 
 
 def run(server: Server, listener: socket.socket, begun: Callable[[], None]) -> None:

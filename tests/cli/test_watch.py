@@ -1,0 +1,173 @@
+"""`tmt watch`: the page of a run, as a program asks for it and in Chromium."""
+
+import asyncio
+import json
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import chromium
+from commands import call_tmt
+from filelock import FileLock
+from servers import Answer, Served
+
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.watching.application import FOLDER, application
+from transformer_mt.watching.live_run import REST_SECONDS, LiveRun
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """The folder of a finished run of its own."""
+    shutil.copytree(trained / "runs/toy", tmp_path / "a <b> run")
+    return tmp_path / "a <b> run"
+
+
+def asker(run: Path, host: str = "127.0.0.1") -> Callable[..., Answer]:
+    """What asks the page's application for a path, by ASGI alone."""
+    live = LiveRun(RunFolder(run))
+    app = application(live, host)
+
+    def ask(path: str, query: str = "", name: str = "localhost") -> Answer:
+        live._looked = -REST_SECONDS  # as if enough time had gone by
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "headers": [(b"host", name.encode())], "http_version": "1.1", "scheme": "http", "root_path": "",
+            "server": (name, 80), "client": ("127.0.0.1", 1), "asgi": {"version": "3.0"},
+        }  # fmt: skip
+        asyncio.run(app(scope, receive, send))
+        headers = {key.decode(): value.decode() for key, value in sent[0]["headers"]}
+        return Answer(sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:]))
+
+    return ask
+
+
+def test_the_page_has_everything_before_any_script_runs(run: Path) -> None:
+    ask = asker(run)
+    page = ask("/").body.decode()
+    assert "<title>a &lt;b&gt; run</title>" in page
+    assert "finished: max_steps 1,200 reached" in page
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    best = max(entry["bleu"] for entry in entries if entry["kind"] == "validation")
+    assert f"<dd>{best:.2f} at step" in page
+    assert page.count("<figure>") >= 7
+    assert page.count("<article>") == 5
+    assert not re.search("@[A-Z]+@", page)
+    for path in ("/", "/watch.css", "/watch.js"):
+        answer = ask(path)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert not re.search(r"https?:|//\w+\.\w+/|@import|url\(", answer.body.decode())
+    assert {path.name for path in FOLDER.iterdir()} == {"index.html", "watch.css", "watch.js"}
+
+
+def test_pictures_are_those_that_the_page_names(run: Path) -> None:
+    ask = asker(run)
+    names = re.findall(r'src="picture\?([^"]+)"', ask("/").body.decode())
+    assert names
+    for name in names:
+        assert ask("/picture", name.replace("&amp;", "&")).body.startswith(b"\x89PNG")
+    assert ask("/picture", "name=another").status == 404
+
+
+def test_only_what_is_new_is_sent(run: Path) -> None:
+    ask = asker(run)
+    told = ask("/parts").json
+    assert ask("/parts", f"have={told['version']}").status == 204
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "step": 1300, "loss": 7.5, "nll": 7.25, "elapsed_seconds": 99.0}\n')
+    new = ask("/parts", f"have={told['version']}").json
+    assert "train/nll 7.25 at step 1,300" in new["parts"]["curves"]
+    assert [name for name in told["parts"] if told["parts"][name] != new["parts"][name]] == ["state", "curves"]
+
+
+def test_the_state_is_that_of_the_folder(run: Path) -> None:
+    ask = asker(run)
+
+    def state() -> str:
+        return re.sub("<[^>]+>", " ", ask("/parts").json["parts"]["state"])
+
+    with FileLock(run / "train.lock"):
+        (run / "train.lock").write_text("process of another kind")
+        assert "training" in state()
+        assert "minutes left" in state()
+    assert "finished" in state()
+    shutil.rmtree(run / "checkpoints")
+    assert "stopped before its first checkpoint" in state()
+    run.rename(run.with_name("elsewhere"))
+    assert "is gone. What it said last stands below." in state()
+    assert "target tokens a second" in state()
+
+
+def test_text_is_never_markup_and_no_place_of_the_page(run: Path) -> None:
+    from transformer_mt.watching.event_files import SampleText
+    from transformer_mt.watching.page_parts import Now, parts
+
+    live = LiveRun(RunFolder(run))
+    live.events.samples = {1: {5: SampleText("<script>alert(1)</script>", "@STATE@", "<img src=x>")}}
+    found = parts(Now("name", "training", live.config, live.metrics, live.events, None, "<b>"))
+    assert "<script>" not in found["samples"]
+    assert "<img" not in found["samples"]
+    assert "@STATE@" in found["samples"]
+    assert "&lt;b&gt;" in found["state"]
+
+
+def test_names_from_elsewhere_are_refused_where_it_listens_here_alone(run: Path) -> None:
+    assert asker(run)("/", name="elsewhere.example").status == 400
+    assert asker(run, "0.0.0.0")("/", name="elsewhere.example").status == 200
+
+
+def test_mistakes_get_a_sentence(tmp_path: Path, run: Path) -> None:
+    missing = call_tmt(tmp_path, "watch", "nothing")
+    assert missing.returncode == 2
+    assert "nothing" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = call_tmt(tmp_path, "watch", str(run), "--port", port)
+    assert refused.returncode == 2
+    assert "Give another --port." in refused.stderr
+    (run / "config.yaml").write_text("no: config")
+    assert "unknown key" in call_tmt(tmp_path, "watch", str(run)).stderr
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [400, 1400])
+def test_a_browser_follows_and_survives(run: Path, width: int) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait  # pyright: ignore[reportMissingImports]
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    board = SummaryWriter(str(run))
+    board.add_text("sample 1", "**source**: one\n\n**reference**: uno\n\n**translation**: dos", 600)
+    board.close()
+
+    def until(page: Any, script: str) -> None:
+        WebDriverWait(page, 60).until(lambda browser: browser.execute_script(f"return {script}"))
+
+    with chromium(width) as page:
+        with Served(run, verb="watch") as served:
+            page.get(f"http://127.0.0.1:{served.port}/")
+            until(page, "document.querySelectorAll('article').length === 5")
+            assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+            page.execute_script("document.querySelector('summary').click()")
+            with (run / "metrics.jsonl").open("a") as file:
+                file.write('{"kind": "train", "step": 1300, "loss": 7.5, "nll": 7.25, "elapsed_seconds": 99.0}\n')
+            until(page, "document.getElementById('curves').innerHTML.includes('step 1,300')")
+            assert page.execute_script("return document.querySelector('details').open")
+        until(page, "!document.getElementById('away').hidden")
+        with Served(run, "--port", str(served.port), verb="watch"):
+            until(page, "document.getElementById('away').hidden")
+        assert not [one for one in page.get_log("browser") if "Refused" in one["message"]]

@@ -1,0 +1,100 @@
+"""What is read of a run that grows: the same as is read of it when it is whole."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformer_mt.watching.event_files import EventFiles, SampleText
+from transformer_mt.watching.metrics_tail import MetricsTail, thinned
+
+LINES = [
+    json.dumps(
+        {"kind": kind, "step": step, "nll": 5 / step, "bleu": step / 2, "elapsed_seconds": 3.0 * step, "epoch": 0}
+    )
+    for step in range(1, 12)
+    for kind in (("train", "validation") if step % 4 == 0 else ("train",))
+]
+TEXT = "".join(f"{line}\n" for line in LINES).encode()
+
+
+def whole(path: Path, content: bytes) -> MetricsTail:
+    path.write_bytes(content)
+    tail = MetricsTail(path)
+    tail.update()
+    return tail
+
+
+@given(st.lists(st.integers(0, len(TEXT)), max_size=5))
+def test_a_file_that_grows_is_read_as_one_that_is_whole(tmp_path_factory, cuts: list[int]) -> None:
+    folder = tmp_path_factory.mktemp("tail")
+    path = folder / "metrics.jsonl"
+    tail = MetricsTail(path)
+    tail.update()  # there is no file yet
+    for cut in [*sorted(cuts), len(TEXT)]:
+        path.write_bytes(TEXT[:cut])
+        tail.update()
+        assert tail.num_broken == 0, "half a line is not a broken one"
+    expected = whole(folder / "whole.jsonl", TEXT)
+    assert tail.curves == expected.curves
+    assert tail.curves["validation/bleu"] == ([4, 8], [2.0, 4.0])
+    assert tail.seconds_a_step == expected.seconds_a_step == 3.0
+
+
+def test_a_training_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = whole(path, TEXT)
+    resumed = TEXT[: TEXT.index(b"\n") + 1] + b'{"kind": "train", "step": 2, "nll": 1.0}\n' * 3 + TEXT
+    path.write_bytes(resumed)
+    tail.update()
+    assert tail.curves == whole(tmp_path / "other.jsonl", resumed).curves
+    path.unlink()
+    tail.update()
+    assert not tail.curves
+    assert tail.seconds_a_step is None
+
+
+def test_a_line_that_is_none_is_counted(tmp_path: Path) -> None:
+    tail = whole(tmp_path / "metrics.jsonl", b'{"kind": "train"}\nnonsense \xff\n' + TEXT)
+    assert tail.num_broken == 2
+    assert len(tail.curves["train/nll"][0]) == 11
+
+
+@given(st.integers(1, 2000), st.integers(1, 300))
+def test_a_thinned_curve_is_short_and_ends_where_the_curve_ends(num: int, most: int) -> None:
+    steps, values = thinned((list(range(num)), [float(step) for step in range(num)]), most)
+    assert 1 <= len(steps) <= most
+    assert steps[-1] == num - 1
+    assert values == steps
+    assert len({b - a for a, b in pairwise(steps)}) <= 1
+
+
+def test_samples_come_back_as_they_were_and_a_resumed_training_replaces_them(tmp_path: Path) -> None:
+    import numpy as np
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    from transformer_mt.training.monitoring.monitor import _plain
+
+    def write(step: int, translation: str, purge: int | None = None) -> None:
+        board = SummaryWriter(str(tmp_path), purge_step=purge, filename_suffix=f".{step}{purge}")
+        rows = (("source", r"a *b* \_c [x](y) <b>"), ("reference", "ä # 1. - !"), ("translation", translation))
+        board.add_text("sample 1", "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows), step)
+        board.add_text("config", "**source**: of another kind", step)
+        board.add_image("cross-attention", np.full((4, 6, 3), step % 256, np.uint8), step, dataformats="HWC")
+        board.close()
+
+    files = EventFiles(tmp_path)
+    files.update()
+    assert not files.samples
+    write(10, "first")
+    write(20, "")
+    files.update()
+    first = SampleText(r"a *b* \_c [x](y) <b>", "ä # 1. - !", "first")
+    assert files.samples == {1: {10: first, 20: SampleText(first.source, first.reference, "")}}
+    assert files.pictures["cross-attention"][0] == 20
+    write(15, "again", purge=11)
+    files.update()
+    assert {step: sample.translation for step, sample in files.samples[1].items()} == {10: "first", 15: "again"}
+    assert files.pictures["cross-attention"][0] == 15

@@ -1,0 +1,26 @@
+"""A place in the network to listen at."""
+
+import errno
+import socket
+
+from transformer_mt.errors import UserError
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that is to listen there, at any free port for 0. Raises UserError where that is not possible."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, UnicodeError) as error:  # no name of a host may be so
+        other = "--port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"The server cannot listen on {host}, port {port}: {reason}. Give another {other}.") from None
+    return listener
+
+
+def address(host: str, port: int) -> str:
+    """The address of a page there, as a browser takes it."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

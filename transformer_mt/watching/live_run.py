@@ -1,0 +1,88 @@
+"""What a run is at this moment, read from its folder alone: whether anybody trains it makes no difference."""
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass
+
+from transformer_mt.config.loading import load_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.errors import UserError
+from transformer_mt.pages.html_text import Html
+from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.resuming.run_lock import is_trained_now
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.watching.event_files import EventFiles
+from transformer_mt.watching.metrics_tail import MetricsTail
+from transformer_mt.watching.page_parts import Now, parts
+
+REST_SECONDS = 1.0  # between two looks at the folder, however many pages ask
+
+
+@dataclass(frozen=True)
+class Look:
+    """The parts of the page by their names, and what tells one look from another."""
+
+    version: str
+    parts: dict[str, Html]
+
+
+class LiveRun:
+    """Follows the folder of a run. Raises UserError where it has no config that can be read."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self.config = load_config(str(run.config.resolve())).config
+        self.metrics = MetricsTail(run.metrics)
+        self.events = EventFiles(run.path)
+        self._lock = threading.Lock()
+        self._last: Look | None = None
+        self._looked = 0.0
+
+    def look(self) -> Look:
+        """What there is to see now. A folder that cannot be read is told in the first part, and the rest stays."""
+        with self._lock:
+            if self._last is None or time.monotonic() - self._looked > REST_SECONDS:
+                self._last = self._read()
+                self._looked = time.monotonic()
+            return self._last
+
+    def picture(self, name: str) -> bytes | None:
+        """The newest picture of that name, as PNG."""
+        with self._lock:
+            found = self.events.pictures.get(name)
+        return None if found is None else found[1]
+
+    def _read(self) -> Look:
+        trouble = None
+        state, training_state = "", None
+        try:
+            if not self.run.path.is_dir():
+                raise UserError(f"{self.run.path} is gone. What it said last stands below.")
+            self.metrics.update()
+            self.events.update()
+            training_state = _newest_state(self.run)
+            state = self._state(training_state, self.config)
+        except (UserError, OSError) as error:
+            trouble = str(error)
+        now = Now(self.run.path.name, state, self.config, self.metrics, self.events, training_state, trouble)
+        found = parts(now)
+        return Look(hashlib.sha256("\0".join(found.values()).encode()).hexdigest()[:16], found)
+
+    def _state(self, newest: TrainingState | None, config: RunConfig) -> str:
+        if is_trained_now(self.run):
+            return "training"
+        if newest is None:
+            return "stopped before its first checkpoint" if self.metrics.last else "not begun"
+        reason = newest.reason_to_stop(config)
+        return "stopped" if reason is None else f"finished: {reason}"
+
+
+def _newest_state(run: RunFolder) -> TrainingState | None:
+    """That of the newest checkpoint that is there, or None. A training may delete one just now."""
+    for step in reversed(run.steps()):
+        path = run.step(step) / STATE
+        if path.exists():
+            return TrainingState.read(path)
+    return None

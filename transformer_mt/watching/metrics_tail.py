@@ -1,0 +1,82 @@
+"""The curves of a training that still grows."""
+
+import json
+from collections import defaultdict, deque
+from pathlib import Path
+from typing import Any
+
+NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
+NUM_RECENT = 20  # lines that the speed is taken from
+
+
+class MetricsTail:
+    """What metrics.jsonl says. `update` reads the lines that are new, and all of them where the file is another one,
+    since a resumed training cuts off what its checkpoint does not know.
+
+    `curves` have the names of TensorBoard, such as `validation/bleu`. `last` is the last line of each kind. `recent` is
+    what the speed is taken from. `num_broken` lines could not be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self.curves: dict[str, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+        self.last: dict[str, dict[str, Any]] = {}
+        self.recent: deque[tuple[int, float]] = deque(maxlen=NUM_RECENT)  # steps and seconds of training
+        self.num_broken = 0
+        self._offset = 0
+        self._last_line = b""
+
+    def update(self) -> None:
+        """Raises OSError where the file is there and cannot be read."""
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            self._forget()
+            return
+        with file:
+            file.seek(self._offset - len(self._last_line))
+            if file.read(len(self._last_line)) != self._last_line:
+                self._forget()
+                file.seek(0)
+            for line in file:
+                if not line.endswith(b"\n"):  # the rest of it is still being written
+                    break
+                self._offset += len(line)
+                self._last_line = line
+                self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            kind, step = str(entry["kind"]), int(entry["step"])
+            numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
+            seconds = float(entry.get("elapsed_seconds", 0.0))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            self.num_broken += 1
+            return
+        self.last[kind] = entry
+        if kind == "train":
+            self.recent.append((step, seconds))
+        for name, value in numbers.items():
+            steps, values = self.curves[f"{kind}/{name}"]
+            steps.append(step)
+            values.append(value)
+
+    @property
+    def seconds_a_step(self) -> float | None:
+        """Of the last lines, validations and checkpoints between them included; None before the second line."""
+        if len(self.recent) < 2:
+            return None
+        (first, begun), (last, ended) = self.recent[0], self.recent[-1]
+        return (ended - begun) / (last - first) if last > first else None
+
+
+def thinned(curve: tuple[list[int], list[float]], most: int) -> tuple[list[int], list[float]]:
+    """Some `most` points of a curve at regular places, its last one among them."""
+    steps, values = curve
+    stride = -(-len(steps) // most)
+    start = (len(steps) - 1) % max(1, stride)
+    return steps[start::stride], values[start::stride]

@@ -1,0 +1,140 @@
+"""The parts of the page: each is markup of its own, so that a browser exchanges only what has changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.pages import charts
+from transformer_mt.pages.html_text import Html, joined, tag
+from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.watching.event_files import EventFiles
+from transformer_mt.watching.metrics_tail import MetricsTail, thinned
+
+MOST_POINTS = 300  # of a curve
+# Curves that are drawn together, and what the chart is called.
+CHARTS = (
+    ("nll, in training and validation", ("train/nll", "validation/nll")),
+    ("BLEU", ("validation/bleu",)),
+    ("chrF", ("validation/chrf",)),
+    ("loss", ("train/loss",)),
+    ("learning rate", ("train/lr",)),
+    ("norm of the gradient", ("train/grad_norm",)),
+    ("target tokens a second", ("train/tokens_per_second",)),
+    ("waiting for data, share of the time", ("train/data_wait",)),
+)
+LEFT_OUT = {"validation/ppl"}  # it is nll once more
+
+
+@dataclass(frozen=True)
+class Now:
+    """What is known at this moment. `trouble` is why the folder could not be read."""
+
+    name: str
+    state: str
+    config: RunConfig
+    metrics: MetricsTail
+    events: EventFiles
+    newest: TrainingState | None
+    trouble: str | None
+
+
+def parts(now: Now) -> dict[str, Html]:
+    """The parts of the page by the names of their places in it."""
+    return {"state": _state(now), "curves": _curves(now), "samples": _samples(now.events), "pictures": _pictures(now)}
+
+
+def _state(now: Now) -> Html:
+    train, validation = now.metrics.last.get("train", {}), now.metrics.last.get("validation", {})
+    step = max(int(train.get("step", 0)), int(validation.get("step", 0)), now.newest.step if now.newest else 0)
+    most = now.config.training.max_steps
+    facts: list[tuple[str, str]] = [("step", f"{step:,}" + (f" of {most:,}" if most else ""))]
+    if train:
+        facts.append(("epoch", f"{int(train.get('epoch', 0)) + 1:,}"))
+        facts.append(("minutes of training", f"{float(train.get('elapsed_seconds', 0.0)) / 60:,.1f}"))
+        facts.append(("target tokens a second", f"{float(train.get('tokens_per_second', 0.0)):,.0f}"))
+    if now.state == "training" and (left := _minutes_left(now, step)) is not None:
+        facts.append(("minutes left, about", f"{left:,.0f}" if left >= 1 else "less than 1"))
+    facts += [(f"best {name}", f"{value:.2f} at step {at:,}") for name, value, at in _best(now)]
+    checkpoint = f"newest checkpoint: step {now.newest.step:,}" if now.newest else "no checkpoint yet"
+    broken = f"; {now.metrics.num_broken:,} lines of metrics cannot be read" if now.metrics.num_broken else ""
+    return joined(
+        tag("p", now.trouble, class_="trouble", role="alert") if now.trouble else None,
+        tag("p", tag("strong", now.state), f" ({checkpoint}{broken})") if now.state else None,
+        tag("progress", value=float(min(step, most)), max=float(most), aria_label="steps made") if most else None,
+        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts)),
+    )
+
+
+def _minutes_left(now: Now, step: int) -> float | None:
+    training, pace = now.config.training, now.metrics.seconds_a_step
+    limits = []
+    if training.max_minutes is not None and (train := now.metrics.last.get("train")):
+        limits.append(training.max_minutes - float(train.get("elapsed_seconds", 0.0)) / 60)
+    if training.max_steps is not None and pace is not None:
+        limits.append((training.max_steps - step) * pace / 60)
+    return max(0.0, min(limits)) if limits else None
+
+
+def _best(now: Now) -> list[tuple[str, float, int]]:
+    """The best of each score of a validation, with its step."""
+    found = []
+    for name, choose in (("nll", min), ("bleu", max), ("chrf", max)):
+        steps, values = now.metrics.curves.get(f"validation/{name}", ([], []))
+        if values:
+            best = choose(range(len(values)), key=values.__getitem__)
+            found.append((name, values[best], steps[best]))
+    return found
+
+
+def _curves(now: Now) -> Html:
+    known = {name for _, names in CHARTS for name in names} | LEFT_OUT
+    others = [(name, (name,)) for name in sorted(now.metrics.curves) if name.startswith("validation/")
+              and name not in known]  # fmt: skip
+    figures = [_chart(now, title, names) for title, names in (*CHARTS, *others)]
+    figures = [figure for figure in figures if figure is not None]
+    return tag("div", *figures, class_="charts") if figures else tag("p", "No line of metrics yet.", class_="muted")
+
+
+def _chart(now: Now, title: str, names: Sequence[str]) -> Html | None:
+    drawn = []
+    for number, name in enumerate(names):
+        if name in now.metrics.curves:
+            drawn.append(charts.Curve(name, *thinned(now.metrics.curves[name], MOST_POINTS), number))
+    if not drawn:
+        return None
+    last = ", ".join(f"{curve.name} {curve.values[-1]:.4g} at step {curve.steps[-1]:,}" for curve in drawn)
+    legend = charts.legend([(curve.name, curve.colour) for curve in drawn]) if len(names) > 1 else None
+    return tag("figure", tag("figcaption", title), legend, charts.curve_chart(drawn, f"{title} over steps: {last}"))
+
+
+def _samples(events: EventFiles) -> Html:
+    if not events.samples:
+        return tag("p", "They come with the first validation.", class_="muted")
+    return joined(*(_sample(number, events) for number in sorted(events.samples)))
+
+
+def _sample(number: int, events: EventFiles) -> Html:
+    """A sentence, its reference and its newest translation side by side, and the earlier ones to be opened."""
+    texts = events.samples[number]
+    newest = max(texts)
+    sample = texts[newest]
+    columns = (("source", sample.source), ("reference", sample.reference),
+               (f"translation, step {newest:,}", sample.translation))  # fmt: skip
+    cells = [tag("div", tag("h3", name), tag("p", text or "(empty)", dir="auto")) for name, text in columns]
+    earlier = [
+        tag("li", f"{step:,}: ", tag("bdi", texts[step].translation or "(empty)")) for step in sorted(texts)[:-1]
+    ]
+    before = tag("details", tag("summary", "earlier"), tag("ul", *earlier), id=f"earlier-{number}") if earlier else None
+    return tag("article", tag("div", *cells, class_="sample"), before)
+
+
+def _pictures(now: Now) -> Html:
+    if not now.events.pictures:
+        return tag("p", "They come with the first validation, where the model has attention.", class_="muted")
+    figures = []
+    for name, (step, _) in sorted(now.events.pictures.items()):
+        said = f"{name} at step {step:,}"
+        picture = tag("img", src=f"picture?name={quote(name, safe='')}&step={step}", alt=f"A heat map: {said}")
+        figures.append(tag("figure", tag("figcaption", said), picture))
+    return joined(*figures)
