@@ -108,7 +108,9 @@ def words_by_token(text: str, tokenizer: Tokenizer) -> Matrix:
     shares, first = [], 0
     for number, (chunk, ids) in enumerate(zip(chunks, tokenizer.encode_batch(chunks), strict=True)):
         own = [word for word in words[first:] if word.chunk == number]
-        if not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
+        if chunk in tokenizer.tags:  # one token, whatever signs it has
+            rows = np.ones((len(ids), len(own)))
+        elif not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
             rows = np.eye(len(own))
         else:
             begin = own[0].start

@@ -53,7 +53,7 @@ class TargetLanguages:
                 f"to is {to}, and this model has no tags of languages: it translates to one language alone. Leave to "
                 "(--to) out."
             )
-        raise UserError(f"to is {to}, which this model has not learned. It has {', '.join(self.names)}.")
+        raise UserError(f"to is {to or 'blank'}, which this model has not learned. It has {', '.join(self.names)}.")
 
     def tag_of(self, to: str | None) -> str:
         """The tag of a language, or of the default one; nothing where there is none."""
