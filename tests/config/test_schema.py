@@ -49,6 +49,9 @@ def test_defaults_are_those_of_the_paper():
     assert (config.decoding.beam_size, config.decoding.length_penalty) == (4, 0.6)
 
 
+TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -216,6 +219,55 @@ def test_defaults_are_those_of_the_paper():
             {"data": data_with({"tsv": "a", "weight": float("nan")})},
             "data.train[0].weight: nan is not allowed; must be a finite number",
         ),
+        ({"data": {**TWO, "temperature": 0}}, "data.temperature: 0 is not allowed; must be at least 1"),
+        (
+            {"data": {**data_with({"tsv": "a"}), "temperature": 5}},
+            "data: temperature is 5, which is for the shares of several sources, and train has one; take it out",
+        ),
+        (
+            {"data": {**TWO, "train": [{"tsv": "a", "weight": 1}, {"tsv": "b", "weight": 2}], "temperature": 5}},
+            "data: temperature is 5, and train has a weight, which is a share too; take one of both out",
+        ),
+        (
+            {"data": {**TWO, "temperature": 1.5, "streaming": True}},
+            "data: temperature is 1.5, and streaming is true; a stream is read in its order, so take one of both out",
+        ),
+        (
+            {"data": {**TWO, "temperature": 5, "both_directions_epochs": 2}, "tokenizer": {"joint": True}},
+            "data: temperature is 5, and both_directions_epochs is 2, whose epochs have every pair twice; take one of "
+            "both out",
+        ),
+        (
+            {"data": data_with({"tsv": "a", "tag": "<2de>", "tgt_lang": "fr"}), "tokenizer": {"tags": ["<2de>"]}},
+            "data.train[0]: tgt_lang is fr, and tag <2de> names de; take one of both out",
+        ),
+        (
+            {"data": {**TWO, "train": [{"tsv": "a", "tag": "<2de>"}, {"tsv": "b"}]}, "tokenizer": {"tags": ["<2de>"]}},
+            "data: train has sources that are translated to de and tgt, and one to tgt without a tag, so no model "
+            "could know which language is wanted; give it tag: <2tgt>",
+        ),
+        (
+            {
+                "data": {**data_with({"tsv": "a", "tag": "<2de>"}), "reverse": True},
+                "tokenizer": {"tags": ["<2de>"]},
+            },
+            "data: reverse is true, and a source has tag: <2de>, the language of its targets before they change places "
+            "with its sources; name the sources of the other direction yourself, each with reverse: true and its own "
+            "tag",
+        ),
+        (
+            {
+                "data": data_with({"tsv": "a", "tag": "<2de>"}),
+                "tokenizer": {"tags": ["<2de>", "<2fr>"]},
+                "decoding": {"to": "fr"},
+            },
+            "decoding.to is fr, which is none of the model's languages (de); take one of them",
+        ),
+        (
+            {"decoding": {"to": "fr"}},
+            "decoding.to is fr, which is none of the model's languages (none, since no tag names one, such as <2de>); "
+            "take one of them",
+        ),
         (
             {"data": {**data_with({"tsv": "a"}), "streaming_tokenizer_pairs": 7}},
             "data: streaming_tokenizer_pairs is 7 and has no meaning without streaming: true; leave it out, or at "
@@ -344,3 +396,22 @@ def test_a_config_cannot_be_changed():
     config = parse()
     with pytest.raises(ValueError, match="frozen"):
         config.model.d_model = 3  # type: ignore[misc]  # the type checker refuses it too
+
+
+def test_languages_of_sources():
+    """A tag names the target; what goes to src_lang comes from tgt_lang, unless a source says otherwise."""
+    tags = {"tags": ["<2en>", "<2de>", "<2fr>"], "joint": True}
+    train = [
+        {"tsv": "a", "tag": "<2de>"},
+        {"tsv": "b", "tag": "<2en>"},
+        {"tsv": "c", "tag": "<2fr>", "src_lang": "de"},
+        {"mono": "d", "tag": "<2fr>"},
+    ]
+    data = {"src_lang": "en", "tgt_lang": "de", "train": train, "validation": [{"tsv": "e", "tag": "<2de>"}]}
+    config = parse(data={**data, "noise": {"kind": "infilling"}}, tokenizer={**tags, "masks": 100})
+    found = [config.data.languages_of(source) for source in config.data.train]
+    assert found == [("en", "de"), ("de", "en"), ("de", "fr"), ("fr", "fr")]
+    assert config.languages == ["en", "de", "fr"]
+    some = parse(data={**data, "train": train[:2]}, tokenizer=tags)
+    assert some.languages == ["en", "de"]
+    assert parse(data={**data, "train": [{"tsv": "a"}]}, tokenizer=tags).languages == ["en", "de", "fr"]

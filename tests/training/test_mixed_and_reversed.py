@@ -28,12 +28,15 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "data" / "more.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in toy_pairs(40, seed=5)))
     train = [{"src": "train.en", "tgt": "train.es", "weight": 1}, {"tsv": "more.tsv", "weight": 2}]
     write_config(tmp_path, "mixed.yaml", {"train": train})
+    bare = [{key: value for key, value in source.items() if key != "weight"} for source in train]
+    write_config(tmp_path, "temperature.yaml", {"train": bare, "temperature": 3})
     return tmp_path
 
 
-def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path) -> None:
+@pytest.mark.parametrize("config", ["mixed.yaml", "temperature.yaml"])
+def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path, config: str) -> None:
     """Killed in the second epoch, amid the second pass over the larger source."""
-    arguments = ("train", "--config", "mixed.yaml", "training.max_tokens=128")
+    arguments = ("train", "--config", config, "training.max_tokens=128")
     assert tmt_here(folder, *arguments, "name=straight").returncode == 0
     resumed = (*arguments, "name=killed", "--resume", "auto")
     process = start(folder, *resumed)
@@ -65,6 +68,8 @@ def test_other_weights_are_another_training(folder: Path) -> None:
     assert "data.train: was " in result.stderr
     assert "'weight': 2.0" in result.stderr
     assert "name=NEW" in result.stderr
+    result = call_tmt(folder, "train", "--config", "temperature.yaml", "--resume", "auto")
+    assert "data.temperature: was None, is 3.0" in result.stderr
 
 
 def test_reverse_is_what_exchanged_files_are(folder: Path) -> None:

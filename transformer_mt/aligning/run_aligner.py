@@ -17,6 +17,8 @@ from transformer_mt.aligning.aligner_files import remove_aligner
 from transformer_mt.aligning.find_kernels import compiled_kernels
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
@@ -123,7 +125,7 @@ def _is_current(run: RunFolder) -> bool:
 
 def _outline(config: RunConfig) -> str:
     """A hash of what is known of the sources before they are read: settings, sizes and times of files."""
-    sources = sources_of(config.data.train, config.data)
+    sources = sources_of(_untagged(config.data), config.data)
     times = []
     for path in (path for source in sources for path in source.files()):
         with reading(path):
@@ -135,11 +137,16 @@ def _outline(config: RunConfig) -> str:
 def _training_pairs(config: RunConfig) -> _TrainingPairs:
     """Up to `MOST_PAIRS` of the run's pairs: from all over a corpus, or the first of a stream."""
     if config.data.streaming:
-        sources = sources_of(config.data.train, config.data)
+        sources = sources_of(_untagged(config.data), config.data)
         first = islice(stream_pairs(sources), MOST_PAIRS)
         pairs = ((pair.src, pair.tgt) for _, pair in first if not (is_beyond(pair.src) or is_beyond(pair.tgt)))
         return _TrainingPairs(pairs, f"up to {MOST_PAIRS:,} pairs", _outline(config))
-    corpus = load_corpus(config.data.train, config.data)
+    corpus = load_corpus(_untagged(config.data), config.data)
     every = -(-len(corpus) // MOST_PAIRS)
     description = f"the {len(corpus):,} pairs" if every == 1 else f"one in {every} of the {len(corpus):,} pairs"
     return _TrainingPairs(islice(corpus, 0, None, every), description, corpus.fingerprint)
+
+
+def _untagged(data: DataConfig) -> list[SourceConfig]:
+    """The training sources without their tags, which are no words of either side."""
+    return [source.model_copy(update={"tag": None}) for source in data.train]

@@ -106,7 +106,7 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
         raise UserError("One of both is a file of finished translations. Say of what: --src FILE --ref FILE.")
     made = _translated(asked, [path for path, run in zip(systems, is_run, strict=True) if run], scoring)
     config = made[0].config
-    tokenizer = asked.bleu_tokenize or bleu_tokenizer(config.data.tgt_lang)
+    tokenizer = asked.bleu_tokenize or bleu_tokenizer(asked.decoding.get("to") or config.data.tgt_lang)
     # A model that was trained in lower case cannot write capitals.
     lowercase = asked.lowercase or any(system.config.tokenizer.lowercase for system in made)
     sets = sets_of_runs(made, scoring)

@@ -22,6 +22,7 @@ class Flag(NamedTuple):
 
 
 FLAGS = {
+    "to": Flag(str, "The language to translate to, of a model of several: its tag, such as <2de>, is put before."),
     "beam_size": Flag(int, "Beginnings that the search keeps; 1: greedy."),
     "length_penalty": Flag(float, "The larger, the longer the translations; 0: none."),
     "length_norm": Flag(str, "What a score is divided by: gnmt or average."),
@@ -89,6 +90,7 @@ LINE_FLAGS = {
 NONE = "none"  # as the value of an option of a line, switches off what the config asks for
 
 SCORE_FLAGS = (
+    "to",
     "length_penalty",
     "length_norm",
     "coverage_penalty",

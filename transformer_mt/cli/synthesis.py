@@ -69,7 +69,7 @@ def make_pairs(
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
     unknown = UnknownWords()
     try:
-        files = ParallelFiles(_paths(output, translator, is_backward))
+        files = ParallelFiles(_paths(output, languages_of(translator.config, options.to), is_backward))
         with tqdm(desc="Translating", unit=" lines", total=num_lines, disable=None) as bar:
 
             def advance(number: int, words: Sequence[str]) -> None:
@@ -136,9 +136,8 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
     print(f"to train on them, in data.train: {{src: {paths[0]}, tgt: {paths[1]}, weight: 1}}{tags}")
 
 
-def _paths(output: Path, translator: "Translator", is_backward: bool) -> tuple[Path, Path]:
-    data = translator.config.data
-    src, tgt = (data.tgt_lang, data.src_lang) if is_backward else (data.src_lang, data.tgt_lang)
+def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path]:
+    src, tgt = languages[::-1] if is_backward else languages
     if src == tgt or "/" in src + tgt:
         src, tgt = "src", "tgt"
     return output / f"train.{src}", output / f"train.{tgt}"
@@ -166,6 +165,13 @@ def _digest_of(checkpoint: Path) -> str:
 
 def _hash(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=6).hexdigest()
+
+
+def languages_of(config: Any, to: str | None) -> tuple[str, str]:
+    """What a run reads and writes, where it is asked to translate `to` a language."""
+    data = config.data
+    src = data.tgt_lang if to == data.src_lang else data.src_lang
+    return (data.src_lang, data.tgt_lang) if to is None else (src, to)
 
 
 def direction(config: Any) -> str:

@@ -12,7 +12,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.sections.section import Section
-from transformer_mt.config.sections.tokenizer import TokenizerConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig, language_of
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.config.sections.validation import ValidationConfig
 
@@ -30,6 +30,15 @@ class RunConfig(Section):
     training: TrainingConfig
     validation: ValidationConfig = Field(default_factory=ValidationConfig)
     decoding: DecodingConfig = Field(default_factory=DecodingConfig)
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that the tags of the model name: those that its training sources have. Those of all its tags
+        where an earlier run may have learned them, or where files may hold tags themselves.
+        """
+        known = [language for tag in self.tokenizer.tags if (language := language_of(tag))]
+        seen = [language_of(source.tag) for source in self.data.train]
+        return [one for one in known if self.training.init_from is not None or not any(seen) or one in seen]
 
     @model_validator(mode="after")
     def _check_across_sections(self) -> Self:
@@ -76,6 +85,14 @@ class RunConfig(Section):
                 f"training.{key} is {tokens}, less than model.max_len {self.model.max_len}: "
                 f"the longest pair would not fit a batch; raise {key} or lower max_len"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_target_language(self) -> Self:
+        to = self.decoding.to
+        if to is not None and to not in self.languages:
+            has = ", ".join(self.languages) or "none, since no tag names one, such as <2de>"
+            raise ValueError(f"decoding.to is {to}, which is none of the model's languages ({has}); take one of them")
         return self
 
     @model_validator(mode="after")

@@ -1,5 +1,8 @@
-"""Training sources with weights: how many pairs each has, and what a person is told of it."""
+"""Training sources that share the batches: by weights, or by their sizes and a temperature (Arivazhagan et al. 2019,
+section 4.2); how many pairs each has, and what a person is told of it.
+"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,21 +17,26 @@ from transformer_mt.errors import UserError
 
 @dataclass(frozen=True)
 class Mixture:
-    """The weight of each source, and how many of its pairs fit the model."""
+    """The weight of each source, and how many of its pairs fit the model. With a `temperature` T the weights are made
+    of these numbers: n^(1/T).
+    """
 
     descriptions: list[str]
     weights: list[float]
     sizes: list[int]
+    temperature: float | None = None
 
     @classmethod
-    def of(cls, corpus: Corpus, rows: Rows) -> Self | None:
-        """Of these rows of a corpus; None where its sources have no weights."""
+    def of(cls, corpus: Corpus, rows: Rows, temperature: float | None = None) -> Self | None:
+        """Of these rows of a corpus; None where its sources have neither weights nor a temperature."""
         weights = [source.config.weight for source in corpus.sources]
-        if any(weight is None for weight in weights):
+        if temperature is None and any(weight is None for weight in weights):
             return None
         source_of_row = corpus.dataset.data.column("source").to_numpy()
         sizes = np.bincount(source_of_row[rows], minlength=len(weights)).tolist()
-        return cls(corpus.descriptions, [weight or 0.0 for weight in weights], sizes)
+        if temperature is not None:
+            weights = weights_by_temperature(sizes, temperature)
+        return cls(corpus.descriptions, [weight or 0.0 for weight in weights], sizes, temperature)
 
     def refuse_empty(self) -> None:
         """UserError where a source with a share has no pair."""
@@ -56,5 +64,11 @@ class Mixture:
         lines = []
         for name, weight, size, number in zip(self.descriptions, self.weights, self.sizes, numbers, strict=True):
             passes = f"{number / size:.2f} times its {size:,}" if size else "it has none"
-            lines.append(f"  weight {weight:g}: {number:,} pairs an epoch of {name}, {passes}")
+            share = f"{weight / sum(self.weights):.1%}" if self.temperature is not None else f"weight {weight:g}"
+            lines.append(f"  {share}: {number:,} pairs an epoch of {name}, {passes}")
         return lines
+
+
+def weights_by_temperature(sizes: Sequence[int], temperature: float) -> list[float]:
+    """n^(1/T) of each number n of pairs: 1 keeps the shares of the sizes, and the larger T, the more equal they are."""
+    return [size ** (1 / temperature) if size else 0.0 for size in sizes]

@@ -77,8 +77,9 @@ class Split:
 
     @cached_property
     def mixture(self) -> Mixture | None:
-        """How the sources share the batches; None where they have no weights."""
-        return Mixture.of(self.corpus, self.rows)
+        """How the sources share the batches; None where they have neither weights nor a temperature."""
+        temperature = self.corpus.sources[0].data.temperature if self.name == "train" else None
+        return Mixture.of(self.corpus, self.rows, temperature)
 
     def identity(self) -> dict[str, str | int]:
         """What tells these pairs from others."""

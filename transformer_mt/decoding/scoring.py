@@ -17,6 +17,7 @@ from transformer_mt.data.batches.batching import make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import coverages
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import LengthNorm, SearchOptions
 from transformer_mt.decoding.search.top_tokens import refuse_nan
 from transformer_mt.machine.workers import Workers
@@ -88,10 +89,13 @@ def _log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class Scorer:
-    """Scores given translations by a model that is packed for decoding, and its two tokenizers."""
+    """Scores given translations by a model that is packed for decoding, its two tokenizers and its languages."""
 
-    def __init__(self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer) -> None:
+    def __init__(
+        self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, languages: TargetLanguages | None = None
+    ) -> None:
         self.model = model
+        self.languages = languages
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self._workers = Workers("the scoring", KILLED)
@@ -105,7 +109,11 @@ class Scorer:
         together, `options.batch_size` at a time.
         """
         pairs = list(pairs)
-        ids = [self._ids_of([pair[side] for pair in pairs], side) for side in (0, 1)]
+        sources = [pair[0] for pair in pairs]
+        if self.languages is not None:
+            self.languages.check(options.to)
+            sources = [src if is_beyond(src) else self.languages.parted(src, options.to).whole for src in sources]
+        ids = [self._ids_of(sources, 0), self._ids_of([pair[1] for pair in pairs], 1)]
         problems = [self._problem(pair, *rows) for pair, *rows in zip(pairs, *ids, strict=True)]
         to_do = {i: (ids[0][i], ids[1][i]) for i, problem in enumerate(problems) if not problem}
         found = dict(self.score_ids(to_do, options.batch_size))

@@ -41,6 +41,7 @@ from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
+from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.scoring import Scored, Scorer
@@ -78,6 +79,7 @@ class Translator:
         self.tgt_tokenizer = tgt
         self.config = config
         self.precision = precision
+        self.languages = TargetLanguages.of(config)
         self._workers = Workers("the search", KILLED)
         self._avoided_by_path: dict[str, AvoidedPhrases] = {}
         self._glossary_by_path: dict[str, Glossary] = {}
@@ -153,7 +155,7 @@ class Translator:
     @cached_property
     def scorer(self) -> Scorer:
         """Scores what is given with the model, precision and device of the search."""
-        return Scorer(self.search_model, self.src_tokenizer, self.tgt_tokenizer)
+        return Scorer(self.search_model, self.src_tokenizer, self.tgt_tokenizer, self.languages)
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
@@ -176,8 +178,10 @@ class Translator:
         lines = list_of_lines(texts)
         if options.is_sampling:
             lines = with_places(lines)
+        self.languages.check(options.to)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
-        ids = self.src_tokenizer.encode_batch(["" if i in beyond else line.text for i, line in enumerate(lines)])
+        tagged = [self.languages.parted("" if i in beyond else line.text, options.to) for i, line in enumerate(lines)]
+        ids = self.src_tokenizer.encode_batch([one.whole for one in tagged])
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
@@ -185,7 +189,7 @@ class Translator:
             too_long = len(row) + 1 > self.config.model.max_len
             blank = Translated(line.text, [], too_long or index in beyond, unknown)
             if too_long and options.too_long is TooLong.SPLIT:
-                yield index, replace(self._translate_in_pieces(line, options), unknown_words=unknown)
+                yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)
             elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
@@ -259,9 +263,9 @@ class Translator:
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
 
-    def _translate_in_pieces(self, line: SourceLine, options: SearchOptions) -> Translated:
+    def _translate_in_pieces(self, line: SourceLine, tagged: Tagged, options: SearchOptions) -> Translated:
         """The pieces' first hypotheses side by side, then their second, and so on; scored as one hypothesis. What the
-        first piece becomes begins with the line's prefix.
+        first piece becomes begins with the line's prefix. Each piece has the line's tag.
         """
 
         if line.constraints:
@@ -271,11 +275,11 @@ class Translator:
         def num_tokens(texts: list[str]) -> list[int]:
             return [len(row) for row in self.src_tokenizer.encode_batch(texts)]
 
-        pieces = split_text(line.text, num_tokens, self.config.model.max_len - 1)
+        pieces = split_text(tagged.text, num_tokens, self.config.model.max_len - 1 - (len(tagged.tag) > 0))
         # Only a single character of more tokens than there are positions can still be too long.
         whole = options.model_copy(update={"too_long": TooLong.TRUNCATE})
         begun = [
-            SourceLine(piece.text, line.prefix if i == 0 else "", place=(*line.place, i))
+            SourceLine(Tagged(tagged.tag, piece.text).whole, line.prefix if i == 0 else "", place=(*line.place, i))
             for i, piece in enumerate(pieces)
         ]
         results = self.translate_lines(begun, whole)
@@ -368,7 +372,7 @@ class Translator:
         if options.evidence:
             texts = self._with_evidence(rows, candidates, texts, options.batch_size)
         if options.mbr is not None:
-            texts = [most_useful(found, options, self.config.data.tgt_lang) for found in texts]
+            texts = [most_useful(found, options, options.to or self.config.data.tgt_lang) for found in texts]
         problems = [
             problem_of(found, demand, options.avoid, self.tgt_tokenizer)
             for found, demand in zip(outcomes, demands, strict=True)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.sources import SourceConfig
-from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
+from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.preparation import load_split
 from transformer_mt.data.sources.files import read_line_blocks
@@ -22,8 +22,9 @@ from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.metrics import check_bleu_tokenizer, score_texts
-from transformer_mt.evaluation.nll import split_nll, tokens_at_once
+from transformer_mt.evaluation.directions import Directions
+from transformer_mt.evaluation.metrics import Scores, check_bleu_tokenizer, score_texts
+from transformer_mt.evaluation.nll import NllResult, batch_nlls, mean_nll, tokens_at_once
 from transformer_mt.storage.checkpoint_files import full_name
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
@@ -36,7 +37,8 @@ class Evaluation:
     """The scores, with all that they depend on. nll is the mean over the target tokens, in nats; nll and ppl leave out
     `num_too_long` pairs with a side that does not fit the model. The translation of `num_untranslated` sources is
     empty, because they do not fit. `decoding` holds the section's keys that change a translation. Of an ensemble `run`
-    and `checkpoint` are the first, and `ensemble` holds the runs and checkpoints of all.
+    and `checkpoint` are the first, and `ensemble` holds the runs and checkpoints of all. `directions` has bleu, chrf,
+    nll and num_sentences of each direction (`en-de`), where the pairs are of several.
     """
 
     run: str
@@ -59,6 +61,7 @@ class Evaluation:
     ppl: float
     seconds: float
     sentences_per_second: float
+    directions: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,11 @@ def evaluate(
     root = data.root if scoring.data_root is None else scoring.data_root
     data = data.model_copy(update={"too_long": "filter", "root": root})
     config = translator.config.model_copy(update={"data": data})
-    tokenizer = scoring.tokenizer or bleu_tokenizer(data.tgt_lang)
-    check_bleu_tokenizer(tokenizer)
-    corpus = load_corpus(scoring.sources(config), data)
+    if scoring.tokenizer is not None:
+        check_bleu_tokenizer(scoring.tokenizer)
+    corpus = load_corpus(_with_tags(scoring.sources(config), translator, options), data)
+    directions = Directions.of(corpus, data)
+    tokenizer = scoring.tokenizer or directions.bleu_tokenizer(data)
     others = _other_references(corpus, scoring.files)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     split = load_split("evaluated", corpus, *tokenizers, config, "Evaluate on shorter ones.")
@@ -141,7 +146,9 @@ def evaluate(
     lowercase = scoring.lowercase or config.tokenizer.lowercase
     scores = score_texts(hypotheses, [ref for _, ref in pairs], tokenizer, lowercase, others)
     # The weights are packed in the translator's precision already: no autocast is needed.
-    nll = split_nll(translator.search_model, split, tokens_at_once(config), "fp32")
+    batches, of_batch = directions.plan(split, tokens_at_once(config))
+    sums = batch_nlls(translator.search_model, split, batches, "fp32")
+    nll = mean_nll(sums)
     mode = translator.model.mode if isinstance(translator.model, Ensemble) else ""
     evaluation = Evaluation(
         run=str(run.path),
@@ -162,6 +169,10 @@ def evaluate(
         seconds=seconds,
         sentences_per_second=len(pairs) / seconds,
     )
+    if directions.are_several:
+        references = [[ref for _, ref in pairs], *others]
+        found = directions.scores(directions.of_row.tolist(), hypotheses, references, lowercase, scoring.tokenizer)
+        evaluation = replace(evaluation, directions=_by_direction(found, directions.nlls(sums, of_batch)))
     rows = [
         {**_place(corpus, row), "src": src, "ref": ref, "hypothesis": translated.text}
         | ({"other_refs": [texts[row] for texts in others]} if others else {})
@@ -169,6 +180,30 @@ def evaluate(
         for row, ((src, ref), translated) in enumerate(zip(pairs, translations, strict=True))
     ]
     return evaluation, rows
+
+
+def _with_tags(sources: list[SourceConfig], translator: Translator, options: SearchOptions) -> list[SourceConfig]:
+    """The sources with the tag of the language that is asked for, where they have none. UserError where they have that
+    of another, and a caller asks for this one.
+    """
+    tag = translator.languages.tag_of(options.to)
+    is_given = options.to not in (None, translator.config.decoding.to)
+    for source in sources:
+        if is_given and language_of(source.tag) not in (None, options.to):
+            raise UserError(
+                f"to is {options.to}, and the pairs have a tag of their own, {source.tag}. Leave to (--to) out; it is "
+                "for files of sources and references without tags (--src FILE --ref FILE)."
+            )
+    return [source.model_copy(update={"tag": tag}) if tag and source.tag is None else source for source in sources]
+
+
+def _by_direction(scores: dict[str, tuple[Scores, int]], nlls: dict[str, NllResult]) -> dict[str, dict[str, float]]:
+    """What an evaluation says of each direction."""
+    return {
+        name: {"num_sentences": number, "bleu": of.bleu, "chrf": of.chrf}
+        | ({"nll": nlls[name].nll} if name in nlls else {})
+        for name, (of, number) in scores.items()
+    }
 
 
 def _other_references(corpus: Corpus, files: tuple[SetFiles, ...]) -> list[list[str]]:

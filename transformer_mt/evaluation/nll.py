@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batches.batching import Rows, plan_in_order
+from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.preparation import Split
 from transformer_mt.machine.device import autocast
 from transformer_mt.model.interface import TranslationModel
@@ -63,10 +63,3 @@ def tokens_at_once(config: RunConfig) -> int:
     """The max_tokens of batches whose nll is computed: those of training; a few where it tries how many fit."""
     max_tokens = config.training.max_tokens
     return max(_FEW_TOKENS, config.model.max_len) if max_tokens == "auto" else max_tokens
-
-
-def split_nll(model: TranslationModel, split: Split, max_tokens: int, precision: str = "fp32") -> NllResult:
-    """The nll of a whole split. It does not depend on max_tokens beyond rounding."""
-    return mean_nll(
-        batch_nlls(model, split, plan_in_order(split.src_lengths, split.tgt_lengths, max_tokens), precision)
-    )

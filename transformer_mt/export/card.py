@@ -65,9 +65,10 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
     config, checkpoint = load_trained_config(run, choice)
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     name = checkpoint.name
-    ours = Usage(f'tmt translate --run {config.name} --checkpoint {name} "{EXAMPLE}"')
+    to = f"--to {config.languages[0]} " if len(config.languages) > 1 else ""
+    ours = Usage(f'tmt translate --run {config.name} --checkpoint {name} {to}"{EXAMPLE}"')
     usage = usage or ours
-    languages = f"{config.data.src_lang} to {config.data.tgt_lang}"
+    languages = ", ".join(f"{src} to {tgt}" for src, tgt in _directions(config))
     parts = [
         _head(config, licence or UNKNOWN_LICENCE, usage),
         f"# {config.name}: {languages}",
@@ -82,8 +83,14 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
     return "\n\n".join(parts) + "\n"
 
 
+def _directions(config: RunConfig) -> list[tuple[str, str]]:
+    """Source and target language of the pairs that it was trained on."""
+    pairs = [config.data.languages_of(source) for source in config.data.train if not source.mono]
+    return list(dict.fromkeys(pairs)) or [(config.data.src_lang, config.data.tgt_lang)]
+
+
 def _head(config: RunConfig, licence: str, usage: Usage) -> str:
-    languages = dict.fromkeys([config.data.src_lang, config.data.tgt_lang])
+    languages = dict.fromkeys(language for pair in _directions(config) for language in pair)
     head = {
         "language": list(languages),
         "license": licence,

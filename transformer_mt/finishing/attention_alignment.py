@@ -30,15 +30,18 @@ class AttentionAligner:
     The weights are those of the layer before the last (Garg et al. 2019, section 4.1), or of `layer`, as Python counts
     them, averaged over heads; of an ensemble also over models. A word's weight on a source word is the mean over its
     tokens of the sum over that word's. A pair with a blank side, or a side longer than the model's positions, has none.
+    The model reads the tag of the language `to` before a source without one; it is no word of the pair.
     """
 
-    def __init__(self, translator: Translator, layer: int = BEFORE_THE_LAST) -> None:
-        """Raises UserError where a model has no such layer."""
+    def __init__(self, translator: Translator, layer: int = BEFORE_THE_LAST, to: str | None = None) -> None:
+        """Raises UserError where a model has no such layer, or has not learned the language."""
         num_layers = min(len(member.source_attentions) for member in members_of(translator.search_model))
         if layer != BEFORE_THE_LAST and not -num_layers <= layer < num_layers:
             raise UserError(f"There is no layer {layer + 1} with attention to the source. Take 1 to {num_layers}.")
         self.translator = translator
         self.layer = layer
+        self.to = to
+        translator.languages.check(to)
 
     def align(self, pairs: Sequence[Pair]) -> list[Alignment]:
         """The alignment of each pair, in order: each target word with the source word of the largest weight."""
@@ -69,7 +72,10 @@ class AttentionAligner:
 
     def _weights(self, pairs: Sequence[Pair]) -> list[Matrix]:
         """The weights of each pair (tgt words, src words); no rows where there are none."""
-        ids = [self._tokenizer(side).encode_batch([self._text(pair[side], side) for pair in pairs]) for side in (0, 1)]
+        texts = [[self._text(pair[side], side) for pair in pairs] for side in (0, 1)]
+        read = [self.translator.languages.parted(text, self.to).whole for text in texts[0]]
+        num_added = [len(one.split()) - len(text.split()) for one, text in zip(read, texts[0], strict=True)]
+        ids = [self._tokenizer(side).encode_batch(some) for side, some in enumerate((read, texts[1]))]
         longest = self.translator.config.model.max_len - 1
         to_do = [i for i, rows in enumerate(zip(*ids, strict=True)) if all(0 < len(row) <= longest for row in rows)]
         to_do.sort(key=lambda i: len(ids[0][i]))
@@ -77,7 +83,7 @@ class AttentionAligner:
         for start in range(0, len(to_do), PAIRS_AT_ONCE):
             batch = to_do[start : start + PAIRS_AT_ONCE]
             for i, weights in zip(batch, self._of_tokens(*([side[i] for i in batch] for side in ids)), strict=True):
-                found[i] = self._of_words(pairs[i], weights)
+                found[i] = self._of_words(pairs[i], weights[:, num_added[i] :])
         return found
 
     @torch.inference_mode()
@@ -102,7 +108,9 @@ def words_by_token(text: str, tokenizer: Tokenizer) -> Matrix:
     shares, first = [], 0
     for number, (chunk, ids) in enumerate(zip(chunks, tokenizer.encode_batch(chunks), strict=True)):
         own = [word for word in words[first:] if word.chunk == number]
-        if not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
+        if chunk in tokenizer.tags:  # one token, whatever signs it has
+            rows = np.ones((len(ids), len(own)))
+        elif not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
             rows = np.eye(len(own))
         else:
             begin = own[0].start

@@ -11,6 +11,7 @@ from typing import Any
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.ensemble import Ensemble
@@ -101,7 +102,7 @@ def calibrate_run(
     """
     start = time.perf_counter()
     data = translator.config.data.model_copy(update={} if data_root is None else {"root": data_root})
-    pairs = _validation_pairs(data)
+    pairs = _validation_pairs(data, options.to)
     remark(f"calibrating confidences on {len(pairs):,} validation pairs, once for this checkpoint and these options")
     if len(pairs) < ENOUGH_SENTENCES:
         remark(f"{len(pairs):,} pairs are few; confidences are rough. {ENOUGH_SENTENCES} make better ones.")
@@ -125,9 +126,14 @@ def calibrate_run(
     return made
 
 
-def _validation_pairs(data: DataConfig) -> list[tuple[str, str]]:
-    """Up to `MOST_SENTENCES` pairs from all over the split. Raises UserError."""
-    pairs = list(load_corpus(data.validation, data))
+def _of_language(data: DataConfig, to: str | None) -> list[SourceConfig]:
+    """The validation sources that are translated to this language; all where none is, or no language is named."""
+    return [one for one in data.validation if data.languages_of(one)[1] == to] or data.validation
+
+
+def _validation_pairs(data: DataConfig, to: str | None) -> list[tuple[str, str]]:
+    """Up to `MOST_SENTENCES` pairs from all over the split, of those to a language. Raises UserError."""
+    pairs = list(load_corpus(_of_language(data, to), data))
     if len(pairs) < FEWEST_SENTENCES:
         raise _too_few(len(pairs), "are there")
     return pairs[:: -(-len(pairs) // MOST_SENTENCES)]
@@ -146,12 +152,13 @@ def _made_with(translator: Translator, options: SearchOptions, data: DataConfig)
     checkpoints[0][0] = ""  # the file lies in that run's folder, which may get another name
     validation = ""
     with suppress(UserError, OSError):  # a run needs nothing but its folder
-        validation = _hash([source.whole_key() for source in sources_of(data.validation, data)])
+        validation = _hash([source.whole_key() for source in sources_of(_of_language(data, options.to), data)])
+    without = {"batch_size", "precision", "seed", *["to"] * (options.to is None)}
     return MadeWith(
         checkpoints,
         translator.model.mode if isinstance(translator.model, Ensemble) else "",
         translator.precision,
-        options.model_dump(include=SearchConfig.model_fields.keys() - {"batch_size", "precision", "seed"}),
+        options.model_dump(include=SearchConfig.model_fields.keys() - without),
         validation,
     )
 

@@ -44,7 +44,7 @@ def treated(translator: Translator, lines: LinesConfig, options: SearchOptions, 
         works = HtmlTranslator(works, aligner())
     if lines.alignment is not None:
         layer = BEFORE_THE_LAST if lines.alignment_layer is None else lines.alignment_layer - 1
-        by = AttentionAligner(translator, layer) if lines.alignment_from == "attention" else aligner()
+        by = AttentionAligner(translator, layer, options.to) if lines.alignment_from == "attention" else aligner()
         works = AlignedTranslator(works, by, soft=lines.alignment == "soft")
     if lines.confidence or lines.reject_below is not None:
         searched = options.model_copy(update={"allow_unk": True}) if replaces else options

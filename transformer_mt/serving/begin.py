@@ -3,10 +3,15 @@
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from transformer_mt.aligning.run_aligner import aligner_of_run
+from transformer_mt.aligning.words import normal_form, words_of
 from transformer_mt.config.loading import load_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.tokenizer import language_of
+from transformer_mt.data.sources.kinds import sources_of_pairs
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device
 from transformer_mt.machine.listening import address, bound
@@ -22,6 +27,7 @@ from transformer_mt.serving.web.endpoints import Server
 from transformer_mt.serving.web.metrics import Metrics
 from transformer_mt.storage.run_folder import RunFolder
 
+MOST_PAIRS = 50_000  # of each source, whose words tell languages apart
 Remark = Callable[[str], None]
 
 
@@ -45,7 +51,13 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     be loaded or the port is taken.
     """
     configs = [load_config(str(folder.config.resolve())).config for folder in runs]
-    refuse_same_pairs([Served(i, str(runs[i].path), config, None) for i, config in enumerate(configs)])
+    refuse_same_pairs(
+        [
+            Served(i, str(runs[i].path), config, None, direction=direction)
+            for i, config in enumerate(configs)
+            for direction in directions_of(config)
+        ]
+    )
     for i, config in enumerate(configs):
         options_of(Served(i, "", config, None, decoding=decoding))
         if unused := config.decoding.lines.unused:
@@ -59,7 +71,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     pool = Pool(setup, num_processes)
     try:
         pool.begin()
-        served = [_served(i, folder, decoding, remark) for i, folder in enumerate(runs)]
+        served = [one for i, folder in enumerate(runs) for one in _served(i, folder, decoding, remark)]
         for folder, note in zip(runs, pool.wait_until_ready(), strict=True):
             if note:
                 remark(f"{folder.path}: {note}")
@@ -87,25 +99,54 @@ def refuse_same_pairs(runs: Sequence[Served]) -> None:
             )
 
 
-def _served(number: int, folder: RunFolder, decoding: dict[str, Any], remark: Remark) -> Served:
-    """A run with its aligner, which is trained where there is none yet."""
+def directions_of(config: RunConfig) -> list[tuple[str, str] | None]:
+    """The directions that a run was trained in, where tags say which is wanted; else None, its only one."""
+    pairs = [source for source in config.data.train if not source.mono and language_of(source.tag) in config.languages]
+    return list(dict.fromkeys(config.data.languages_of(source) for source in pairs)) or [None]
+
+
+def _served(number: int, folder: RunFolder, decoding: dict[str, Any], remark: Remark) -> list[Served]:
+    """A run with its aligner, which is trained where there is none yet, once for each direction."""
     config = load_config(str(folder.config.resolve())).config
+    aligner, why = None, ""
     try:
-        return Served(number, str(folder.path), config, aligner_of_run(folder, remark), decoding=decoding)
+        aligner = aligner_of_run(folder, remark)
     except UserError as error:
         remark(f"{folder.path}: HTML, word alignment and detection of languages are off. {error}")
-        return Served(number, str(folder.path), config, None, f"It has no aligner for {folder.path.name}.", decoding)
+        why = f"It has no aligner for {folder.path.name}."
+    return [
+        Served(number, str(folder.path), config, aligner, why, decoding, direction)
+        for direction in directions_of(config)
+    ]
 
 
 def _detector(served: Sequence[Served]) -> Detector | None:
-    """Knows the languages by the words of the aligners. None where one has no aligner."""
+    """Knows the languages by the words of the aligners, and those of a run of several directions by the words of its
+    training pairs. None where one has no aligner, or the pairs cannot be read.
+    """
     words: dict[str, set[str]] = {}
     for one in served:
         if one.aligner is None:
             return None
+        if one.direction is not None:
+            continue
         for code, vocabulary in zip(one.pair, (one.aligner.src_vocabulary, one.aligner.tgt_vocabulary), strict=True):
             words.setdefault(code, set()).update(vocabulary.words)
+    try:
+        for config in {one.number: one.config for one in served if one.direction is not None}.values():
+            _add_words(words, config)
+    except UserError:
+        return None
     return Detector(words)
+
+
+def _add_words(words: dict[str, set[str]], config: RunConfig) -> None:
+    """Add the words of each language that the training pairs of a run show. UserError where they cannot be read."""
+    for source in sources_of_pairs([one for one in config.data.train if not one.mono], config.data):
+        languages = config.data.languages_of(source.config)
+        for pair in islice(source.streamed(), MOST_PAIRS):
+            for code, text in zip(languages, (pair.src, pair.tgt), strict=True):
+                words.setdefault(code, set()).update(normal_form(word.text) for word in words_of(text))
 
 
 def allow_many_files() -> None:

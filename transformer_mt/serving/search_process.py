@@ -57,10 +57,11 @@ def search_lines(translator: Translator, lines: list[SourceLine], options: Searc
     return translator.translate_lines(lines, options)
 
 
-def look(translator: Translator, source: str, target: str) -> list[dict[str, Any]]:
-    """Every attention of the model on a pair of sentences: words, and weights by layer and head. Raises UserError for a
-    blank side and for a long one.
+def look(translator: Translator, source: str, target: str, to: str | None) -> list[dict[str, Any]]:
+    """Every attention of the model on a pair of sentences: words, and weights by layer and head. A tag of the language
+    `to` is one of the words. Raises UserError for a blank side and for a long one.
     """
+    source = translator.languages.parted(source, to).whole
     src, tgt = sentence_pair(translator, source, target, MAX_TOKENS)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     attentions = pair_attention(translator.model, src, tgt, *tokenizers, (source, target))
@@ -109,7 +110,8 @@ def _load(setup: Setup) -> list[Translator]:
     for run in setup.runs:
         translator = Translator.load(run, setup.checkpoint, setup.device, setup.decoding.get("precision"))
         # What is read or made at the first search is so before anybody waits for it, or hears that a file is not there.
-        translator.translate(["."], **setup.decoding)
+        to = translator.languages.names[:1]  # any will do
+        translator.translate(["."], **{"to": next(iter(to), None), **setup.decoding})
         translators.append(translator)
     return translators
 

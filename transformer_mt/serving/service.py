@@ -29,8 +29,9 @@ THREADS = 16  # requests with tags that are worked on at once; each waits for it
 
 @dataclass(frozen=True)
 class Served:
-    """A run that is served: its number among all, its name, config and aligner, and changes of its search options. A
-    run has no aligner where `why_no_aligner`, a sentence, says why.
+    """A direction of a run that is served: the run's number among all, its name, config and aligner, and changes of its
+    search options. A run has no aligner where `why_no_aligner`, a sentence, says why. `direction` is None where the run
+    has one alone, and no tag says which.
     """
 
     number: int
@@ -39,11 +40,17 @@ class Served:
     aligner: Aligner | None
     why_no_aligner: str = ""
     decoding: dict[str, Any] = field(default_factory=dict)
+    direction: tuple[str, str] | None = None
 
     @property
     def pair(self) -> tuple[str, str]:
         """Source and target language."""
-        return self.config.data.src_lang, self.config.data.tgt_lang
+        return self.direction or (self.config.data.src_lang, self.config.data.tgt_lang)
+
+    @property
+    def to(self) -> str | None:
+        """The target language, where the model must be told."""
+        return self.direction[1] if self.direction else None
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class Service:
         self.limits = limits
         self.num_waiting = 0  # requests
         self._detector = detector
-        self._kinds: dict[tuple[int, int], Kind] = {}
+        self._kinds: dict[tuple[int, str | None, int], Kind] = {}
         self._threads = ThreadPoolExecutor(THREADS, "treatments")
 
     # Languages
@@ -138,10 +145,10 @@ class Service:
             self.num_waiting -= 1
 
     def kind(self, served: Served, num_hypotheses: int = 1) -> Kind:
-        """The kind of search for a run, of which there is one for each number of hypotheses. Raises Refusal where the
-        search cannot find so many.
+        """The kind of search for a direction, of which there is one for each number of hypotheses. Raises Refusal where
+        the search cannot find so many.
         """
-        key = served.number, num_hypotheses
+        key = served.number, served.to, num_hypotheses
         if key not in self._kinds:
             try:
                 options = options_of(served, num_hypotheses)
@@ -181,7 +188,7 @@ class Service:
 
     async def look(self, served: Served, source: str, target: str) -> list[dict[str, Any]]:
         """Every attention of the run's model on a pair of sentences."""
-        return await self.batcher.ask(Job("look", served.number, (source, target)))
+        return await self.batcher.ask(Job("look", served.number, (source, target, served.to)))
 
     def aligner_of(self, served: Served) -> Aligner:
         """The aligner of a run. Raises Refusal where there is none."""
@@ -205,6 +212,7 @@ def options_of(served: Served, num_hypotheses: int = 1) -> SearchOptions:
         n_best=num_hypotheses,
         too_long=TooLong.SPLIT,
         scored=num_hypotheses > 1,
+        to=served.to,
         **served.decoding,
     )
 

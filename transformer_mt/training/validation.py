@@ -9,13 +9,12 @@ import numpy as np
 import torch
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batches.batching import plan_in_order
-from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.evaluation.directions import Directions
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll, tokens_at_once
 from transformer_mt.machine.device import DTYPES
@@ -40,7 +39,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class ValidationResult:
-    """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them.
+    """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them. Where the split has
+    several directions, it has nll and bleu of each too: `nll/en-de`.
 
     Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf.
     """
@@ -63,6 +63,8 @@ class Validator:
         self.split, rows = validated_split(data, config)
         order = rows[np.random.default_rng([config.seed, 0xB1E0]).permutation(len(rows))]
         self.num_scored = min(config.validation.num_translated, len(order))
+        self.directions = Directions.of(data.validation.corpus, config.data)
+        self.of_scored = self.directions.of_row[data.validation.rows[order[: self.num_scored]]].tolist()
         self.sources, self.references = data.validation.texts(order[: max(self.num_scored, NUM_SHOWN)].tolist())
 
     def validate(self, model: TranslationModel, between_batches: Callable[[], None]) -> ValidationResult:
@@ -71,7 +73,8 @@ class Validator:
         `between_batches` may raise StopRequestedError to give the validation up; all processes then raise it.
         """
         model.eval()
-        nll = mean_nll(self._nlls(model, between_batches))
+        sums, of_batch = self._nlls(model, between_batches)
+        nll = mean_nll(sums)
         metrics = {"nll": nll.nll, "ppl": nll.ppl}
         if not math.isfinite(nll.nll):  # the caller refuses it; such a model cannot translate
             return ValidationResult(metrics, [])
@@ -80,12 +83,26 @@ class Validator:
             scores = score_texts(
                 hypotheses[: self.num_scored],
                 self.references[: self.num_scored],
-                bleu_tokenizer(self.config.data.tgt_lang),
+                self.directions.bleu_tokenizer(self.config.data),
                 self.config.tokenizer.lowercase,
             )
             metrics |= {"bleu": scores.bleu, "chrf": scores.chrf}
+        if self.directions.are_several:
+            metrics |= self._by_direction(sums, of_batch, hypotheses)
         shown = zip(self.sources[:NUM_SHOWN], self.references, hypotheses, strict=False)
         return ValidationResult(metrics, [Sample(*texts) for texts in shown])
+
+    def _by_direction(
+        self, sums: list[tuple[float, int]], of_batch: list[int], hypotheses: list[str]
+    ) -> dict[str, float]:
+        """nll and bleu of each direction, of the latter those of which something was translated."""
+        nlls = self.directions.nlls(sums, of_batch)
+        lowercase = self.config.tokenizer.lowercase
+        scores = self.directions.scores(self.of_scored, hypotheses, [self.references], lowercase)
+        return {
+            **{f"nll/{name}": nll.nll for name, nll in nlls.items()},
+            **{f"bleu/{name}": of.bleu for name, (of, _) in scores.items()},
+        }
 
     def _translate(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[str]:
         """Greedily: quick, and enough to see which checkpoint is better."""
@@ -103,12 +120,15 @@ class Validator:
 
         return self._together(translate)
 
-    def _nlls(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[tuple[float, int]]:
-        """The nll and target tokens of every batch of the split."""
+    def _nlls(
+        self, model: TranslationModel, between_batches: Callable[[], None]
+    ) -> tuple[list[tuple[float, int]], list[int]]:
+        """The nll and target tokens of every batch of the split, and the direction of each."""
         split = self.split
-        batches = self.world.share(plan_in_order(split.src_lengths, split.tgt_lengths, tokens_at_once(self.config)))
+        planned, of_batch = self.directions.plan(split, tokens_at_once(self.config))
+        batches = self.world.share(planned)
         precision = self.precision if self.precision in DTYPES else "fp32"  # int8 is for weights laid out for a search
-        return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches))
+        return self._together(lambda: batch_nlls(model, split, batches, precision, between_batches)), of_batch
 
     def _together(self, work: Callable[[], list[T]]) -> list[T]:
         """Do the work on each process's share; return all results. StopRequestedError in one is raised in all."""

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import toy_config, write_toy_corpus
+from toy import toy_config, toy_pairs, write_toy_corpus
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches import mixing
 from transformer_mt.data.batches.batching import plan_batches
 from transformer_mt.data.batches.mixing import dealt_together, draw, pairs_an_epoch, plan_mixed
+from transformer_mt.data.mixture import weights_by_temperature
 from transformer_mt.data.preparation import prepare_data, report_lines
 from transformer_mt.errors import UserError
 
@@ -145,6 +146,34 @@ def test_weights_in_a_config(tmp_path: Path) -> None:
     lines = [line for line in report_lines(data) if line.startswith("  weight")]
     assert lines[1] == f"  weight 1: {len(more)} pairs an epoch of {tmp_path}/more.tsv, {len(more) / 2:.2f} times its 2"
     assert math.isclose(float(lines[0].split(", ")[1].split()[0]), (number - len(more)) / (number - 2), abs_tol=0.005)
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=5).filter(any), st.sampled_from([1, 1.5, 2, 5, 10**6]))
+def test_a_temperature_gives_shares_by_the_formula(sizes: list[int], temperature: float) -> None:
+    """p = (n / N)^(1/T) over their sum (Arivazhagan et al. 2019, section 4.2): 1 is proportional, a large T uniform."""
+    weights = np.array(weights_by_temperature(sizes, temperature))
+    shares = (np.array(sizes) / sum(sizes)) ** (1 / temperature) * (np.array(sizes) > 0)
+    np.testing.assert_allclose(weights / weights.sum(), shares / shares.sum(), rtol=1e-9)
+    if temperature == 1:
+        np.testing.assert_allclose(weights / weights.sum(), np.array(sizes) / sum(sizes))
+    if temperature == 10**6:
+        np.testing.assert_allclose(weights / weights.sum(), (np.array(sizes) > 0) / np.count_nonzero(sizes), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("temperature", "wanted"), [(1, 30.0), (2, 50.0), (10**6, 75.0)])
+def test_a_temperature_in_a_config(tmp_path: Path, temperature: float, wanted: float) -> None:
+    """An epoch of 120 + 30 pairs has so many of the smaller source: 1/5, 1/3 and 1/2 of them."""
+    mapping = toy_config(write_toy_corpus(tmp_path)).model_dump()
+    mapping["data"]["train"].append({"tsv": "more.tsv"})
+    mapping["data"]["temperature"] = temperature
+    (tmp_path / "more.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in toy_pairs(30, seed=5)))
+    data = prepare_data(RunConfig.model_validate(mapping))
+    rows = np.concatenate(data.train.plan(64, 3, 1).known())
+    assert len(rows) == 150
+    assert sum(row >= 120 for row in rows) == pytest.approx(wanted, abs=1)
+    assert data.validation.mixture is None
+    (line,) = (line for line in report_lines(data) if "more.tsv, " in line and "an epoch" in line)
+    assert line.startswith(f"  {wanted / 150:.1%}: ")
 
 
 def test_a_source_without_a_pair_that_fits_has_no_share(tmp_path: Path) -> None:

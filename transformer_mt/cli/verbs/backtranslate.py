@@ -13,7 +13,7 @@ from transformer_mt.cli.synthesis import (
     TagOption,
     WithoutOption,
     count_lines,
-    direction,
+    languages_of,
     load_for,
     make_pairs,
 )
@@ -36,11 +36,12 @@ def backtranslate(
     belongs to line n of the input. The same command goes on after a stop.
     """
     translator = load_for(output, models, decoding)
-    data = translator.config.data
-    if input.suffix == f".{data.tgt_lang}" and data.tgt_lang != data.src_lang:
+    translator.languages.check(decoding.get("to"))
+    src, tgt = languages_of(translator.config, decoding.get("to"))
+    if input.suffix == f".{tgt}" and tgt != src:
         raise UserError(
-            f"{input} ends in .{data.tgt_lang}, and the run translates {direction(translator.config)}: it would have "
-            f"to read {data.tgt_lang}. Take a run of the other direction, as data.reverse=true trains it."
+            f"{input} ends in .{tgt}, and the run translates {src} to {tgt}: it would have to read {tgt}. Take a run "
+            "of the other direction, as data.reverse=true trains it."
         )
     from transformer_mt.decoding.lines.line_stream import chunk_lines
 

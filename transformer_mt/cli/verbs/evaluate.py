@@ -99,6 +99,9 @@ def _print(evaluation: "Evaluation", max_len: int) -> None:
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
+    for name, of in evaluation.directions.items():
+        nll = f"  nll {of['nll']:.4f}" if "nll" in of else ""
+        print(f"  {name}: BLEU {of['bleu']:.2f}  chrF {of['chrf']:.2f}{nll}  {of['num_sentences']:,} sentences")
     print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
     if evaluation.num_blank:
         print(f"{evaluation.num_blank:,} pairs with a blank side were left out")

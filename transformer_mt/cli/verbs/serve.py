@@ -11,8 +11,8 @@ from transformer_mt.cli.search_flags import FLAGS, with_search_flags
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
-# Constraints stand behind a line and tabs, and no API has a place for them.
-SERVE_FLAGS = tuple(name for name in FLAGS if name != "constraints")
+# Constraints stand behind a line and tabs, and no API has a place for them. Each request names its target language.
+SERVE_FLAGS = tuple(name for name in FLAGS if name not in ("constraints", "to"))
 
 
 @partial(with_search_flags, names=SERVE_FLAGS)

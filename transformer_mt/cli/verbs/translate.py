@@ -58,6 +58,7 @@ def translate(
         translator = models.load(decoding.get("precision"))
         asked = line_options(translator.config.decoding, lines, decoding)
         options = search_options(translator.config.decoding, **asked.of_search, **decoding)
+        translator.languages.check(options.to)  # before anything is read
         works = translator if asked.is_plain else _treated(translator, asked, options)
         text = _Text(texts, None if input == STANDARD else input, first_line)
         chunks = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from transformer_mt.config.sections.noise import NoiseConfig
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
 from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
+from transformer_mt.config.sections.tokenizer import language_of
 
 
 class DataConfig(Section):
@@ -18,6 +19,9 @@ class DataConfig(Section):
     train: list[SourceConfig] = Field(min_length=1)
     validation: list[SourceConfig] = Field(min_length=1)
     test: list[SourceConfig] = Field(default_factory=list)
+    temperature: Annotated[float, Field(ge=1, le=10**6)] | None = Field(
+        default=None, description="train: the share of a source is as its pairs to the power of 1 / temperature."
+    )
     columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
     too_long: Literal["filter", "error"] = Field(
         default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
@@ -49,6 +53,26 @@ class DataConfig(Section):
     reverse: bool = Field(
         default=False, exclude=True, description="Train the other direction: languages and sides change places."
     )
+
+    def languages_of(self, source: SourceConfig) -> tuple[str, str]:
+        """Source and target language of a source; of text in one language that one twice. Without a src_lang of its
+        own, what is translated to `src_lang` comes from `tgt_lang`: a source of the other direction.
+        """
+        tgt = source.tgt_lang or language_of(source.tag) or self.tgt_lang
+        src = source.src_lang or (self.tgt_lang if tgt == self.src_lang else self.src_lang)
+        return (tgt, tgt) if source.mono else (src, tgt)
+
+    @model_validator(mode="after")
+    def _check_languages(self) -> Self:
+        pairs = [source for source in self.train if not source.mono]
+        languages = list(dict.fromkeys(self.languages_of(source)[1] for source in pairs))
+        bare = next((self.languages_of(source)[1] for source in pairs if source.tag is None), None)
+        if len(languages) > 1 and bare is not None:
+            raise ValueError(
+                f"train has sources that are translated to {' and '.join(languages)}, and one to {bare} without a tag, "
+                f"so no model could know which language is wanted; give it tag: <2{bare}>"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_streaming(self) -> Self:
@@ -83,6 +107,8 @@ class DataConfig(Section):
             if any(source.weight is not None for source in getattr(self, split)):
                 raise ValueError(f"{split} has a weight, which is a share of the batches of train; take it out")
         weights = [source.weight for source in self.train if source.weight is not None]
+        if self.temperature is not None:
+            self._check_temperature(has_weights=bool(weights))
         if not weights:
             return self
         if len(weights) < len(self.train):
@@ -102,14 +128,40 @@ class DataConfig(Section):
             )
         return self
 
+    def _check_temperature(self, has_weights: bool) -> None:
+        said = f"temperature is {self.temperature:g}"
+        if has_weights:
+            raise ValueError(f"{said}, and train has a weight, which is a share too; take one of both out")
+        if len(self.train) == 1:
+            raise ValueError(f"{said}, which is for the shares of several sources, and train has one; take it out")
+        if self.both_directions_epochs:
+            raise ValueError(
+                f"{said}, and both_directions_epochs is {self.both_directions_epochs}, whose epochs have every pair "
+                "twice; take one of both out"
+            )
+        if self.streaming:
+            raise ValueError(f"{said}, and streaming is true; a stream is read in its order, so take one of both out")
+
     @model_validator(mode="after")
     def _carry_out_reverse(self) -> Self:
         if not self.reverse:
             return self
+        for source in (source for split in ("train", "validation", "test") for source in getattr(self, split)):
+            if language_of(source.tag):
+                raise ValueError(
+                    f"reverse is true, and a source has tag: {source.tag}, the language of its targets before they "
+                    "change places with its sources; name the sources of the other direction yourself, each with "
+                    "reverse: true and its own tag"
+                )
         splits = {
-            split: [source.model_copy(update={"reverse": not source.reverse}) for source in getattr(self, split)]
-            for split in ("train", "validation", "test")
+            split: [_turned(source) for source in getattr(self, split)] for split in ("train", "validation", "test")
         }
         return self.model_copy(
             update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
         )
+
+
+def _turned(source: SourceConfig) -> SourceConfig:
+    """The source with its sides and languages exchanged."""
+    languages = {"src_lang": source.tgt_lang, "tgt_lang": source.src_lang}
+    return source.model_copy(update={"reverse": not source.reverse, **languages})

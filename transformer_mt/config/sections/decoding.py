@@ -15,6 +15,9 @@ MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 class SearchConfig(Section):
     """The keys of the section that change what a search finds, and how fast."""
 
+    to: str | None = Field(
+        default=None, description="The language to translate to, where a model has several: its tag is put before."
+    )
     beam_size: PositiveInt = Field(default=4, description="1 runs greedy search.")
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
     length_norm: Literal["gnmt", "average"] = "gnmt"

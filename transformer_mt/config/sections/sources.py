@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import PositiveInt, Section
-from transformer_mt.config.sections.tokenizer import Tag
+from transformer_mt.config.sections.tokenizer import Tag, language_of
 
+Language = Annotated[str, Field(min_length=1)]
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin", "mono")
 
 
@@ -42,6 +43,12 @@ class SourceConfig(Section):
     tag: Tag | None = Field(
         default=None, description="One of tokenizer.tags, before each source: <2de>, or <BT> for what was made."
     )
+    src_lang: Language | None = Field(
+        default=None, description="The language of the sources here, where it is not data.src_lang."
+    )
+    tgt_lang: Language | None = Field(
+        default=None, description="That of the targets. Default: the one that tag names, else data.tgt_lang."
+    )
     reverse: bool = Field(default=False, description="The two sides of this source change places.")
 
     @property
@@ -73,4 +80,13 @@ class SourceConfig(Section):
             raise ValueError("split belongs to a hub or builtin source")
         if self.builtin is not None and self.split not in ("train", "validation", "test"):
             raise ValueError(f"split is {self.split!r}; the built-in corpus has train, validation and test")
+        return self
+
+    @model_validator(mode="after")
+    def _check_languages(self) -> Self:
+        named = language_of(self.tag)
+        if self.tgt_lang is not None and named not in (None, self.tgt_lang):
+            raise ValueError(f"tgt_lang is {self.tgt_lang}, and tag {self.tag} names {named}; take one of both out")
+        if self.mono is not None and self.src_lang is not None:
+            raise ValueError("src_lang belongs to pairs; the language of text is that of its tag, or tgt_lang")
         return self

@@ -1,5 +1,6 @@
 """The section `tokenizer`: how text becomes tokens."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,8 +9,15 @@ from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probabi
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 
 Tag = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:/-]+>$")]
+_OF_LANGUAGE = re.compile(r"<2([A-Za-z][A-Za-z0-9_-]*)>")
 NO_TAGS = {*SPECIAL_TOKENS, "<joiner>"}  # entries of another meaning
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
+
+
+def language_of(tag: str | None) -> str | None:
+    """The target language that a tag names: `de` of `<2de>`."""
+    found = _OF_LANGUAGE.fullmatch(tag or "")
+    return found[1] if found else None
 
 
 class TokenizerConfig(Section):

@@ -28,7 +28,7 @@ def column_choices(source: SourceConfig, data: DataConfig) -> list[tuple[str, st
     """
     columns = source.columns or data.columns
     if columns is None:
-        codes = data.src_lang, data.tgt_lang
+        codes = data.languages_of(source)
         unnamed = _turned(source, "src", "tgt")
         return [unnamed] if codes[0] == codes[1] or set(codes) == set(unnamed) else [codes, unnamed]
     if isinstance(columns.src, int) or isinstance(columns.tgt, int):

@@ -97,7 +97,7 @@ class Monitor:
             rows = (("source", sample.src), ("reference", sample.reference), ("translation", sample.hypothesis))
             sample = "\n\n".join(f"**{name}**: {_plain(text)}" for name, text in rows)
             self._draw(lambda board, i=i, sample=sample: board.add_text(f"sample {i}", sample, step))
-        numbers = ", ".join(f"{name} {value:.2f}" for name, value in result.metrics.items())
+        numbers = _told(result.metrics)
         place = f"after epoch {epoch}" if state.micro_batch == 0 else f"epoch {epoch + 1}"
         place = "before the first step" if step == 0 else place
         minutes = f"{state.elapsed_seconds / 60:.1f} min" + (f", {left}" if left else "")
@@ -110,7 +110,7 @@ class Monitor:
         """Say one line on the average of the checkpoints of `steps`, and put it on the disk at once."""
         self._line("average", step, {**metrics, "num_averaged": len(steps)})
         self.metrics_file.sync()
-        numbers = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        numbers = _told(metrics)
         self.say(f"average of the steps {', '.join(map(str, steps))}: {numbers}; {verdict}")
 
     def expect(self, num_steps: int) -> None:
@@ -242,6 +242,16 @@ def _wait_to_be_newest(folder: Path) -> bool:
 def _say_nothing_of_os_errors(failure: threading.ExceptHookArgs) -> None:
     if not isinstance(failure.exc_value, OSError):
         threading.__excepthook__(failure)
+
+
+def _told(metrics: dict[str, float]) -> str:
+    """The scores in a line, behind those of the whole split those of each direction: `en-de nll 1.20 bleu 30.10`."""
+    whole, by_direction = [], {}
+    for name, value in metrics.items():
+        metric, _, direction = name.partition("/")
+        (by_direction.setdefault(direction, []) if direction else whole).append(f"{metric} {value:.2f}")
+    told = [f"{direction} {' '.join(scores)}" for direction, scores in by_direction.items()]
+    return "; ".join([", ".join(whole), *told])
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,42 @@
+"""A run of several directions is served in each of them."""
+
+from pathlib import Path
+
+import pytest
+from servers import Served
+from toy import toy_pairs, write_toy_corpus
+from translators import SMALL, make_translator, write_run
+
+from transformer_mt import Translator
+
+PAIRS = toy_pairs(120)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With random weights, which translate to one language otherwise than to the other."""
+    folder = tmp_path_factory.mktemp("many")
+    write_toy_corpus(folder)
+    files = {"src": "train.en", "tgt": "train.es"}
+    data = {"root": str(folder), "train": [{**files, "tag": "<2es>"}, {**files, "tag": "<2en>", "reverse": True}]}
+    tokenizer = {"tags": ["<2es>", "<2en>"]}
+    both = [side for pair in PAIRS for side in (pair, pair[::-1])]
+    return write_run(folder / "run", make_translator(SMALL, both, data=data, tokenizer=tokenizer))
+
+
+def test_each_direction_is_served(run: Path) -> None:
+    english, spanish = PAIRS[0]
+    translator = Translator.load(run, device="cpu")
+    wanted = {to: translator.translate([english, spanish], to=to) for to in ("es", "en")}
+    assert wanted["es"] != wanted["en"]
+    with Served(run, "--workers", "1") as server:
+        assert any("serving en to es, es to en at" in line for line in server.told)
+        languages = server.get("/languages").json
+        assert {one["code"]: one["targets"] for one in languages} == {"en": ["es"], "es": ["en"]}
+        for text, src, to in ((english, "en", "es"), (spanish, "es", "en"), (english, "auto", "es")):
+            found = server.post("/translate", {"q": text, "source": src, "target": to}).json
+            assert found["translatedText"] == wanted[to][text == spanish]
+        html = {"q": f"<b>{english}</b>", "source": "en", "target": "es", "format": "html"}
+        assert server.post("/translate", html).json["translatedText"].startswith("<b>")
+        (detected,) = server.post("/detect", {"q": [spanish]}).json
+        assert detected[0]["language"] == "es"

@@ -1,0 +1,82 @@
+"""The target language of a line, where a model writes several: a tag before the source, <2de>, says which one is wanted
+(Johnson et al. 2017, section 3).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.tokenizer import language_of
+from transformer_mt.errors import UserError
+
+
+class Tagged(NamedTuple):
+    """A line without the tag of its target language, and that tag; nothing where it has none."""
+
+    tag: str
+    text: str
+
+    @property
+    def whole(self) -> str:
+        """What the model reads."""
+        return f"{self.tag} {self.text}" if self.tag and self.text.strip() else self.text
+
+
+@dataclass(frozen=True)
+class TargetLanguages:
+    """The languages that a run writes, and what becomes of a line without a tag.
+
+    `default` is the language of such lines, where all training pairs were of one. They are refused where `is_needed`:
+    all training pairs had the tag of a language, and there are several.
+    """
+
+    names: tuple[str, ...]
+    default: str | None
+    is_needed: bool
+    lowercase: bool
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """Those of a run."""
+        trained = [language_of(source.tag) for source in config.data.train if not source.mono]
+        several = dict.fromkeys(trained)
+        default = trained[0] if len(several) == 1 else None
+        is_needed = len(several) > 1 and None not in several
+        return cls(tuple(config.languages), default, is_needed, config.tokenizer.lowercase)
+
+    def check(self, to: str | None) -> None:
+        """UserError where the run does not write this language."""
+        if to is None or to in self.names:
+            return
+        if not self.names:
+            raise UserError(
+                f"to is {to}, and this model has no tags of languages: it translates to one language alone. Leave to "
+                "(--to) out."
+            )
+        raise UserError(f"to is {to or 'blank'}, which this model has not learned. It has {', '.join(self.names)}.")
+
+    def tag_of(self, to: str | None) -> str:
+        """The tag of a language, or of the default one; nothing where there is none."""
+        self.check(to)
+        language = to or self.default
+        return f"<2{language}>" if language else ""
+
+    def parted(self, text: str, to: str | None) -> Tagged:
+        """A line and its tag: the one that it begins with, else that of `to`, which was checked. UserError where it
+        needs one and has none.
+        """
+        if not self.names:
+            return Tagged("", text)
+        first, rest = [*text.split(maxsplit=1), "", ""][:2]
+        typed = first.lower() if self.lowercase else first
+        for name in self.names:
+            tag = f"<2{name}>"
+            if typed == (tag.lower() if self.lowercase else tag):
+                return Tagged(tag, rest)
+        tag = self.tag_of(to)
+        if not tag and self.is_needed and text.strip():
+            raise UserError(
+                f"This model translates to {', '.join(self.names)}, and {text.strip()[:60]!r} does not say to which. "
+                f"Give one with to (--to {self.names[0]}), or begin each line with a tag such as <2{self.names[0]}>."
+            )
+        return Tagged(tag, text)
