@@ -83,8 +83,9 @@ def _tell(outcome: "Outcome", pretrained: bool, encoder_only: bool) -> None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
         if encoder_only:
             print(f'fill in words with: tmt fill --run {run.quoted} "The [MASK] …"')
-        part = ' "training.init_from.parts=[encoder]"' if encoder_only else ""
-        print(f"train on pairs from here with: training.init_from{'.run' * encoder_only}={run.quoted}{part}")
+            print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
+        else:
+            print(f"train on pairs from here with: training.init_from={run.quoted}")
     elif outcome.reason is not None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
         print(f'translate with: tmt translate --run {run.quoted} "..."')
