@@ -8,7 +8,7 @@ import torch
 import yaml
 from commands import run_tmt
 from safetensors.torch import load_file
-from toy import toy_mapping, toy_pairs, write_toy_corpus
+from toy import TRANSLATING, toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt import Translator
 from transformer_mt.config.loading import load_config
@@ -26,7 +26,7 @@ from transformer_mt.training.run import start_or_resume
 SMALL = ["d_model=16", "d_ff=32", "num_heads=4", "num_decoder_layers=2", "max_len=24"]
 
 
-@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize("preset", TRANSLATING)
 def test_a_preset_trains_resumes_and_translates(preset: str, tmp_path: Path) -> None:
     write_toy_corpus(tmp_path / "data")
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_mapping(tmp_path / "data")))
@@ -56,7 +56,7 @@ def test_a_preset_trains_resumes_and_translates(preset: str, tmp_path: Path) -> 
 
 TABLES = {"norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS}
 LEARNED: dict[str, dict[str, Any]] = {
-    **{preset: {"preset": preset} for preset in MODELS},
+    **{preset: {"preset": preset} for preset in TRANSLATING},
     **{
         name: {key: name}
         for key, table in TABLES.items()

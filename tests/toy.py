@@ -3,7 +3,11 @@
 from pathlib import Path
 
 from transformer_mt.config.loading import parse_run_config
+from transformer_mt.config.presets import MODELS
 from transformer_mt.config.schema import RunConfig
+
+# An encoder alone fills in hidden words.
+TRANSLATING = [name for name, model in MODELS.items() if model["architecture"] != "encoder_only"]
 
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 SPANISH = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]

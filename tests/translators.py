@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from toy import toy_mapping, toy_pairs
+from toy import TRANSLATING, toy_mapping, toy_pairs
 
 from transformer_mt.config.loading import dump_config, parse_run_config
 from transformer_mt.config.presets import MODELS
@@ -33,7 +33,7 @@ def small(model: dict[str, Any]) -> dict[str, Any]:
 
 
 MODELS_BY_NAME: dict[str, dict[str, Any]] = {
-    **{name: small(model) for name, model in MODELS.items()},
+    **{name: small(MODELS[name]) for name in TRANSLATING},
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             **SMALL, "num_encoder_layers": 3, "positions": positions, "norm_position": norm_position, **stream,

@@ -25,6 +25,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def changes(preset: str) -> list[str]:
+    """The preset over another file, with what its architecture learns from."""
+    alone = [
+        "data.train=[{mono: a}]", "data.validation=[{mono: a}]", "data.test=[]", "data.noise.kind=masked",
+        "tokenizer.masks=1", "validation.metric=nll",
+    ]  # fmt: skip
+    return [f"model.preset={preset}", *(alone if MODELS[preset]["architecture"] == "encoder_only" else [])]
+
+
 def test_the_schema_knows_the_presets() -> None:
     assert set(typing.get_args(Preset)) == set(MODELS)
 
@@ -36,7 +45,7 @@ def test_a_preset_says_every_value_of_the_model_but_the_length() -> None:
 
 @pytest.mark.parametrize("preset", MODELS)
 def test_on_the_command_line_it_replaces_what_the_file_had(folder: Path, preset: str) -> None:
-    config = load_config("below.yaml", [f"model.preset={preset}"]).config
+    config = load_config("below.yaml", changes(preset)).config
     expected = {**MODELS[preset], "preset": preset, "max_len": 100}
     assert config.model.model_dump() == expected
     assert config.tokenizer.joint
@@ -46,7 +55,7 @@ def test_on_the_command_line_it_replaces_what_the_file_had(folder: Path, preset:
 @pytest.mark.parametrize("preset", MODELS)
 @pytest.mark.parametrize("file", sorted(path.name for path in shipped_configs().glob("*.yaml")))
 def test_over_any_shipped_file_it_loads_and_loads_again(file: str, preset: str, tmp_path: Path) -> None:
-    config = load_config(str(shipped_configs() / file), [f"model.preset={preset}"]).config
+    config = load_config(str(shipped_configs() / file), changes(preset)).config
     (tmp_path / "resolved.yaml").write_text(dump_config(config))
     assert load_config(str(tmp_path / "resolved.yaml")).config == config
 

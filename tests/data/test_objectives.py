@@ -1,6 +1,7 @@
 """What pre-training hides: slow versions written from the papers, and the shares and lengths that they promise."""
 
 import itertools
+import math
 from collections import Counter
 
 import numpy as np
@@ -9,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config.sections.noise import NoiseConfig
+from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.noise.bpe_dropout import line_seeds
-from transformer_mt.data.noise.objectives import OBJECTIVES, Lines
+from transformer_mt.data.noise.objectives import OBJECTIVES, Entries, Lines
 
 MASKS = np.arange(4, 24)
+WORDS = np.arange(30, 98)
 STOP = 99  # the mark behind a sentence
 
 
@@ -23,7 +26,7 @@ def lines_of(rows: list[list[int]], seed: int = 1, first: int = 0) -> Lines:
 
 
 def noised(rows: list[list[int]], config: NoiseConfig, **place: int) -> tuple[list[list[int]], list[list[int]]]:
-    sides = OBJECTIVES[config.kind](lines_of(rows, **place), config, MASKS, np.array([STOP]))
+    sides = OBJECTIVES[config.kind](lines_of(rows, **place), config, Entries(MASKS, np.array([STOP]), WORDS))
     src, tgt = ([row.tolist() for row in np.split(ids, np.cumsum(lengths))[:-1]] for ids, lengths in sides)
     return src, tgt
 
@@ -179,8 +182,67 @@ def test_it_is_a_function_of_seed_and_line_alone(kind: str) -> None:
     [
         ({"kind": "causal", "share": 0.1}, "share has no meaning under kind: causal"),
         ({"kind": "spans", "permute_sentences": True}, "permute_sentences has no meaning under kind: spans"),
+        ({"kind": "spans", "mask_share": 0.5}, "mask_share has no meaning under kind: spans"),
+        ({"kind": "masked", "mean_length": 3.0}, "mean_length has no meaning under kind: masked"),
+        ({"kind": "masked", "random_share": 0.3}, "mask_share 0.8 and random_share 0.3 are more than all"),
     ],
 )
 def test_what_a_kind_does_not_know_is_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NoiseConfig.model_validate(settings)
+
+
+def slow_masked(row: list[int], chosen: set[int], dice: list[float], words: list[int]) -> tuple[list[int], list[int]]:
+    """The paper's rule for one line: what becomes of each chosen place by its die, and what is told there."""
+    src, tgt = list(row), [PAD_ID] * len(row)
+    for place in chosen:
+        tgt[place] = row[place]
+        if dice[place] < 0.8:
+            src[place] = MASKS[0]
+        elif dice[place] < 0.9:
+            src[place] = words[place]
+    return src, tgt
+
+
+@given(LINES, st.sampled_from([0.01, 0.15, 0.9]))
+def test_masked_is_the_papers_rule(rows: list[list[int]], share: float) -> None:
+    """Places, dice and words as the line's own random numbers give them, by Python's numbers and one at a time."""
+    config = NoiseConfig(kind="masked", share=share)
+    lines = lines_of(rows)
+    keys = [np.split(lines.keys(draw, lines.lengths), np.cumsum(lines.lengths))[:-1] for draw in range(3)]
+    for number, (row, src, tgt) in enumerate(zip(rows, *noised(rows, config), strict=True)):
+        of_places, of_dice, of_words = ([int(key) for key in draw[number]] for draw in keys)
+        num_chosen = max(1, math.floor(share * len(row) + 0.5))
+        chosen = set(sorted(range(len(row)), key=of_places.__getitem__)[:num_chosen])
+        words = [int(WORDS[(key >> 32) * len(WORDS) // 2**32]) for key in of_words]
+        assert (src, tgt) == slow_masked(row, chosen, [key / 2**64 for key in of_dice], words)
+
+
+def test_masked_has_the_papers_shares() -> None:
+    """15 % of each line; of these 80, 10 and 10 %, within four deviations; every word as likely, none special."""
+    number, length = 3000, 100
+    src, tgt = (np.array(side) for side in noised(long_rows(number, length), NoiseConfig(kind="masked")))
+    told = tgt != PAD_ID
+    assert (told.sum(axis=1) == 15).all()
+    total = number * 15
+    line = np.arange(100, 200)
+    kinds = [src == MASKS[0], (src != line) & (src != MASKS[0]), told & (src == line)]
+    assert not ((kinds[0] | kinds[1]) & ~told).any(), "nothing else is touched"
+    for found, share in zip(kinds, (0.8, 0.1, 0.1), strict=True):
+        assert abs(found.sum() - share * total) < 4 * (total * share * (1 - share)) ** 0.5
+    by_place = told.sum(axis=0)
+    assert abs(by_place - 0.15 * number).max() < 4.5 * (number * 0.15 * 0.85) ** 0.5, "any place is as likely"
+    counts = Counter(src[kinds[1]].tolist())
+    assert set(counts) == set(WORDS.tolist())
+    expected = counts.total() / len(WORDS)
+    assert sum((count - expected) ** 2 / expected for count in counts.values()) < 120  # 67 degrees: p 1e-4
+
+
+@pytest.mark.parametrize(("mask", "by_chance"), [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.3, 0.7)])
+def test_masked_takes_other_shares(mask: float, by_chance: float) -> None:
+    config = NoiseConfig(kind="masked", share=0.5, mask_share=mask, random_share=by_chance)
+    src, tgt = (np.array(side) for side in noised(long_rows(200, 40), config))
+    told = tgt != PAD_ID
+    assert (told.sum(axis=1) == 20).all()
+    assert abs((src == MASKS[0]).sum() / 4000 - mask) < 0.04
+    assert abs(np.isin(src, WORDS).sum() / 4000 - by_chance) < 0.04

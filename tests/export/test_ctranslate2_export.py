@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import all_entries, toy_pairs
+from toy import TRANSLATING, all_entries, toy_pairs
 from translators import MODELS_BY_NAME, SMALL
 
 from transformer_mt.config.presets import MODELS
@@ -70,7 +70,8 @@ CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
-        if model["num_experts"] == 1 and model["positions"] in expressible("positions") and model["rnn"] is None
+        if name in TRANSLATING and model["num_experts"] == 1 and model["positions"] in expressible("positions")
+        and model["rnn"] is None
     },
 }  # fmt: skip
 

@@ -55,6 +55,8 @@ def make_model(tokenizer: Tokenizer, preset: str = "modern", **options) -> Trans
     layers = {} if MODELS[preset]["architecture"] == "decoder_only" else {"num_encoder_layers": 3}
     kv_heads = {"num_kv_heads": 2} if MODELS[preset]["num_kv_heads"] else {}
     tiny = TINY
+    if MODELS[preset]["architecture"] == "encoder_only":
+        tiny = {**TINY, "num_decoder_layers": 0}
     if MODELS[preset]["architecture"] == "rnn":
         tiny = {key: value for key, value in TINY.items() if key not in ("d_ff", "num_heads")}
     config = ModelConfig(**{**MODELS[preset], **tiny, **layers, **kv_heads, **options})
@@ -106,6 +108,10 @@ def test_every_preset_gives_a_page_and_pictures(preset: str, tmp_path: Path) -> 
         assert stream.num_src == len(words[0]) + 1
         expected = {f"stream_layer_{layer}.png" for layer in (0, 1)}
         assert (stream.weights.triu(1) == 0).all()
+    elif MODELS[preset]["architecture"] == "encoder_only":
+        (encoder,) = attentions
+        assert encoder.query_words == encoder.key_words == [*words[0], "</s>"]
+        expected = {f"encoder_layer_{layer}.png" for layer in (0, 1, 2)}
     elif MODELS[preset]["architecture"] == "rnn":
         (cross,) = attentions
         assert (cross.key_words, cross.query_words) == ([*words[0], "</s>"], [*words[1], "</s>"])

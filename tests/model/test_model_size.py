@@ -18,6 +18,8 @@ KINDS: list[dict[str, Any]] = [
     {"positions": "learned", "tie_embeddings": "none"},
     {"positions": "rotary", "num_kv_heads": 2, "bias": False, "norm": "rmsnorm"},
     {"positions": "relative_bias", "num_experts": 3, "activation": "swiglu"},
+    {"architecture": "encoder_only", "num_decoder_layers": 0},
+    {"architecture": "encoder_only", "num_decoder_layers": 0, "num_encoder_layers": 1, "tie_embeddings": "none"},
     {"architecture": "rnn"},
     {"architecture": "rnn", "rnn": {"cell": "lstm", "attention": "luong_dot", "d_embedding": 10, "d_readout": 10}},
     *({"positions": positions} for positions in POSITIONS),
@@ -29,7 +31,7 @@ def test_it_is_the_size_of_the_model_that_is_made(options: dict[str, Any]) -> No
     not_there = ("d_ff", "num_heads") if options.get("architecture") == "rnn" else ()
     small = {key: value for key, value in SMALL.items() if key not in not_there}
     config = ModelConfig.model_validate(small | options)
-    vocab_sizes = (37, 37) if config.architecture == "decoder_only" else (31, 37)
+    vocab_sizes = (37, 37) if config.architecture in ("decoder_only", "encoder_only") else (31, 37)
     model = ARCHITECTURES[config.architecture](config, *vocab_sizes)
     expected = (sum(x.numel() for x in numbers) for numbers in (model.parameters(), model.buffers()))
     before = torch.get_rng_state()

@@ -52,6 +52,18 @@ def test_gpt2_small() -> None:
     assert count("gpt2-small", 50_257, max_len=512) == 124_439_808
 
 
+def test_bert_base() -> None:
+    """109,482,240 parameters of its checkpoint, the 110 M of the paper, are an encoder with a pooler. Without that and
+    with the head for masked words, a dense map, a norm and a bias of 30,522, they are 109,514,298. Ours has no table of
+    two segments and no norm of the embeddings (2 x 768 each).
+    """
+    pooler = dense = 768 * 768 + 768
+    with_head = 109_482_240 - pooler + dense + 2 * 768 + 30_522
+    assert with_head == 109_514_298
+    assert count("bert-base", 30_522) == with_head - 2 * 768 - 2 * 768
+    assert count("bert-base", 30_522) == pytest.approx(110e6, rel=0.01)
+
+
 LLAMA_7B = {"d_model": 4096, "num_heads": 32, "num_decoder_layers": 32}
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from toy import toy_config
 
-from transformer_mt.data.batches.batching import plan_batches
+from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.evaluation.nll import tokens_at_once
@@ -31,6 +31,7 @@ MODELS = {
     "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
     "simcut": {"num_heads": 1, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "rdrop": {"num_experts": 3, "experts_per_token": 2},
+    "encoder_only": {"architecture": "encoder_only", "num_decoder_layers": 0, "positions": "learned"},
     "rnn": {"architecture": "rnn", "num_decoder_layers": 2, "rnn": {"cell": "lstm", "attention": "luong_general"}},
     "rnn_simcut": {"architecture": "rnn", "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "skipping": {"num_encoder_layers": 2, "num_decoder_layers": 2, "layer_drop": 0.5},
@@ -43,6 +44,7 @@ TRAINING = {
     "frozen_decoder": {"freeze": ["decoder", "output"], "consistency": {"kind": "simcut", "cut": 0.2}},
     "compiled": {"freeze": ["encoder"]},
 }
+MASKED = {"noise": {"kind": "masked"}, "train": [{"mono": "train.en"}], "validation": [{"mono": "valid.en"}]}
 NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
 
 
@@ -52,12 +54,14 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
         # Every process needs every layer, and an RNN is not sharded.
         if sharding == "full" and ("layer_drop" in model or model.get("architecture") == "rnn"):
             continue
+        masked = MASKED if name == "encoder_only" else {}
         config = toy_config(
-            corpus, tokenizer={"joint": True}, model={"dropout": 0.3, **model},
+            corpus, tokenizer={"joint": True, "masks": int(masked != {})}, model={"dropout": 0.3, **model}, data=masked,
             training={"clip_norm": None, "sharding": sharding, **TRAINING.get(name, {})},
         )  # fmt: skip
         data = prepare_data(config)
-        plan = plan_batches(data.train.src_lengths, data.train.tgt_lengths, tokens_at_once(config), 3, 0)
+        split = split_by_epochs(data, config)
+        plan = split.plan(tokens_at_once(config), 3, 0).known()
         for number in NUM_MICRO_BATCHES if name != "compiled" else (3, 1):  # each compiles anew
             torch.manual_seed(world.rank)  # the weights are those of the first process
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
@@ -65,7 +69,7 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
             with patch.object(compiling, "BACKEND", "aot_eager"):  # no compiler of C++
                 prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
                 updater = Updater(made, config.training, config.seed, "fp32", CPU, world, compiled, prior)
-            result = updater.update(data.train, plan[:number], 1, "").result()
+            result = updater.update(split, plan[:number], 1, "").result()
             found = {
                 name: updater.sharing.whole(parameter.grad).contiguous()
                 for name, parameter in updater.model.named_parameters()

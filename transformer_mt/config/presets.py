@@ -1,7 +1,7 @@
 """Models of the literature as config values, and nothing more: no preset has code of its own.
 
 Each asks for one vocabulary for both sides. All but llama, mistral, mixtral and rnn-search tie embeddings, and those
-of them that are decoder-only read both sides as one stream.
+of them that are decoder-only read both sides as one stream. Those that are encoder-only fill in hidden words.
 """
 
 from typing import Any
@@ -25,6 +25,7 @@ _RNN = {
     "rnn": {"cell": "gru", "attention": "bahdanau", "input_feeding": True, "d_embedding": None, "d_readout": None},
 }  # fmt: skip
 _DECODER_ONLY = {"architecture": "decoder_only", "num_encoder_layers": 0}
+_ENCODER_ONLY = {"architecture": "encoder_only", "num_decoder_layers": 0}
 # Eight layers of this width and two separate tables of 37,000 words weigh what transformer-base does.
 _LLAMA = {**_BASE, **_LLAMA_PARTS, **_DECODER_ONLY, "num_decoder_layers": 8, "tie_embeddings": "none"}
 _MISTRAL = {**_LLAMA, "d_ff": 1792, "num_kv_heads": 2, "attention_window": 512}
@@ -51,6 +52,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "mistral": _MISTRAL,  # Jiang et al. 2023, likewise
     "mixtral": {**_MISTRAL, "num_experts": 8, "experts_per_token": 2},  # Jiang et al. 2024, the same for a token
     "modern": {**_BASE, **_LLAMA_PARTS},
+    # Devlin et al. 2019
+    "bert-base": {
+        **_BASE, **_ENCODER_ONLY, "d_model": 768, "d_ff": 3072, "num_heads": 12, "num_encoder_layers": 12,
+        "activation": "gelu", "positions": "learned",
+    },
+    # the same in small; trains in minutes on a laptop
+    "bert-small": {
+        **_BASE, **_ENCODER_ONLY, "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 3,
+        "activation": "gelu", "positions": "learned",
+    },
     # Bahdanau et al. 2015, appendix A; their two vocabularies are one of the same size here
     "rnn-search": {
         **_RNN, "d_model": 1000, "dropout": 0.0, "tie_embeddings": "none",

@@ -65,6 +65,7 @@ class RunConfig(Section):
                     f"data.noise.kind: {noise.kind} puts masks in the place of what it hides, and tokenizer.masks is "
                     f"{self.tokenizer.masks}; set it to {least} or more, for example 100"
                 )
+        self._check_encoder_only()
         if all(source.mono for source in self.data.validation) and self.validation.metric != "nll":
             raise ValueError(
                 f"validation.metric is {self.validation.metric}, and data.validation has text in one language alone, "
@@ -86,6 +87,29 @@ class RunConfig(Section):
                 f"the longest pair would not fit a batch; raise {key} or lower max_len"
             )
         return self
+
+    def _check_encoder_only(self) -> None:
+        """Raise ValueError unless hidden words are told in their places by an encoder alone, and by nothing else."""
+        noise, architecture = self.data.noise, self.model.architecture
+        if architecture != "encoder_only":
+            if noise is not None and noise.hiding.in_place:
+                raise ValueError(
+                    f"data.noise.kind: {noise.kind} is for an encoder alone, and model.architecture is {architecture}; "
+                    "set model.architecture: encoder_only, or data.noise.kind: infilling"
+                )
+            return
+        if noise is None or not noise.hiding.in_place:
+            kind = "data.noise is not set" if noise is None else f"data.noise.kind is {noise.kind}"
+            raise ValueError(
+                f"model.architecture: encoder_only learns hidden words and no translation, and {kind}; set data.noise: "
+                "{kind: masked}, or another architecture"
+            )
+        for split in ("train", "validation", "test"):
+            if not all(source.mono for source in getattr(self.data, split)):
+                raise ValueError(
+                    f"model.architecture: encoder_only learns from text in one language, and data.{split} has pairs; "
+                    "name {mono: FILE}" + " in their place, or test: []" * (split == "test")
+                )
 
     @model_validator(mode="after")
     def _check_target_language(self) -> Self:

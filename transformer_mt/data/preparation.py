@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
+from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
+from transformer_mt.data.batches.forms import AS_PAIRS, Form
 from transformer_mt.data.batches.plan import WholePlan
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
@@ -36,12 +37,15 @@ MOST_SHOWN = 500  # characters of each side
 
 @dataclass(frozen=True)
 class Split:
-    """The pairs of one split that fit the model. `rows` are their places in corpus and ids."""
+    """The pairs of one split that fit the model. `rows` are their places in corpus and ids, `form` is that of their
+    batches.
+    """
 
     name: str
     corpus: Corpus
     ids: EncodedCorpus
     rows: Rows
+    form: Form = AS_PAIRS
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,13 +62,13 @@ class Split:
 
     @cached_property
     def tgt_lengths(self) -> NDArray[np.int32]:
-        """Lengths of y + EOS, a number a row."""
-        return self.ids.tgt.lengths[self.rows] + 1
+        """How many target tokens each row has: the length of y + EOS, or of the tokens that are told in place."""
+        return self.form.num_targets(self.ids.tgt)[self.rows]
 
     def batch(self, indices: Rows) -> Batch:
         """The pairs at these places among `rows`, padded."""
         rows = self.rows[indices] if len(self.rows) < len(self.ids) else indices
-        return batch_of_ids(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
+        return self.form.batch_of(self.ids.src.gather(rows), self.ids.tgt.gather(rows))
 
     def where(self, index: int) -> str:
         """Where the pair at this place among `rows` stands: `file.en / file.de, line 17`."""

@@ -179,6 +179,10 @@ class Tokenizer(ABC):
         """The entries without a letter, mark or digit; special ones are not counted."""
         return [i for i, text in self._texts() if not has_word(text)]
 
+    def text_ids(self) -> list[int]:
+        """The entries that stand for text, in order: all but special ones and tags."""
+        return sorted({i for i, _ in self._texts()} - set(self.tags.values()))
+
     def _texts(self) -> Iterator[tuple[int, str]]:
         """The entries but the special ones, and the text behind each."""
         return ((i, token) for token, i in self.backend.get_vocab().items() if i >= len(SPECIAL_TOKENS))

@@ -10,6 +10,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.ensemble import DEFAULT_MODE, MODES, Ensemble
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
+from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import RunFolder, open_run
 
@@ -30,7 +31,8 @@ def load_models(paths: Paths, checkpoint: str | Sequence[str] | None, mode: str 
     """One model of these runs, in evaluation mode on the CPU. Several checkpoints of one run count as several runs.
 
     The config is that of the first run with the smallest `model.max_len`. Raises UserError where a run or checkpoint
-    cannot be had, where the vocabularies differ, and for a mode that is none or has nothing to combine.
+    cannot be had, where one writes no translation, where the vocabularies differ, and for a mode that is none or has
+    nothing to combine.
     """
     chosen = _chosen(paths, checkpoint)
     if mode is not None and mode not in MODES:
@@ -54,6 +56,8 @@ def combined(loaded: Sequence[Loaded], mode: str) -> Loaded:
 
 def _load(run: RunFolder, choice: str | None) -> Loaded:
     config, model, src, tgt, checkpoint = load_run(run, choice)
+    if not model.translates:
+        refuse_to_translate()
     return Loaded(config, model, src, tgt, [(run, checkpoint)])
 
 

@@ -17,6 +17,8 @@ from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
 from transformer_mt.storage.origin import Origin, read_origin
@@ -63,6 +65,8 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
     Raises UserError where the run lacks what the card tells, or a file of it is damaged.
     """
     config, checkpoint = load_trained_config(run, choice)
+    if not ARCHITECTURES[config.model.architecture].translates:
+        refuse_to_translate()
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     name = checkpoint.name
     to = f"--to {config.languages[0]} " if len(config.languages) > 1 else ""

@@ -57,6 +57,12 @@ ATTENTIONS = {
             "decoder", "self_attn", "stream", "stream",
         ),
     ),
+    "encoder_only": (
+        Kind(
+            "encoder", "Encoder self-attention", "Each row is a word, each column a word it looks at.",
+            "encoder", "self_attn", "src", "src",
+        ),
+    ),
     "rnn": (
         Kind(
             "cross", "Attention to the source",

@@ -1,6 +1,7 @@
 """A sentence and its translation as ids. The translation is the model's own, or a given one."""
 
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.decoding.filling.masked_words import MaskedModel
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -26,6 +27,15 @@ def sentence_pair(
             "Give a shorter sentence, or a translation with --target."
         )
     return src, hypothesis.tokens
+
+
+def masked_ids(model: MaskedModel, text: str, max_tokens: int) -> list[int]:
+    """The ids of a text for an encoder alone, which may hold [MASK]. UserError where `MaskedModel.ids` raises it, and
+    for more than `max_tokens`, EOS counted.
+    """
+    ids = model.ids(text)
+    _refuse_more("The text", ids, max_tokens)
+    return ids
 
 
 def sentence_ids(side: str, text: str, tokenizer: Tokenizer, translator: Translator) -> list[int]:

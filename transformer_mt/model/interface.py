@@ -34,6 +34,8 @@ class TranslationModel(nn.Module, ABC):
     and each side has up to `config.max_len` positions. Outputs at padding mean nothing.
     """
 
+    # Whether it can be searched: what has no decoder writes no translation, and raises UserError where it is asked to.
+    translates: ClassVar[bool] = True
     # Whether the cache is a `DecoderCache`, whose memory a captured step of a GPU can use again.
     goes_in_slots: ClassVar[bool] = True
 

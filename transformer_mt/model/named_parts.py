@@ -41,13 +41,37 @@ PARTS: dict[str, Part] = {
     "tgt_embeddings": Part(r"decoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
     "embeddings": Part(r"(en|de)coder\.embedder\.embedding\.", _OF_EMBEDDINGS),
     "output": Part(r"output\.", _OF_EMBEDDINGS | {"bias"}),
+    "head": Part(r"head\.", frozenset({"architecture", "d_model", "bias", "norm"})),
 }
+# Parts that architectures have not.
+_MISSING = {
+    "decoder_only": {"encoder", "src_embeddings", "head"},
+    "encoder_only": {"decoder", "tgt_embeddings"},
+}
+_SAME_ENCODER = {"encoder_decoder", "encoder_only"}  # whose encoders, and embeddings of the source, mean the same
 
 
 def whole(config: ModelConfig) -> list[str]:
     """The parts that together are all of the config's model; a parameter that is not tied belongs to one of them."""
-    missing = {"encoder", "src_embeddings"} if config.architecture == "decoder_only" else set()
+    missing = _MISSING.get(config.architecture, {"head"})
     return [part for part in PARTS if part != "embeddings" and part not in missing]
+
+
+def keys_of(part: str, here: ModelConfig, there: ModelConfig) -> frozenset[str]:
+    """The keys on which it depends whether the part of one model is that of the other."""
+    keys = PARTS[part].keys
+    if "learned" not in (here.positions, there.positions):
+        keys -= {"max_len"}  # no weight knows it
+    if part == "src_embeddings" and "all" not in (here.tie_embeddings, there.tie_embeddings):
+        keys -= {"tie_embeddings"}
+    if here.architecture != there.architecture and {here.architecture, there.architecture} == _SAME_ENCODER:
+        if part == "encoder":
+            keys -= {"architecture"}
+        # An encoder alone has one table, tied or not.
+        one_table = next(c for c in (here, there) if c.architecture == "encoder_decoder").tie_embeddings == "all"
+        if part == "src_embeddings" or (part == "embeddings" and one_table):
+            keys -= {"architecture", "tie_embeddings"}
+    return keys
 
 
 def outline(config: ModelConfig, src_vocab_size: int = _FEW, tgt_vocab_size: int = _FEW) -> TranslationModel:

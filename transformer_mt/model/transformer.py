@@ -39,6 +39,13 @@ class Encoder(Stack):
         return self.norm(x)
 
 
+def unpadded_layers(encoder: Encoder, weight: Tensor, config: ModelConfig) -> bool:
+    """`TranslationModel.goes_unpadded` of a model with this encoder and weights like this one."""
+    if weight.device.type != "cpu" or not encoder.goes_unpadded:
+        return False
+    return prepare_attention(product_dtype(weight), config.d_model // config.num_heads)
+
+
 class Decoder(Stack):
     """`num_decoder_layers` layers that see the target so far, and the memory."""
 
@@ -148,11 +155,7 @@ class Transformer(TranslationModel):
         return self.decoder(y, own, memory, others, routing)[0, : y.num_tokens]
 
     def goes_unpadded(self) -> bool:
-        weight = self.output.weight
-        if weight.device.type != "cpu" or not self.encoder.goes_unpadded:
-            return False
-        head_dim = self.config.d_model // self.config.num_heads
-        return prepare_attention(product_dtype(weight), head_dim)
+        return unpadded_layers(self.encoder, self.output.weight, self.config)
 
     def start(self, src: Tensor) -> DecoderCache:
         return self.decoder.start(*self.encode(src))

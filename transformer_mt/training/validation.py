@@ -106,6 +106,8 @@ class Validator:
 
     def _translate(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[str]:
         """Greedily: quick, and enough to see which checkpoint is better."""
+        if not self.sources:
+            return []
         data = self.data
         translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)
         options = search_options(self.config.decoding, beam_size=1, scored=False)

@@ -8,7 +8,7 @@ from commands import call_tmt
 from test_pretraining import PAIRS, write_config
 from toy import write_toy_corpus
 
-from transformer_mt.decoding.filling import fillings
+from transformer_mt.decoding.filling.whole_sentences import fillings
 from transformer_mt.decoding.translator import Translator
 
 

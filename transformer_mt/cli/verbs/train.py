@@ -72,16 +72,20 @@ def train(
 
     outcome = start_or_resume(loaded.config, run, resume is not None, change_lr, profile)
     with suppress(BrokenPipeError):  # the reader may have ended by the same Ctrl-C
-        _tell(outcome, loaded.config.data.noise is not None)
+        _tell(outcome, loaded.config.data.noise is not None, loaded.config.model.architecture == "encoder_only")
         sys.stdout.flush()
     sys.exit(outcome.exit_status)
 
 
-def _tell(outcome: "Outcome", pretrained: bool) -> None:
+def _tell(outcome: "Outcome", pretrained: bool, encoder_only: bool) -> None:
     run = outcome.run
     if outcome.reason is not None and pretrained:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
-        print(f"train on pairs from here with: training.init_from={run.quoted}")
+        if encoder_only:
+            print(f'fill in words with: tmt fill --run {run.quoted} "The [MASK] …"')
+            print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
+        else:
+            print(f"train on pairs from here with: training.init_from={run.quoted}")
     elif outcome.reason is not None:
         print(f"finished at step {outcome.step:,}: {outcome.reason}")
         print(f'translate with: tmt translate --run {run.quoted} "..."')

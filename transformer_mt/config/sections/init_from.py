@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import Section
 
-PartName = Literal["encoder", "decoder", "src_embeddings", "tgt_embeddings", "embeddings", "output"]
+PartName = Literal["encoder", "decoder", "src_embeddings", "tgt_embeddings", "embeddings", "output", "head"]
 # The parts whose weights have a row for each entry of that side's vocabulary.
 OF_SRC_VOCABULARY, OF_TGT_VOCABULARY = {"src_embeddings", "embeddings"}, {"tgt_embeddings", "embeddings", "output"}
 

@@ -15,7 +15,7 @@ from transformer_mt.config.sections.section import (
 
 Preset = Literal[
     "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
-    "modern", "rnn-search", "rnn-small",
+    "modern", "bert-base", "bert-small", "rnn-search", "rnn-small",
 ]  # fmt: skip
 # What an RNN has not.
 _NOT_RECURRENT = (
@@ -31,7 +31,7 @@ class ModelConfig(Section):
     preset: Preset | None = Field(
         default=None, description="A known model: its values replace what was inherited; keys beside it win."
     )
-    architecture: Literal["encoder_decoder", "decoder_only", "rnn"] = "encoder_decoder"
+    architecture: Literal["encoder_decoder", "decoder_only", "encoder_only", "rnn"] = "encoder_decoder"
     d_model: PositiveInt = 512
     d_ff: PositiveInt = 2048
     num_heads: PositiveInt = 8
@@ -41,7 +41,9 @@ class ModelConfig(Section):
     num_encoder_layers: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
         default=6, description="0 where it is decoder_only."
     )
-    num_decoder_layers: PositiveInt = 6
+    num_decoder_layers: Annotated[int, Field(ge=0, le=LARGEST)] = Field(
+        default=6, description="0 where it is encoder_only."
+    )
     dropout: Probability = 0.1
     attention_dropout: Probability | None = Field(default=None, description="Of attention weights; null: as dropout.")
     activation_dropout: Probability | None = Field(
@@ -86,6 +88,14 @@ class ModelConfig(Section):
             )
         if self.architecture != "decoder_only" and not self.num_encoder_layers:
             raise ValueError(f"num_encoder_layers is 0; an {self.architecture} model needs 1 or more")
+        if self.architecture == "encoder_only" and self.num_decoder_layers:
+            raise ValueError(
+                f"num_decoder_layers is {self.num_decoder_layers}; an encoder_only model has no decoder: set it to 0"
+            )
+        if self.architecture != "encoder_only" and not self.num_decoder_layers:
+            raise ValueError(f"num_decoder_layers is 0; an {self.architecture} model needs 1 or more")
+        if self.architecture == "encoder_only":
+            refuse_unless_default(self, ("tgt_word_dropout",), "under architecture: encoder_only")
         return self
 
     @model_validator(mode="after")

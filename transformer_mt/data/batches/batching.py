@@ -94,7 +94,7 @@ def _in_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]], more: int) -> 
 
 def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
     """`make_batch` from each side's ids in rows, with the length of each row; nothing behind a row's end is read."""
-    (sources, is_src), (targets, is_tgt) = (_with_eos(*side) for side in (src, tgt))
+    (sources, is_src), (targets, is_tgt) = (with_eos(*side) for side in (src, tgt))
     tgt_in = np.empty_like(targets)
     tgt_in[:, 0] = BOS_ID
     tgt_in[:, 1:] = targets[:, :-1]
@@ -107,7 +107,7 @@ def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
     return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places, len(real), num_padding)
 
 
-def _with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Padded after EOS, and which cells are no padding."""
     padded = ids.astype(np.int64)
     padded[np.arange(len(lengths)), lengths] = EOS_ID

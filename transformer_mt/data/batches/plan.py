@@ -50,7 +50,7 @@ class TrainingSplit(Protocol):
 
     @property
     def tgt_lengths(self) -> Any:
-        """Lengths of y + EOS, by row or array of rows."""
+        """How many target tokens there are, by row or array of rows: those of y + EOS, or those told in place."""
         ...
 
     def batch(self, indices: Rows) -> Batch:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids
+from transformer_mt.data.batches.batching import Batch, Rows
+from transformer_mt.data.batches.forms import AS_PAIRS, Form
 from transformer_mt.data.encoding import too_long
 from transformer_mt.data.id_file import IdColumn
 from transformer_mt.data.left_out import LeftOut, positions_for_most
@@ -31,7 +32,7 @@ class Window:
     too long. `model.max_len: enough` would hold 99 % of them.
 
     `sources` and `lines` say where each pair stands. `digest` is a hash of all texts that were read. `shown` holds a
-    few of the pairs.
+    few of the pairs. `form` is that of their batches.
     """
 
     first: int
@@ -45,6 +46,7 @@ class Window:
     lines: NDArray[np.int64]
     digest: str
     shown: list[tuple[str, str]]
+    form: Form = AS_PAIRS
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -56,8 +58,8 @@ class Window:
 
     @cached_property
     def tgt_lengths(self) -> NDArray[np.int32]:
-        """Lengths of y + EOS, a number a row."""
-        return self.tgt.lengths + np.int32(1)
+        """How many target tokens each row has: the length of y + EOS, or of the tokens that are told in place."""
+        return self.form.num_targets(self.tgt)
 
     @property
     def left_out(self) -> LeftOut:
@@ -66,7 +68,7 @@ class Window:
 
     def batch(self, rows: Rows) -> Batch:
         """The pairs of these rows, padded."""
-        return batch_of_ids(self.src.gather(rows), self.tgt.gather(rows))
+        return self.form.batch_of(self.src.gather(rows), self.tgt.gather(rows))
 
     def unknown_shares(self) -> tuple[float, float]:
         """UNK among the tokens of the source and of the target."""

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.batches.batching import Batch, Rows, batch_of_ids, plan_batches
+from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
+from transformer_mt.data.batches.forms import AS_PAIRS
 from transformer_mt.data.batches.plan import TrainingSplit, WholePlan
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.id_file import IdColumn
@@ -26,7 +27,7 @@ SEGMENTED_AT_ONCE = 2**15  # pairs: some megabytes
 SIDES = ("src", "tgt")
 _DROPOUT = 0xD209  # tells these random numbers from others of the same seed and epoch
 
-Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]  # of x + EOS and y + EOS, by place in the epoch
+Lengths = tuple[NDArray[np.int32], NDArray[np.int32]]  # of x + EOS and of targets, by place in the epoch
 
 
 def split_by_epochs(data: TrainingData, config: RunConfig) -> TrainingSplit:
@@ -98,6 +99,7 @@ class EpochSplit:
         self.max_len = max_len
         self.seed = seed
         self.noise = noise
+        self.form = AS_PAIRS if noise is None else noise.form
         self.is_mono = np.empty(0, bool) if noise is None else mono_rows(split.corpus)
         self._lengths: dict[int, tuple[Lengths, int]] = {}
         self._lock = threading.Lock()
@@ -122,7 +124,7 @@ class EpochSplit:
         """See `TrainingSplit`. The rows are of one epoch."""
         src, tgt, _ = self._sides(int(indices[0]) >> EPOCH_BITS, indices & (2**EPOCH_BITS - 1))
         rows = np.arange(len(indices))
-        return batch_of_ids(src.gather(rows), tgt.gather(rows))
+        return self.form.batch_of(src.gather(rows), tgt.gather(rows))
 
     def where(self, index: int) -> str:
         """See `TrainingSplit`."""
@@ -143,8 +145,8 @@ class EpochSplit:
                 num_kept = 0
                 for start in range(0, number, SEGMENTED_AT_ONCE):
                     places = np.arange(start, min(start + SEGMENTED_AT_ONCE, number))
-                    *sides, kept = self._sides(epoch, places)
-                    src[places], tgt[places] = (side.lengths + 1 for side in sides)
+                    src_ids, tgt_ids, kept = self._sides(epoch, places)
+                    src[places], tgt[places] = src_ids.lengths + 1, self.form.num_targets(tgt_ids)
                     num_kept += kept
                 self._lengths = {other: found for other, found in self._lengths.items() if other >= epoch - 2}
                 self._lengths[epoch] = (src, tgt), num_kept

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.data.batches.forms import AS_PAIRS, IN_PLACE
 from transformer_mt.data.batches.stream_window import Window
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn
 from transformer_mt.data.noise.bpe_dropout import line_seeds
-from transformer_mt.data.noise.objectives import OBJECTIVES, Lines
+from transformer_mt.data.noise.objectives import OBJECTIVES, Entries, Lines
 from transformer_mt.data.preparation import Split
 from transformer_mt.data.tokenizers import Tokenizer
 
@@ -35,11 +37,11 @@ class Noise:
         self.seed = config.seed
         self.sources = config.data.train
         entries = tokenizer.backend.get_vocab()
-        self.masks = np.array(
-            [entries[tag] for tag in config.tokenizer.all_tags[len(config.tokenizer.tags) :]], np.int64
-        )
+        masks = [entries[tag] for tag in config.tokenizer.all_tags[len(config.tokenizer.tags) :]]
+        self.form = IN_PLACE if self.config.hiding.in_place else AS_PAIRS
         marks = {tuple(tokenizer.encode(f"x{mark}")[len(tokenizer.encode("x")) :]) for mark in SENTENCE_ENDS}
-        self.ends = np.array(sorted({ids[0] for ids in marks if len(ids) == 1}), np.int64)
+        ends = sorted({ids[0] for ids in marks if len(ids) == 1})
+        self.entries = Entries(*(np.array(ids, np.int64) for ids in (masks, ends, tokenizer.text_ids())))
 
     @classmethod
     def of(cls, config: RunConfig, tokenizer: Tokenizer) -> Self | None:
@@ -57,25 +59,26 @@ class Noise:
         lengths = line.lengths.astype(np.int64)
         seeds = line_seeds((self.seed, *place, _NOISE), lines[rows])
         found = OBJECTIVES[self.config.kind](
-            Lines(line.ids.astype(np.int64), lengths, seeds), self.config, self.masks, self.ends
+            Lines(line.ids.astype(np.int64), lengths, seeds), self.config, self.entries
         )
         new_src, new_tgt = (IdColumn(ids, numbers.astype(np.int32)) for ids, numbers in found)
-        return src.with_rows(rows, _behind_tags(before, before.lengths - line.lengths, new_src)), tgt.with_rows(
-            rows, new_tgt
-        )
+        of_tags = before.lengths - line.lengths
+        if self.config.hiding.in_place:  # nothing is told of a tag
+            new_tgt = _behind_tags(IdColumn(np.full_like(before.ids, PAD_ID), before.lengths), of_tags, new_tgt)
+        return src.with_rows(rows, _behind_tags(before, of_tags, new_src)), tgt.with_rows(rows, new_tgt)
 
     def of_validation(self, split: Split) -> Split:
         """The split with noise that is the same in every validation."""
         ids, lines = split.ids, np.arange(len(split.ids))
         src, tgt = self.hidden(ids.src, ids.tgt, mono_rows(split.corpus), _VALIDATION, lines)
-        return replace(split, ids=replace(ids, src=src, tgt=tgt))
+        return replace(split, ids=replace(ids, src=src, tgt=tgt), form=self.form)
 
     def of_window(self, window: Window, epoch: int) -> Window:
         """A window of a stream as this epoch has it."""
         is_mono = np.array([source.mono is not None for source in self.sources])
         lines = window.lines + (window.sources.astype(np.int64) << _SOURCE_BITS)
         src, tgt = self.hidden(window.src, window.tgt, is_mono[window.sources], (epoch,), lines)
-        return replace(window, src=src, tgt=tgt)
+        return replace(window, src=src, tgt=tgt, form=self.form)
 
 
 def mono_rows(corpus: Corpus) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.sections.noise import NoiseConfig
+from transformer_mt.config.special_ids import PAD_ID
 
 Ints = NDArray[np.int64]
 Flat = tuple[Ints, Ints]  # ids of lines, one after the other, and how many each has
@@ -69,18 +70,27 @@ class Lines:
         return np.diff(ends, prepend=0) + np.where(_places(numbers) == 0, np.concatenate([[0], ends[:-1]]), 0)
 
 
+@dataclass(frozen=True)
+class Entries:
+    """Of a vocabulary: its masks, the marks that end a sentence, and all entries that stand for text."""
+
+    masks: Ints
+    ends: Ints
+    words: Ints
+
+
 def _places(numbers: Ints) -> Ints:
     """0, 1, … up to each of the numbers, one after the other."""
     starts = np.cumsum(numbers) - numbers
     return np.arange(int(numbers.sum())) - np.repeat(starts, numbers)
 
 
-def spans(lines: Lines, config: NoiseConfig, masks: Ints, ends: Ints) -> tuple[Flat, Flat]:
+def spans(lines: Lines, config: NoiseConfig, entries: Entries) -> tuple[Flat, Flat]:
     """T5 (Raffel et al. 2020, section 3.1.4): `share` of the tokens are hidden, in spans of `mean_length` on average.
     The source has a mask of its own in the place of each span; the target is each mask with what it hides, and one mask
     more at the end. Where the masks do not suffice, the spans are fewer and longer.
     """
-    num_hidden = np.where(lines.lengths > 0, np.maximum(1, _rounded(config.hidden_share * lines.lengths)), 0)
+    masks, num_hidden = entries.masks, _at_least_one(config, lines)
     num_shown = lines.lengths - num_hidden
     num_spans = np.maximum(1, _rounded(num_hidden / config.span_length))
     num_spans = np.minimum.reduce([num_spans, num_hidden, num_shown + 1, np.full_like(num_hidden, len(masks) - 1)])
@@ -120,13 +130,13 @@ def spans(lines: Lines, config: NoiseConfig, masks: Ints, ends: Ints) -> tuple[F
     return (src, src_lengths), (tgt, tgt_lengths)
 
 
-def infilling(lines: Lines, config: NoiseConfig, masks: Ints, ends: Ints) -> tuple[Flat, Flat]:
+def infilling(lines: Lines, config: NoiseConfig, entries: Entries) -> tuple[Flat, Flat]:
     """BART (Lewis et al. 2020, section 2.2): the sentences of a line change places, and then one mask stands for each
     span of Poisson(`mean_length`) tokens, `share` of all; a span of none inserts a mask. The target is the line.
 
     The last span is cut to the share. There are no more spans than hidden tokens, so no source is longer than its line.
     """
-    ids = _sentences_permuted(lines, ends) if config.permutes else lines.ids
+    ids = _sentences_permuted(lines, entries.ends) if config.permutes else lines.ids
     num_hidden = _rounded(config.hidden_share * lines.lengths)
     row = np.repeat(np.arange(len(num_hidden)), num_hidden)
     drawn = np.searchsorted(_poisson(config.span_length), lines.keys(1, num_hidden) >> np.uint64(32), side="right")
@@ -145,11 +155,26 @@ def infilling(lines: Lines, config: NoiseConfig, masks: Ints, ends: Ints) -> tup
     takes = np.ones(len(is_mask), np.int64)
     takes[is_mask] = size
     first = np.cumsum(takes) - takes  # takes sum to the length of a line, so this runs over all lines
-    src = np.where(is_mask, masks[0], np.concatenate([ids, [0]])[first])
+    src = np.where(is_mask, entries.masks[0], np.concatenate([ids, [0]])[first])
     return (src, slots), (lines.ids, lines.lengths)
 
 
-def causal(lines: Lines, config: NoiseConfig, masks: Ints, ends: Ints) -> tuple[Flat, Flat]:
+def masked(lines: Lines, config: NoiseConfig, entries: Entries) -> tuple[Flat, Flat]:
+    """BERT (Devlin et al. 2019, section 3.1): `share` of the tokens are chosen, at least one of a line. Of these
+    `mask_share` become a mask, `random_share` a word of the vocabulary by chance, and the others stay as they are. The
+    target has the chosen tokens at their own places, and PAD elsewhere.
+    """
+    is_chosen = lines.chosen(0, lines.lengths, _at_least_one(config, lines))
+    what = lines.keys(1, lines.lengths) >> np.uint64(32)  # of 2**32
+    up_to_mask, up_to_random = (np.uint64(round(share * 2**32)) for share in np.cumsum(config.replaced_shares))
+    by_chance = lines.keys(2, lines.lengths) >> np.uint64(32)
+    words = entries.words[(by_chance * np.uint64(len(entries.words)) >> np.uint64(32)).astype(np.int64)]
+    replaced = np.where(what < up_to_mask, entries.masks[0], np.where(what < up_to_random, words, lines.ids))
+    src = np.where(is_chosen, replaced, lines.ids)
+    return (src, lines.lengths), (np.where(is_chosen, lines.ids, PAD_ID), lines.lengths)
+
+
+def causal(lines: Lines, config: NoiseConfig, entries: Entries) -> tuple[Flat, Flat]:
     """GPT-2 (Radford et al. 2019): the source is empty, and the target is the line, each token from those before it."""
     return (np.empty(0, np.int64), np.zeros_like(lines.lengths)), (lines.ids, lines.lengths)
 
@@ -162,6 +187,11 @@ def _sentences_permuted(lines: Lines, ends: Ints) -> Ints:
     sentence = sentence - np.concatenate([sentence, [0]])[starts[lines.row]]
     keys = lines.keys(0, lines.lengths)[starts[lines.row] + sentence]  # as many as tokens, more than sentences
     return lines.ids[np.lexsort((np.arange(len(lines.ids)), keys, lines.row))]
+
+
+def _at_least_one(config: NoiseConfig, lines: Lines) -> Ints:
+    """How many tokens of each line are the share, one where it would be none."""
+    return np.where(lines.lengths > 0, np.maximum(1, _rounded(config.hidden_share * lines.lengths)), 0)
 
 
 def _rounded(numbers: NDArray[np.floating]) -> Ints:
@@ -177,5 +207,5 @@ def _poisson(mean: float) -> NDArray[np.uint64]:
     return np.minimum(np.round(shares * 2**32), 2**32 - 1).astype(np.uint64)
 
 
-Objective = Callable[[Lines, NoiseConfig, Ints, Ints], tuple[Flat, Flat]]
-OBJECTIVES: dict[str, Objective] = {"infilling": infilling, "spans": spans, "causal": causal}
+Objective = Callable[[Lines, NoiseConfig, Entries], tuple[Flat, Flat]]
+OBJECTIVES: dict[str, Objective] = {"infilling": infilling, "spans": spans, "masked": masked, "causal": causal}

@@ -12,7 +12,7 @@ from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
-from transformer_mt.model.named_parts import PARTS, belongs, outline, parameters_of, whole
+from transformer_mt.model.named_parts import belongs, keys_of, outline, parameters_of, whole
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, find_checkpoint
 from transformer_mt.storage.manifest import check_manifest, digest
 from transformer_mt.storage.origin import Origin, read_origin
@@ -130,11 +130,7 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
 
 def differing_keys(part: str, here: ModelConfig, there: ModelConfig) -> list[str]:
     """The keys by which this part of one model is another than that of the other."""
-    keys = set(PARTS[part].keys)
-    if "learned" not in (here.positions, there.positions):
-        keys.discard("max_len")  # no weight knows it
-    if part == "src_embeddings" and "all" not in (here.tie_embeddings, there.tie_embeddings):
-        keys.discard("tie_embeddings")
+    keys = keys_of(part, here, there)
     return [key for key in ModelConfig.model_fields if key in keys and getattr(here, key) != getattr(there, key)]
 
 

@@ -1,6 +1,6 @@
 """`tmt fill`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +14,16 @@ from transformer_mt.cli.options import (
 )
 from transformer_mt.cli.terminal import remark, typed
 
+if TYPE_CHECKING:
+    from transformer_mt.decoding.filling.masked_words import MaskedModel
+
 
 def fill(
     sentence: Annotated[str, typer.Argument(help='A sentence with hidden words: "The [MASK] sat on the mat".')],
-    number: Annotated[int, typer.Option("--number", "-n", min=1, max=1000, help="How many fillings.")] = 5,
+    number: Annotated[
+        int,
+        typer.Option("--number", "-n", min=1, max=1000, help="How many fillings, or words for each mask."),
+    ] = 5,
     run: RunOption = None,
     checkpoint: CheckpointOption = None,
     device: DeviceOption = "auto",
@@ -25,13 +31,32 @@ def fill(
 ) -> None:
     """Show what a model of `tmt pretrain` puts in the place of hidden words, with its probabilities."""
     from transformer_mt.data.word_splitting import printable
-    from transformer_mt.decoding.filling import fillings
+    from transformer_mt.decoding.filling.masked_words import MaskedModel
+    from transformer_mt.decoding.filling.whole_sentences import fillings
+    from transformer_mt.decoding.load_model import load_trained_config
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.checkpoint_files import find_checkpoint
 
     folder = chosen_run(run, runs)
+    if load_trained_config(folder, checkpoint)[0].model.architecture == "encoder_only":
+        _tell(MaskedModel.load(folder, checkpoint, device), typed(sentence), number)
+        return
     translator = Translator.load(folder.path, find_checkpoint(folder, checkpoint).name, device)
     if translator.note:
         remark(translator.note)
     for filling in fillings(translator, typed(sentence), number):
         print(f"{filling.probability:.3f}  {printable(filling.text)}")
+
+
+def _tell(model: "MaskedModel", text: str, number: int) -> None:
+    """Print the likeliest entries for each mask, under the number of the mask where there are several."""
+    from transformer_mt.data.word_splitting import printable
+
+    found = model.candidates(text, number)
+    if model.tokenizer.knows_every_text:
+        remark("[MASK] is one piece of a word; ▁ begins a word. A word of several pieces needs a [MASK] for each.")
+    for place, candidates in enumerate(found, start=1):
+        if len(found) > 1:
+            print(f"[MASK] {place} of {len(found)}")
+        for candidate in candidates:
+            print(f"{candidate.probability:.3f}  {printable(candidate.text)}")

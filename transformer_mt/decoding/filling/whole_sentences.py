@@ -1,4 +1,4 @@
-"""What a model that learned from hidden words (`data.noise`) would put in their place."""
+"""What a model that writes what was hidden (`data.noise`) would put in its place."""
 
 import math
 import re
@@ -50,11 +50,7 @@ def _with_masks(text: str, config: RunConfig) -> str:
         raise UserError("This run was trained on pairs. Only one of `tmt pretrain` (data.noise) fills in hidden words.")
     if noise.hiding.masks == 0:
         raise UserError(f"data.noise.kind is {noise.kind}, which hides no words. infilling and spans do.")
-    tags = [source.tag for source in config.data.train if source.mono and source.tag]
-    if tags and (text.split() or [""])[0] not in tags:
-        raise UserError(
-            f"Sources of this run begin with a tag: {', '.join(sorted(set(tags)))}. Begin the text with it."
-        )
+    refuse_without_tag(text, config)
     parts = text.split(MASK)
     if len(parts) == 1 and not _ONE.search(text):
         raise UserError(f"There is no {MASK} in the text. Put one where words are to be found.")
@@ -67,6 +63,15 @@ def _with_masks(text: str, config: RunConfig) -> str:
     return "".join(
         part + (f" <mask_{number}> " if number + 1 < len(parts) else "") for number, part in enumerate(parts)
     )
+
+
+def refuse_without_tag(text: str, config: RunConfig) -> None:
+    """Raise UserError where the text lacks the tag that the texts of the run began with."""
+    tags = [source.tag for source in config.data.train if source.mono and source.tag]
+    if tags and (text.split() or [""])[0] not in tags:
+        raise UserError(
+            f"Sources of this run begin with a tag: {', '.join(sorted(set(tags)))}. Begin the text with it."
+        )
 
 
 def _put_in(asked: str, hypothesis: Translation) -> str:

@@ -1,0 +1,1 @@
+"""Hidden words filled in by a model of `tmt pretrain`."""
