@@ -80,7 +80,8 @@ def test_it_is_the_attention_that_is_drawn_whatever_else_is_in_the_batch(name: s
 
 def test_the_default_is_the_layer_before_the_last_and_an_ensemble_has_the_mean() -> None:
     translator = make_translator({**SMALL, "num_decoder_layers": 3})
-    default, before = (AttentionAligner(translator, *layer).posteriors(PAIRS[:3]) for layer in ([], [1]))
+    aligners = AttentionAligner(translator), AttentionAligner(translator, 1)
+    default, before = (aligner.posteriors(PAIRS[:3]) for aligner in aligners)
     assert all(map(np.array_equal, default, before))
     assert not np.allclose(default[0], AttentionAligner(translator, 2).posteriors(PAIRS[:1])[0])
     translator.search_model = Ensemble([translator.search_model, translator.search_model])

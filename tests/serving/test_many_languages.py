@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {"src": "train.en", "tgt": "train.es"}
     data = {"root": str(folder), "train": [{**files, "tag": "<2es>"}, {**files, "tag": "<2en>", "reverse": True}]}
     tokenizer = {"tags": ["<2es>", "<2en>"]}
-    both = [side for pair in PAIRS for side in (pair, pair[::-1])]
+    both = [side for src, tgt in PAIRS for side in ((src, tgt), (tgt, src))]
     return write_run(folder / "run", make_translator(SMALL, both, data=data, tokenizer=tokenizer))
 
 

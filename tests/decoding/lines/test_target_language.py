@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from html import escape
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ SENTENCES = [src for src, _ in toy_pairs(6, seed=5)]
 PAIR = {"src": "a.en", "tgt": "a.es"}
 
 
-def of_sources(*tags: str | None, **sections: dict) -> Translator:
+def of_sources(*tags: str | None, **sections: Any) -> Translator:
     """A translator that was trained on sources with these tags."""
     train = [{**PAIR, "tag": tag} for tag in tags]
     return make_translator(

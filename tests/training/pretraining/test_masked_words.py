@@ -16,11 +16,12 @@ from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wai
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.data.batches.batching import plan_in_order
 from transformer_mt.data.noise.epoch_split import split_by_epochs, validated_split
 from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.decoding.filling.masked_words import MaskedModel
 from transformer_mt.decoding.load_model import build_model, load_run
-from transformer_mt.evaluation.nll import split_nll
+from transformer_mt.evaluation.nll import batch_nlls, mean_nll
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 
@@ -112,7 +113,8 @@ def test_a_validation_is_the_nll_of_what_is_hidden(folder: Path) -> None:
         batch = split.batch(np.array([row]))
         logits = masked.model(batch.src, batch.tgt_in)[0].log_softmax(-1)
         nlls += [-float(logits[i, t]) for i, t in enumerate(batch.tgt_out[0].tolist()) if t != PAD_ID]
-    found = split_nll(masked.model, split, 64)
+    batches = plan_in_order(split.src_lengths, split.tgt_lengths, 64)
+    found = mean_nll(batch_nlls(masked.model, split, batches))
     assert found.num_tokens == len(nlls)
     assert found.nll == pytest.approx(sum(nlls) / len(nlls), rel=1e-5)
     assert validated[-1]["nll"] == pytest.approx(found.nll, rel=1e-4)
