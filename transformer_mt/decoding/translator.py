@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
-from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam_memory import refuse_what_never_fits
@@ -29,8 +29,10 @@ from transformer_mt.decoding.demands import (
     list_of_lines,
     list_of_texts,
     problem_of,
+    refuse_cut_picture,
     refuse_other_search,
     refuse_without_room,
+    source_rows,
     with_places,
     without_avoided,
 )
@@ -177,7 +179,7 @@ class Translator:
         if options.is_sampling:
             lines = with_places(lines)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
-        ids = self.src_tokenizer.encode_batch(["" if i in beyond else line.text for i, line in enumerate(lines)])
+        ids = source_rows(lines, beyond, self.src_tokenizer)
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
@@ -186,7 +188,7 @@ class Translator:
             blank = Translated(line.text, [], too_long or index in beyond, unknown)
             if too_long and options.too_long is TooLong.SPLIT:
                 yield index, replace(self._translate_in_pieces(line, options), unknown_words=unknown)
-            elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
+            elif len(row) and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
                     demands[index] = self._demand_of(line, row, options)
@@ -221,6 +223,7 @@ class Translator:
         limit = self._largest_length(row, options)
         if options.glossary is not None:
             is_whole = len(row) < self.config.model.max_len - 1
+            refuse_cut_picture(is_whole, self.config.model)
             text = line.text if is_whole else self.src_tokenizer.decode(row)  # of a beginning only its own terms
             terms = self._glossary(options.glossary).constraints_of(text, line.constraints)
             line = replace(line, constraints=(*line.constraints, *terms))
@@ -264,6 +267,8 @@ class Translator:
         first piece becomes begins with the line's prefix.
         """
 
+        if line.patches is not None:
+            return Translated(line.text, [], too_long=True, problem="a picture cannot be cut where a sentence ends")
         if line.constraints:
             problem = "it would be translated in pieces, and has constraints, which belong to the whole line"
             return Translated(line.text, [], too_long=True, problem=problem)
@@ -333,7 +338,7 @@ class Translator:
         constrained = [i for i, demand in enumerate(demands) if demand.constraints]
         if 0 < len(constrained) < len(rows):  # two searches, so that no line changes by its batch mates
             return self._search_apart(rows, options, demands)
-        src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
+        src = pad_sources(rows).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]
         is_bound = constrained or any(demand.prefix for demand in demands)
         search = batch_search(options, limits, demands, self._edges if is_bound else WordEdges(), self.device)

@@ -14,6 +14,12 @@ class DataConfig(Section):
 
     src_lang: str = Field(default="src", min_length=1)
     tgt_lang: str = Field(default="tgt", min_length=1)
+    source_as: Literal["text", "picture"] = Field(
+        default="text", description="picture: each source line is drawn, and cut into model.patches."
+    )
+    font: str | None = Field(
+        default=None, description="picture: a font's file, or the name of its family; null: DejaVu Sans."
+    )
     root: str = Field(default=".", description="Relative paths of the sources start here.")
     train: list[SourceConfig] = Field(min_length=1)
     validation: list[SourceConfig] = Field(min_length=1)
@@ -56,6 +62,14 @@ class DataConfig(Section):
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
         else:
             refuse_unless_default(self, ("both_directions_epochs",), "with streaming: true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_pictures(self) -> Self:
+        if self.source_as == "text":
+            refuse_unless_default(self, ("font",), "without source_as: picture")
+            return self
+        refuse_unless_default(self, ("noise", "both_directions_epochs"), "with source_as: picture")
         return self
 
     @model_validator(mode="after")
