@@ -36,17 +36,20 @@ def test_a_preset_says_every_value_of_the_model_but_the_length() -> None:
 
 @pytest.mark.parametrize("preset", MODELS)
 def test_on_the_command_line_it_replaces_what_the_file_had(folder: Path, preset: str) -> None:
-    config = load_config("below.yaml", [f"model.preset={preset}"]).config
+    is_drawn = bool(MODELS[preset]["patches"])
+    config = load_config("below.yaml", [f"model.preset={preset}", *["data.source_as=picture"] * is_drawn]).config
     expected = {**MODELS[preset], "preset": preset, "max_len": 100}
     assert config.model.model_dump() == expected
-    assert config.tokenizer.joint
+    assert config.tokenizer.joint != is_drawn
     assert config.tokenizer.kind == "bpe"
 
 
 @pytest.mark.parametrize("preset", MODELS)
 @pytest.mark.parametrize("file", sorted(path.name for path in shipped_configs().glob("*.yaml")))
 def test_over_any_shipped_file_it_loads_and_loads_again(file: str, preset: str, tmp_path: Path) -> None:
-    config = load_config(str(shipped_configs() / file), [f"model.preset={preset}"]).config
+    source_as = "picture" if MODELS[preset]["patches"] else "text"
+    changes = [f"model.preset={preset}", f"data.source_as={source_as}"]
+    config = load_config(str(shipped_configs() / file), changes).config
     (tmp_path / "resolved.yaml").write_text(dump_config(config))
     assert load_config(str(tmp_path / "resolved.yaml")).config == config
 

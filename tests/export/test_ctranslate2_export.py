@@ -70,7 +70,10 @@ CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
-        if model["num_experts"] == 1 and model["positions"] in expressible("positions") and model["rnn"] is None
+        if model["num_experts"] == 1
+        and model["positions"] in expressible("positions")
+        and model["rnn"] is None
+        and model["patches"] is None
     },
 }  # fmt: skip
 

@@ -89,7 +89,7 @@ class Pictures(Tokenizer):
             )
         return cls(font, patches, bool(lowercase))
 
-    def strip(self, text: str) -> Strip:
+    def draw(self, text: str) -> Strip:
         """The picture of a line; of a blank one it has no columns."""
         gap = np.full((self.patches.height, self._space), WHITE, np.uint8)
         pieces: list[Strip] = []
@@ -118,7 +118,7 @@ class Pictures(Tokenizer):
                     f"{text!a} holds half of a surrogate pair, which is no character. Read it again as UTF-8, or "
                     "replace it."
                 )
-        return [self.cut(self.strip(text)) for text in texts]
+        return [self.cut(self.draw(text)) for text in texts]
 
     def encode_flat(self, texts: list[str]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The patches of all texts one after the other, and how many each has."""

@@ -12,7 +12,9 @@ MOST_PIXELS = 50_000_000
 CONTRAST = 32  # of 256: between ink and paper, at least
 CLEAR = 192  # so much contrast needs no help
 LINE = 0.86  # how high letters with tops and tails are beside a line
-LOOSE = 0.5  # a picture with less of its height in ink has margins that a line of text has not
+# A picture with less of its height in ink has margins that a line has not: letters without tops and tails are 0.47.
+LOOSE = 0.35
+INK = 192  # darker pixels are ink: thin strokes of small letters are grey
 
 
 def read_picture(path: Path, pictures: Pictures) -> NDArray[np.uint8]:
@@ -67,7 +69,7 @@ def _scaled(grey: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
     """As high as a drawn line. Wide margins above and below are cut off first."""
     from PIL import Image
 
-    rows = np.flatnonzero((grey < 128).any(axis=1))
+    rows = np.flatnonzero((grey < INK).any(axis=1))
     if len(rows) and rows[-1] - rows[0] + 1 < LOOSE * len(grey):
         ink = grey[rows[0] : rows[-1] + 1]
         margin = round(len(ink) * (1 - LINE) / LINE / 2)
@@ -80,7 +82,7 @@ def _scaled(grey: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
 
 def _without_margins(strip: Strip) -> Strip:
     """Two columns of paper are left on each side, as letters have them at most."""
-    columns = np.flatnonzero((strip < 192).any(axis=0))
+    columns = np.flatnonzero((strip < INK).any(axis=0))
     if not len(columns):
         return strip
     return strip[:, max(0, columns[0] - 2) : columns[-1] + 3]
