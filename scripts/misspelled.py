@@ -1,4 +1,4 @@
-"""BLEU where letters of the source are swapped, of a model that reads pictures beside models that read words and pieces.
+"""BLEU where letters of the source are swapped: of a model that reads pictures, beside models of words and of pieces.
 
     python scripts/misspelled.py [--runs runs] [--sentences 500] [--smoke] [RUN …]
 

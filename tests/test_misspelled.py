@@ -13,14 +13,12 @@ TEXT = "The coffee that their sister drank in 1999 is not hot, and nobody knows 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.2])
 def test_so_many_letters_stand_elsewhere(share: float) -> None:
     found = swapped(TEXT, share, 1)
-    letters = [i for i, character in enumerate(TEXT) if character.isalpha()]
-    moves = [
-        (i, i + 1) for i in letters if TEXT[i : i + 2] == found[i + 1 : i - 1 if i else None : -1] != found[i : i + 2]
-    ]
     assert len(found) == len(TEXT)
     assert [sorted(word) for word in found.split()] == [sorted(word) for word in TEXT.split()]
-    # Two equal neighbours may change places unseen, and the last letter of a word has none: a little less than asked.
-    assert 2 * len(moves) / len(letters) == pytest.approx(0.85 * share, abs=0.15 * share)
+    letters = [pair for pair in zip(TEXT, found, strict=True) if pair[0].isalpha()]
+    moved = sum(one != other for one, other in letters) / len(letters)
+    # A little less than asked: the last letter of a word has no neighbour to ask for, and equal ones move unseen.
+    assert 0.7 * share <= moved <= share
     assert found == swapped(TEXT, share, 1)
     assert share == 0 or found != swapped(TEXT, share, 2)
 

@@ -110,7 +110,7 @@ def test_a_line_that_the_font_or_the_model_has_no_room_for(folder: Path) -> None
 
 @pytest.mark.parametrize("name", ["ctranslate2", "onnx", "huggingface", "argos"])
 def test_no_engine_reads_patches(name: str, folder: Path) -> None:
-    result = call_tmt(folder, "export", *RUN, "--to", name, "exported")
+    result = call_tmt(folder, "export", *RUN, "--to", name, "exported.argosmodel")
     assert result.returncode == 2
     assert "model.patches" in result.stderr, result.stderr
 
