@@ -61,6 +61,11 @@ MODELS: dict[str, dict[str, Any]] = {
         **_RNN, "d_model": 1000, "dropout": 0.0, "tie_embeddings": "none",
         "rnn": {**_RNN["rnn"], "d_embedding": 620, "d_readout": 500},
     },
+    # of Luong et al. 2015; trains in minutes on a laptop
+    "rnn-small": {
+        **_RNN, "d_model": 256, "dropout": 0.2,
+        "rnn": {**_RNN["rnn"], "cell": "lstm", "attention": "luong_general"},
+    },
     # Dosovitskiy et al. 2021, ViT-B/16, as the encoder; they have no decoder
     "vit-base": {
         **_VIT, "d_model": 768, "d_ff": 3072, "num_heads": 12, "num_encoder_layers": 12,
@@ -69,11 +74,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "vit-small": {
         **_VIT, "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 2,
         "positions": "sinusoidal", "patches": {"height": 16, "width": 8, "step": None},
-    },
-    # of Luong et al. 2015; trains in minutes on a laptop
-    "rnn-small": {
-        **_RNN, "d_model": 256, "dropout": 0.2,
-        "rnn": {**_RNN["rnn"], "cell": "lstm", "attention": "luong_general"},
     },
 }  # fmt: skip
 

@@ -14,17 +14,17 @@ class DataConfig(Section):
 
     src_lang: str = Field(default="src", min_length=1)
     tgt_lang: str = Field(default="tgt", min_length=1)
+    root: str = Field(default=".", description="Relative paths of the sources start here.")
+    train: list[SourceConfig] = Field(min_length=1)
+    validation: list[SourceConfig] = Field(min_length=1)
+    test: list[SourceConfig] = Field(default_factory=list)
+    columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
     source_as: Literal["text", "picture"] = Field(
         default="text", description="picture: each source line is drawn, and cut into model.patches."
     )
     font: str | None = Field(
         default=None, description="picture: a font's file, or the name of its family; null: DejaVu Sans."
     )
-    root: str = Field(default=".", description="Relative paths of the sources start here.")
-    train: list[SourceConfig] = Field(min_length=1)
-    validation: list[SourceConfig] = Field(min_length=1)
-    test: list[SourceConfig] = Field(default_factory=list)
-    columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
     too_long: Literal["filter", "error"] = Field(
         default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
     )

@@ -8,7 +8,8 @@ from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS
 
 WHITE = 255  # the level of paper; black is the first level that is no special id
 # Of the ink of printed lines, 0 where there is none and 1 at black. So about half of what a layer is given is below 0.
-MEAN_INK, SPREAD = 0.15, 0.3
+MEAN_INK = 0.15
+SPREAD = 0.3
 
 
 class PatchEmbedding(nn.Module):
