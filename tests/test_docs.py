@@ -31,6 +31,7 @@ from transformer_mt.config.sections import consistency, sources
 from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.noise import NoiseConfig
+from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.config.sections.rnn import RnnConfig
 from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.yaml_text import parse_yaml
@@ -55,6 +56,7 @@ SECTION_OF_HEADING = {
     "tokenizer": schema.TokenizerConfig,
     "model": schema.ModelConfig,
     "rnn": RnnConfig,
+    "patches": PatchesConfig,
     "training": schema.TrainingConfig,
     "init_from": InitFromConfig,
     "consistency": consistency.ConsistencyConfig,

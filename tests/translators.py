@@ -12,6 +12,7 @@ from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.make_tokenizers import train_tokenizers
+from transformer_mt.data.preparation import with_pictures
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.decoding.search.options import LengthNorm, SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
@@ -24,6 +25,8 @@ from transformer_mt.storage.weights import save_weights
 
 SMALL = {"d_model": 16, "d_ff": 24, "num_heads": 4, "num_decoder_layers": 2, "max_len": 24}
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
+# A model that reads pictures: rows of 8 pixels, so that a sentence of the toy language has about 20 patches.
+PICTURES = {**SMALL, "max_len": 40, "num_encoder_layers": 2, "patches": {"height": 8, "width": 6}}
 WITHOUT_HEADS = {key: value for key, value in SMALL.items() if key not in ("d_ff", "num_heads")}
 
 
@@ -33,7 +36,8 @@ def small(model: dict[str, Any]) -> dict[str, Any]:
 
 
 MODELS_BY_NAME: dict[str, dict[str, Any]] = {
-    **{name: small(MODELS[name]) for name in TRANSLATING},
+    # Those that read patches have no source ids.
+    **{name: small(MODELS[name]) for name in TRANSLATING if MODELS[name]["patches"] is None},
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             **SMALL, "num_encoder_layers": 3, "positions": positions, "norm_position": norm_position, **stream,
@@ -61,11 +65,14 @@ def make_translator(
     """A translator of these pairs, by default the toy language's, that has learned nothing. `noise` times a normal
     number is added to every weight, so that none is left at zero or one; `sections` as in `toy_mapping`.
     """
-    tokenizer = {"joint": True, **sections.pop("tokenizer", {})}
+    drawn = bool(model.get("patches"))
+    tokenizer = {"joint": not drawn, **sections.pop("tokenizer", {})}
+    if drawn:
+        sections["data"] = {"source_as": "picture", **sections.get("data", {})}
     mapping = toy_mapping(Path("."), tokenizer=tokenizer, **sections)
     config = parse_run_config({**mapping, "model": model}, "toy")
     sides = [list(side) for side in zip(*(pairs or toy_pairs(50)), strict=True)]
-    src, tgt = train_tokenizers(lambda side: [sides[side]], config.tokenizer)
+    src, tgt = with_pictures(config, train_tokenizers(lambda side: [sides[side]], config.tokenizer))
     torch.manual_seed(4)
     network = build_model(config, src, tgt).eval()
     with torch.no_grad():

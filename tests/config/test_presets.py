@@ -31,7 +31,9 @@ def changes(preset: str) -> list[str]:
         "data.train=[{mono: a}]", "data.validation=[{mono: a}]", "data.test=[]", "data.noise.kind=masked",
         "tokenizer.masks=1", "validation.metric=nll",
     ]  # fmt: skip
-    return [f"model.preset={preset}", *(alone if MODELS[preset]["architecture"] == "encoder_only" else [])]
+    source_as = "picture" if MODELS[preset]["patches"] else "text"
+    is_alone = MODELS[preset]["architecture"] == "encoder_only"
+    return [f"model.preset={preset}", f"data.source_as={source_as}", *(alone if is_alone else [])]
 
 
 def test_the_schema_knows_the_presets() -> None:
@@ -48,7 +50,7 @@ def test_on_the_command_line_it_replaces_what_the_file_had(folder: Path, preset:
     config = load_config("below.yaml", changes(preset)).config
     expected = {**MODELS[preset], "preset": preset, "max_len": 100}
     assert config.model.model_dump() == expected
-    assert config.tokenizer.joint
+    assert config.tokenizer.joint != bool(MODELS[preset]["patches"])
     assert config.tokenizer.kind == "bpe"
 
 

@@ -18,7 +18,7 @@ OF_TRANSFORMERS: dict[str, Any] = {
 }  # fmt: skip
 OF_ALL = {
     "preset", "architecture", "d_model", "num_encoder_layers", "num_decoder_layers", "dropout", "src_word_dropout",
-    "tgt_word_dropout", "tie_embeddings", "bias", "max_len", "rnn",
+    "tgt_word_dropout", "tie_embeddings", "bias", "max_len", "rnn", "patches",
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ CONVERTED: dict[str, dict[str, Any]] = {
         f"preset {name}": {**{key: value for key, value in model.items() if key not in SMALL}, "num_kv_heads": None}
         for name, model in MODELS.items()
         if name in TRANSLATING and model["num_experts"] == 1 and model["positions"] in expressible("positions")
-        and model["rnn"] is None
+        and model["rnn"] is None and model["patches"] is None
     },
 }  # fmt: skip
 

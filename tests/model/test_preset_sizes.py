@@ -64,6 +64,21 @@ def test_bert_base() -> None:
     assert count("bert-base", 30_522) == pytest.approx(110e6, rel=0.01)
 
 
+def test_vit_base() -> None:
+    """ViT-B/16 has 86 million parameters in the paper's table 1. Its checkpoint at 224 x 224 pixels adds up to
+    86,567,656: 12 layers, a final norm, 197 positions, the vector of the class, a projection of 16 x 16 x 3 colours,
+    and a head of 1,000 classes. Our encoder is that without the head, and of grey patches, and the vector of EOS stands
+    for that of the class. A decoder of 6 layers comes on top, of which ViT has none.
+    """
+    d_model = 768
+    encoder = 12 * layer(d_model, 3072, 1) + 2 * d_model + 197 * d_model + d_model + 16 * 16 * d_model + d_model
+    head, colours = 1000 * d_model + 1000, 2 * 16 * 16 * d_model
+    assert encoder == 86_567_656 - head - colours
+    assert encoder == pytest.approx(86e6, rel=0.01)
+    decoder = 6 * layer(d_model, 3072, 2) + 2 * d_model + 197 * d_model
+    assert count("vit-base", 30_000, max_len=197) == encoder + decoder + 30_000 * d_model
+
+
 LLAMA_7B = {"d_model": 4096, "num_heads": 32, "num_decoder_layers": 32}
 
 

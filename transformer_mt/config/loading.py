@@ -205,7 +205,9 @@ def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, An
         mapping = {**mapping, "name": f"{name}-{'forward' if before else 'reverse'}"}
     mapping = _without_builtin(mapping, {tuple(_keys_of(override)[:2]) for override in overrides})
     # `model={preset: NAME}` and `tokenizer={…}` replace a whole section; the preset's values stay below it.
-    return mapping if values is None else _merge({"model": values, "tokenizer": {"joint": True}}, mapping)
+    if values is None:
+        return mapping
+    return _merge({"model": values, "tokenizer": {"joint": values["patches"] is None}}, mapping)
 
 
 def _is_reversed(mapping: Mapping[str, Any]) -> bool:

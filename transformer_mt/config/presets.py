@@ -1,7 +1,8 @@
 """Models of the literature as config values, and nothing more: no preset has code of its own.
 
-Each asks for one vocabulary for both sides. All but llama, mistral, mixtral and rnn-search tie embeddings, and those
-of them that are decoder-only read both sides as one stream. Those that are encoder-only fill in hidden words.
+Each asks for one vocabulary for both sides, but vit-base and vit-small, whose source is a picture. All but llama,
+mistral, mixtral and rnn-search tie embeddings, and those of them that are decoder-only read both sides as one stream.
+Those that are encoder-only fill in hidden words.
 """
 
 from typing import Any
@@ -13,7 +14,12 @@ _BASE = {
     "norm_position": "post", "norm": "layernorm", "activation": "relu",
     "positions": "sinusoidal", "attention_window": None, "scale_attention": True,
     "num_experts": 1, "experts_per_token": 1, "load_balancing_weight": 0.01, "tie_embeddings": "all", "bias": True,
-    "rnn": None,
+    "rnn": None, "patches": None,
+}  # fmt: skip
+# A picture of a line, in columns, has no words; decoder as in the encoder.
+_VIT = {
+    **_BASE, "norm_position": "pre", "activation": "gelu", "positions": "learned", "tie_embeddings": "decoder",
+    "patches": {"height": 16, "width": 16, "step": None},
 }  # fmt: skip
 _LLAMA_PARTS = {
     "norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu", "positions": "rotary", "bias": False,
@@ -72,6 +78,15 @@ MODELS: dict[str, dict[str, Any]] = {
         **_RNN, "d_model": 256, "dropout": 0.2,
         "rnn": {**_RNN["rnn"], "cell": "lstm", "attention": "luong_general"},
     },
+    # Dosovitskiy et al. 2021, ViT-B/16, as the encoder; they have no decoder
+    "vit-base": {
+        **_VIT, "d_model": 768, "d_ff": 3072, "num_heads": 12, "num_encoder_layers": 12,
+    },
+    # trains in minutes on a laptop
+    "vit-small": {
+        **_VIT, "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 2,
+        "positions": "sinusoidal", "patches": {"height": 16, "width": 8, "step": None},
+    },
 }  # fmt: skip
 
 
@@ -87,5 +102,10 @@ def with_preset(below: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         **below,
         "model": {**kept, **MODELS[name]},
-        "tokenizer": {**tokenizer, "joint": True} if isinstance(tokenizer, dict) else tokenizer,
+        "tokenizer": {**tokenizer, "joint": is_joint(name)} if isinstance(tokenizer, dict) else tokenizer,
     }
+
+
+def is_joint(name: str) -> bool:
+    """Whether the preset asks for one vocabulary for both sides: pictures have none."""
+    return MODELS[name]["patches"] is None

@@ -120,6 +120,47 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_pictures(self) -> Self:
+        if self.data.source_as == "text":
+            if self.model.patches is not None:
+                raise ValueError(
+                    "model.patches is set, and data.source_as is text; set data.source_as: picture, or leave patches "
+                    "out"
+                )
+            return self
+        if self.model.patches is None:
+            raise ValueError(
+                "data.source_as is picture, and model.patches says into which pieces a picture is cut; set "
+                "model.patches: {height: 16, width: 8}, or model.preset: vit-small"
+            )
+        if self.tokenizer.joint:
+            raise ValueError(
+                "tokenizer.joint is true, and with data.source_as: picture the source has no vocabulary; set it to "
+                "false"
+            )
+        if self.tokenizer.tags:
+            raise ValueError(
+                f"tokenizer.tags is {self.tokenizer.tags}, and with data.source_as: picture the source has no "
+                "vocabulary that could hold them; leave them out"
+            )
+        if self.tokenizer.bpe_dropout > 0.0 and self.tokenizer.bpe_dropout_sides != "tgt":
+            raise ValueError(
+                f"tokenizer.bpe_dropout_sides is {self.tokenizer.bpe_dropout_sides}, and with data.source_as: picture "
+                "the source has no pieces to drop; set it to tgt"
+            )
+        if self.decoding.lines.alignment_from == "attention":
+            raise ValueError(
+                "decoding.lines.alignment_from is attention, which with data.source_as: picture looks at patches, not "
+                "at words; set it to aligner"
+            )
+        if (begun_from := self.training.init_from) is not None and begun_from.vocabulary == "extend":
+            raise ValueError(
+                "training.init_from.vocabulary is extend, and with data.source_as: picture the source has no "
+                "vocabulary; use keep or new"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_init_from(self) -> Self:
         begun_from = self.training.init_from
         if begun_from is None or begun_from.vocabulary == "keep":

@@ -18,8 +18,9 @@ from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn, IdWriter
 from transformer_mt.data.make_tokenizers import load_tokenizer
+from transformer_mt.data.pictures.pictures import Pictures, is_kept_picture
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.data.vocabulary.sizes import chosen_tokenizers
+from transformer_mt.data.vocabulary.sizes import Texts, chosen_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.manifest import check_manifest, write_manifest
@@ -58,16 +59,25 @@ def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
-    key = _key([FORMAT_VERSION + (config.kind == "unigram"), hf.__version__, corpus.fingerprint, _learned_by(config)])
+    drawn = ["picture"] if data.source_as == "picture" else []
+    version = FORMAT_VERSION + (config.kind == "unigram")
+    key = _key([version, hf.__version__, corpus.fingerprint, _learned_by(config), *drawn])
 
     def write(folder: Path) -> Counts:
-        save_tokenizers(folder, *chosen_tokenizers(corpus.texts, config))
+        save_tokenizers(folder, *learned_tokenizers(corpus.texts, config, data))
         return {}
 
     def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:
         return load_tokenizers(folder, config)
 
     return cached(cache_folder(data) / "tokenizers" / key, write, read)[0]
+
+
+def learned_tokenizers(texts: Texts, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
+    """Source and target tokenizer; that of the target twice where the source is drawn, and so has none."""
+    if data.source_as == "text":
+        return chosen_tokenizers(texts, config)
+    return chosen_tokenizers(lambda side: texts(side) if side else (), config.model_copy(update={"joint": True}))
 
 
 def _learned_by(config: TokenizerConfig) -> dict:
@@ -91,23 +101,41 @@ def load_tokenizers(
     Raises UserError, with `way_out`, where a file is missing or was changed.
     """
     check_manifest(folder, [SRC, TGT], way_out)
+    if is_kept_picture(folder / SRC):
+        return Pictures.load(folder / SRC, way_out), load_tokenizer(folder / TGT, config, way_out)
     src = load_tokenizer(folder / SRC, config, way_out)
     return src, src if config.joint else load_tokenizer(folder / TGT, config, way_out)
 
 
 def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConfig) -> EncodedCorpus:
     """Ids of every pair, mapped into memory. A second call with the same text and tokenizers is immediate."""
-    identity = [[t.backend.to_str(), type(t).__name__, t.lowercase, *sorted(t.tags)] for t in (src, tgt)]
+    identity = [_identity(tokenizer) for tokenizer in (src, tgt)]
     key = _key([IDS_VERSION, hf.__version__, corpus.fingerprint, identity])
 
     def write(folder: Path) -> Counts:
         return _write_ids(folder, corpus, src, tgt)
 
     def read(folder: Path) -> tuple[IdColumn, IdColumn]:
-        return IdColumn.mapped(folder, "src", src.vocab_size), IdColumn.mapped(folder, "tgt", tgt.vocab_size)
+        return IdColumn.mapped(folder, "src", src.vocab_size, pixels_of(src)), IdColumn.mapped(
+            folder, "tgt", tgt.vocab_size
+        )
 
     columns, counts = cached(cache_folder(data) / "encoded" / key, write, read)
     return EncodedCorpus(*columns, counts["num_unknown_src"], counts["num_unknown_tgt"])
+
+
+def _identity(tokenizer: Tokenizer) -> list:
+    """What tells a tokenizer from others."""
+    if isinstance(tokenizer, Pictures):
+        from PIL import __version__ as pillow
+
+        return [tokenizer.settings, pillow]
+    return [tokenizer.backend.to_str(), type(tokenizer).__name__, tokenizer.lowercase, *sorted(tokenizer.tags)]
+
+
+def pixels_of(tokenizer: Tokenizer) -> int:
+    """Of what the tokenizer makes of a text: those of a patch, or 0 for ids."""
+    return tokenizer.patches.pixels if isinstance(tokenizer, Pictures) else 0
 
 
 def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> Counts:
@@ -120,11 +148,15 @@ def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> 
     counts = {"num_unknown_src": 0, "num_unknown_tgt": 0}
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
     encoded = closing(on_all_cores(encode, corpus.batches(), "tokenizing"))
-    writers = (IdWriter(folder, name, tokenizer.vocab_size) for name, tokenizer in (("src", src), ("tgt", tgt)))
+    writers = (
+        IdWriter(folder, name, tokenizer.vocab_size, pixels_of(tokenizer))
+        for name, tokenizer in (("src", src), ("tgt", tgt))
+    )
     with bar, next(writers) as src_writer, next(writers) as tgt_writer, encoded as batches:
         for batch in batches:
             for side, writer, (ids, lengths) in zip(("src", "tgt"), (src_writer, tgt_writer), batch, strict=True):
-                counts[f"num_unknown_{side}"] += int((ids == UNK_ID).sum())
+                unknown = ids == UNK_ID
+                counts[f"num_unknown_{side}"] += int((unknown.any(axis=1) if unknown.ndim == 2 else unknown).sum())
                 writer.write(ids, lengths)
             bar.update(len(batch[0][1]))
     return counts

@@ -11,13 +11,15 @@ ON_DISK = np.dtype("<i4")  # of lengths
 COUNTED_AT_ONCE = 2**20  # ids: numpy needs up to 15 bytes for each
 
 
-def id_type(vocab_size: int) -> np.dtype[np.integer]:
+def id_type(vocab_size: int, pixels: int = 0) -> np.dtype[np.integer]:
     """The type of such a vocabulary's ids in a file. The fewer bytes an id has, the more of them the caches hold."""
-    return np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
+    return np.dtype("u1") if pixels else np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 
 
 class IdColumn:
-    """One side of some pairs: row i is the ids of sentence i, without special tokens."""
+    """One side of some pairs: row i is the ids of sentence i, without special tokens. Where the source is a picture,
+    what is called an id is a patch, and `ids` (num_patches, pixels).
+    """
 
     def __init__(self, ids: NDArray[np.integer], lengths: NDArray[np.int32]) -> None:
         """The ids of all rows, and the number of ids of each row. ValueError where the two do not agree."""
@@ -29,13 +31,13 @@ class IdColumn:
         self._starts = starts if len(ids) >= 2**32 else starts.astype(np.uint32)
 
     @classmethod
-    def mapped(cls, folder: Path, name: str, vocab_size: int) -> "IdColumn":
+    def mapped(cls, folder: Path, name: str, vocab_size: int, pixels: int = 0) -> "IdColumn":
         """What an `IdWriter` wrote. ValueError or OSError where it is not whole."""
-        kind = id_type(vocab_size)
+        kind = id_type(vocab_size, pixels)
         lengths = np.fromfile(folder / f"{name}.{LENGTHS}", ON_DISK)
         path = folder / f"{name}.{IDS}"
         ids = np.memmap(path, kind, "r") if path.stat().st_size else np.empty(0, kind)  # an empty file cannot be mapped
-        return cls(np.asarray(ids), lengths)
+        return cls(np.asarray(ids).reshape(-1, pixels) if pixels else np.asarray(ids), lengths)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -58,9 +60,9 @@ class IdColumn:
         lengths = ends - starts
         width = int(lengths.max(initial=0)) + 1
         if len(self.ids) == 0:
-            return np.zeros((len(rows), width), np.int64), lengths
+            return np.zeros((len(rows), width, *self.ids.shape[1:]), np.int64), lengths
         places = starts[:, None] + np.arange(width)
-        return self.ids.take(places, mode="clip"), lengths
+        return self.ids.take(places, axis=0, mode="clip"), lengths
 
     def take(self, rows: NDArray[np.int64]) -> "IdColumn":
         """A column in memory of these rows, in this order."""
@@ -77,16 +79,18 @@ class IdColumn:
         return IdColumn(ids, np.concatenate([self.lengths, others.lengths])).take(order)
 
     def count(self, ids: list[int]) -> int:
-        """How many of all the ids are among these."""
+        """How many of all the ids are among these; of patches, how many have a pixel of these levels."""
         pieces = range(0, len(self.ids), COUNTED_AT_ONCE)
-        return sum(int(np.isin(self.ids[start : start + COUNTED_AT_ONCE], ids).sum()) for start in pieces)
+        found = (np.isin(self.ids[start : start + COUNTED_AT_ONCE], ids) for start in pieces)
+        return sum(int((one.any(axis=1) if one.ndim == 2 else one).sum()) for one in found)
 
 
 class IdWriter:
     """Writes a column to two files of a folder, some rows at a time. `IdColumn.mapped` reads them."""
 
-    def __init__(self, folder: Path, name: str, vocab_size: int) -> None:
+    def __init__(self, folder: Path, name: str, vocab_size: int, pixels: int = 0) -> None:
         self._vocab_size = vocab_size
+        self._kinds = id_type(vocab_size, pixels), ON_DISK
         self._paths = [folder / f"{name}.{part}" for part in (IDS, LENGTHS)]
         self._open = ExitStack()
 
@@ -102,5 +106,5 @@ class IdWriter:
     def write(self, ids: NDArray[np.int32], lengths: NDArray[np.integer]) -> None:
         """Add some rows."""
         assert ids.max(initial=0) < self._vocab_size, "an id that the vocabulary has not"
-        for file, array, kind in zip(self._files, (ids, lengths), (id_type(self._vocab_size), ON_DISK), strict=True):
+        for file, array, kind in zip(self._files, (ids, lengths), self._kinds, strict=True):
             file.write(array.astype(kind).data)

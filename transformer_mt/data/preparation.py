@@ -14,14 +14,15 @@ from transformer_mt.data.batches.plan import WholePlan
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.batches.stream_window import NUM_SHOWN, Head
 from transformer_mt.data.corpus import Corpus, load_corpus
-from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, too_long
+from transformer_mt.data.encoding import EncodedCorpus, corpus_tokenizers, encode_corpus, learned_tokenizers, too_long
 from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_most, refuse_to_leave_out
 from transformer_mt.data.mixture import Mixture
 from transformer_mt.data.overlap import Overlap, find_overlap
+from transformer_mt.data.pictures.pictures import Pictures
 from transformer_mt.data.sources.files import open_plain
 from transformer_mt.data.sources.kinds import source_of, sources_of
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
-from transformer_mt.data.vocabulary.sizes import Texts, chosen_tokenizers
+from transformer_mt.data.vocabulary.sizes import Texts
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
 
@@ -150,6 +151,11 @@ def prepare_training_data(config: RunConfig, tokenizers: Tokenizers | None = Non
         raise KeyboardInterrupt(INTERRUPTED) from None
 
 
+def with_pictures(config: RunConfig, learned: Tokenizers) -> Tokenizers:
+    """What was learned; where the source is a picture, what draws it in the first place."""
+    return learned if config.data.source_as == "text" else (Pictures.of(config), learned[1])
+
+
 def check_test_files(data: DataConfig) -> None:
     """Raise UserError where a file of `data.test` is missing or cannot be opened, before hours of training."""
     for source in data.test:
@@ -162,10 +168,13 @@ def check_test_files(data: DataConfig) -> None:
 
 
 def _prepare_stream(config: RunConfig, tokenizers: Tokenizers | None) -> TrainingData:
-    src, tgt = tokenizers or chosen_tokenizers(_head(config).texts, config.tokenizer)
+    src, tgt = tokenizers or with_pictures(
+        config, learned_tokenizers(_head(config).texts, config.tokenizer, config.data)
+    )
     validation = _validation(config, src, tgt)
     stream = Stream(config, src, tgt)
     refuse_to_leave_out("first training", stream.beginning.left_out, config)
+    _refuse_another_script(stream, src)
     return TrainingData(stream, validation, src, tgt, config.seed, None)
 
 
@@ -176,9 +185,10 @@ def prepare_data(config: RunConfig, tokenizers: Tokenizers | None = None) -> Pre
     half of the validation target's words are unknown to the vocabulary: such a model could not say what it should.
     """
     corpus = load_corpus(config.data.train, config.data, mono=True)
-    src, tgt = tokenizers or corpus_tokenizers(corpus, config.tokenizer, config.data)
+    src, tgt = tokenizers or with_pictures(config, corpus_tokenizers(corpus, config.tokenizer, config.data))
     train = load_split("train", corpus, src, tgt, config)
     refuse_to_leave_out("training", train.left_out, config)
+    _refuse_another_script(train, src)
     if train.mixture:
         train.mixture.refuse_empty()
     validation = _validation(config, src, tgt)
@@ -190,6 +200,7 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
     """The validation split, which is never a stream; UserError where most of its target's words are not known."""
     split = load_split("validation", load_corpus(config.data.validation, config.data, mono=True), src, tgt, config)
     refuse_to_leave_out("validation", split.left_out, config)
+    _refuse_another_script(split, src)
     unknown = split.unknown_target_words(tgt)
     if unknown > LARGEST_UNKNOWN_SHARE:
         raise UserError(
@@ -197,6 +208,15 @@ def _validation(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> Split:
             f"so no model could produce them. {_advice(config)}"
         )
     return split
+
+
+def _refuse_another_script(split: Split | Stream, src: Tokenizer) -> None:
+    """UserError where the font that draws the sources has not the letters of most of them."""
+    if isinstance(src, Pictures) and (unknown := split.unknown_shares()[0]) > LARGEST_UNKNOWN_SHARE:
+        raise UserError(
+            f"{unknown:.0%} of the patches of data.{split.name}'s sources have characters that {src.font.name} has "
+            "not. Name a font that has them with data.font: for example the family Noto Sans CJK JP, or a font's file."
+        )
 
 
 def training_texts(config: RunConfig) -> Texts:
@@ -251,10 +271,18 @@ def report_lines(data: TrainingData, knows_more: str = "tokenizer.kind: bpe know
             lines.append(f"  many words are unknown; {knows_more}")
     lines += _overlap_lines(data.overlap)
     tokenizers = (data.src_tokenizer, data.tgt_tokenizer)
-    lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
+    if isinstance(data.src_tokenizer, Pictures):
+        sizes = data.src_tokenizer.patches
+        lines.append(
+            f"source: pictures in {data.src_tokenizer.font.name}, {sizes.height} pixels high, cut into patches of "
+            f"{sizes.width} columns every {sizes.stride}; vocabulary: target {data.tgt_tokenizer.vocab_size:,}"
+        )
+    else:
+        lines.append("vocabulary: source {:,}, target {:,}".format(*(t.vocab_size for t in tokenizers)))
     for pair in data.train.sample_texts(NUM_SHOWN, data.seed):
         for text, tokenizer in zip(pair, tokenizers, strict=True):
-            tokens = " ".join(tokenizer.tokens(tokenizer.encode(text)))
+            known = text if isinstance(tokenizer, Pictures) else None  # what stands in each patch
+            tokens = " ".join(tokenizer.tokens(tokenizer.encode(text), known))
             lines.append(f"  {_shown(text)}  ->  {_shown(tokens)}")
     return lines
 

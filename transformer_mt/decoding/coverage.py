@@ -7,12 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
-from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.config.special_ids import BOS_ID, PAD_ID
+from transformer_mt.data.batches.batching import pad_rows, pad_sources
 from transformer_mt.decoding.ensemble import members_of
 from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.masks import is_real
 from transformer_mt.model.parts.attention import Attention
 
 IdPair = tuple[Sequence[int], Sequence[int]]  # source and target, both without special tokens
@@ -36,11 +37,11 @@ def coverages(model: TranslationModel, pairs: Sequence[IdPair]) -> list[float]:
     attention of target token j to it (Wu et al. 2016, equation 14, without its factor). 0 at best. One batch.
     """
     device = next(model.parameters()).device
-    src = pad_rows([[*src, EOS_ID] for src, _ in pairs]).to(device)
+    src = pad_sources([src for src, _ in pairs]).to(device)
     tgt_in = pad_rows([[BOS_ID, *tgt] for _, tgt in pairs]).to(device)
     weights = source_weights(model, src, tgt_in).float()
     covered = weights.masked_fill((tgt_in == PAD_ID)[:, :, None], 0).sum(dim=1).clamp(LEAST, 1)
-    return covered.log().masked_fill(src == PAD_ID, 0).sum(dim=1).tolist()
+    return covered.log().masked_fill(~is_real(src, PAD_ID), 0).sum(dim=1).tolist()
 
 
 def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer: int) -> Tensor:

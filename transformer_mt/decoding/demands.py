@@ -1,12 +1,16 @@
 """What a caller demands of translations, from text to tokens: prefixes, and phrases that one must or none may hold."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import regex
+from numpy.typing import NDArray
 
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.sources.files import read_lines
 from transformer_mt.data.tokenizers import Tokenizer, normalize
@@ -23,6 +27,8 @@ class SourceLine:
     """A text to translate. The translation begins with the words of `prefix`, if there are any, and holds all
     `constraints`: words and phrases. Several in a tuple are one constraint, which any of them meets.
 
+    `patches` are those of a picture, (num_patches, pixels), and `text` is its name then.
+
     `place` says which line it is, counted from 0, and of a part of a line which part. Samples of equal texts at
     different places are different. Without a place it is the number of the text in the call.
     """
@@ -31,6 +37,14 @@ class SourceLine:
     prefix: str = ""
     constraints: tuple[str | tuple[str, ...], ...] = ()
     place: tuple[int, ...] = ()
+    patches: "NDArray[np.uint8] | None" = field(default=None, compare=False)
+
+
+def source_rows(lines: Sequence[SourceLine], texts: Sequence[str], tokenizer: Tokenizer) -> list[Any]:
+    """The ids of the text of each line, or its patches."""
+    drawn = {i for i, line in enumerate(lines) if line.patches is not None}
+    rows = tokenizer.encode_batch(["" if i in drawn else text for i, text in enumerate(texts)])
+    return [lines[i].patches if i in drawn else row for i, row in enumerate(rows)]
 
 
 def with_places(lines: Sequence[str | SourceLine], first: int = 0) -> list[SourceLine]:
@@ -125,6 +139,12 @@ def _checked(texts: Iterable, kinds: type | tuple[type, ...], verb: str) -> list
 
 class CannotMeetError(Exception):
     """No translation can meet the demand of a line; the message says why, without the line's number."""
+
+
+def refuse_cut_picture(is_whole: bool, model: ModelConfig) -> None:
+    """Raise CannotMeetError for the terms of a glossary in the beginning of a picture."""
+    if not is_whole and model.patches is not None:
+        raise CannotMeetError("the beginning of its picture has no text, in which terms could be found")
 
 
 NO_DEMAND = Demand()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.pictures.pictures import Pictures
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.ensemble import DEFAULT_MODE, MODES, Ensemble
 from transformer_mt.decoding.load_model import load_run
@@ -98,6 +99,9 @@ def _difference(one: Tokenizer, other: Tokenizer) -> str:
     """What differs in two tokenizers, the first in the first place; nothing where they are the same."""
     if type(one) is not type(other):
         return " and ".join(type(each).__name__.removesuffix("Tokenizer").lower() for each in (one, other))
+    if isinstance(one, Pictures) and isinstance(other, Pictures):
+        both = one.settings, other.settings
+        return ", ".join(f"{key} {value} and {both[1][key]}" for key, value in both[0].items() if value != both[1][key])
     if one.lowercase != other.lowercase:
         return " and ".join("lower case" if each.lowercase else "any case" for each in (one, other))
     if one.vocab_size != other.vocab_size:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from transformer_mt.model.interface import TranslationModel
 # Rows of logits in memory at once. A GPU wants larger products.
 ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 128, 4096
 KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
-IdPair = tuple[list[int], list[int]]  # source and target, both without special tokens
+IdPair = tuple[list[int], list[int]]  # source (of a picture its patches) and target, both without special tokens
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def token_log_probs(model: TranslationModel, pairs: list[IdPair]) -> list[list[f
     """
     assert not model.training, "dropout would change the log-probabilities"
     device = next(model.parameters()).device
-    src, tgt = ([np.array(side, np.int64) for side in sides] for sides in zip(*pairs, strict=True))
+    src, tgt = zip(*pairs, strict=True)
     batch = make_batch(src, tgt).to(device)
     hidden = model.real_hidden_states(batch.src, batch.tgt_in, batch.real)
     targets = batch.tgt_out.flatten().index_select(0, batch.real)
@@ -159,7 +158,7 @@ class Scorer:
         for name, text, ids in zip(("source", "translation"), pair, (src, tgt), strict=True):
             if is_beyond(text):
                 return f"the {name} is longer than {LONGEST_LINE:,} bytes"
-            if not ids:
+            if len(ids) == 0:
                 return f"the {name} is blank"
             if len(ids) + 1 > positions:
                 return f"the {name} is longer than the model's {positions} positions"

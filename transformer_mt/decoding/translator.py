@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
-from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam_memory import refuse_what_never_fits
@@ -29,8 +29,10 @@ from transformer_mt.decoding.demands import (
     list_of_lines,
     list_of_texts,
     problem_of,
+    refuse_cut_picture,
     refuse_other_search,
     refuse_without_room,
+    source_rows,
     with_places,
     without_avoided,
 )
@@ -181,7 +183,7 @@ class Translator:
         self.languages.check(options.to)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
         tagged = [self.languages.parted("" if i in beyond else line.text, options.to) for i, line in enumerate(lines)]
-        ids = self.src_tokenizer.encode_batch([one.whole for one in tagged])
+        ids = source_rows(lines, [one.whole for one in tagged], self.src_tokenizer)
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
@@ -190,7 +192,7 @@ class Translator:
             blank = Translated(line.text, [], too_long or index in beyond, unknown)
             if too_long and options.too_long is TooLong.SPLIT:
                 yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)
-            elif row and (not too_long or options.too_long is TooLong.TRUNCATE):
+            elif len(row) and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
                     demands[index] = self._demand_of(line, row, options)
@@ -200,11 +202,10 @@ class Translator:
                     to_do[index] = blank
             else:
                 yield index, blank
-        by_length = sorted(to_do, key=lambda index: len(ids[index]), reverse=True)
         # Those that have constraints are apart from the others, which they would slow down; and so are those that need
         # a wider beam, since all sentences of a batch have as many places as the one with the most.
         by_width: dict[int, list[int]] = {}
-        for index in by_length:
+        for index in sorted(to_do, key=lambda index: len(ids[index]), reverse=True):
             num_tokens = demands[index].tokens_of_constraints
             width = max(options.num_rows, 1 << num_tokens.bit_length()) if num_tokens else 0
             by_width.setdefault(width, []).append(index)
@@ -225,6 +226,7 @@ class Translator:
         limit = self._largest_length(row, options)
         if options.glossary is not None:
             is_whole = len(row) < self.config.model.max_len - 1
+            refuse_cut_picture(is_whole, self.config.model)
             text = line.text if is_whole else self.src_tokenizer.decode(row)  # of a beginning only its own terms
             terms = self._glossary(options.glossary).constraints_of(text, line.constraints)
             line = replace(line, constraints=(*line.constraints, *terms))
@@ -267,7 +269,8 @@ class Translator:
         """The pieces' first hypotheses side by side, then their second, and so on; scored as one hypothesis. What the
         first piece becomes begins with the line's prefix. Each piece has the line's tag.
         """
-
+        if line.patches is not None:
+            return Translated(line.text, [], too_long=True, problem="a picture cannot be cut where a sentence ends")
         if line.constraints:
             problem = "it would be translated in pieces, and has constraints, which belong to the whole line"
             return Translated(line.text, [], too_long=True, problem=problem)
@@ -283,13 +286,10 @@ class Translator:
             for i, piece in enumerate(pieces)
         ]
         results = self.translate_lines(begun, whole)
-        problem = next((result.problem for result in results if result.problem), "")
-        if problem:
+        if problem := next((result.problem for result in results if result.problem), ""):
             return Translated(line.text, [], too_long=True, problem=problem)
-        found = [result.hypotheses for result in results]
-        joined = []
-        for ranked in zip(*found, strict=False):
-            joined.append(side_by_side(join_texts([h.text for h in ranked], pieces), ranked, options))
+        ranks = zip(*(result.hypotheses for result in results), strict=False)
+        joined = [side_by_side(join_texts([h.text for h in of], pieces), of, options) for of in ranks]
         return Translated(line.text, in_order(joined, options), too_long=True)
 
     def search(
@@ -337,7 +337,7 @@ class Translator:
         constrained = [i for i, demand in enumerate(demands) if demand.constraints]
         if 0 < len(constrained) < len(rows):  # two searches, so that no line changes by its batch mates
             return self._search_apart(rows, options, demands)
-        src = pad_rows([[*row, EOS_ID] for row in rows]).to(self.device)
+        src = pad_sources(rows).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]
         is_bound = constrained or any(demand.prefix for demand in demands)
         search = batch_search(options, limits, demands, self._edges if is_bound else WordEdges(), self.device)

@@ -37,7 +37,7 @@ except ImportError as error:
 
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
 from transformer_mt.export.ctranslate2_spec import make_spec
-from transformer_mt.export.expressible import not_obeyed
+from transformer_mt.export.expressible import not_obeyed, refuse_pictures
 from transformer_mt.export.folder import refuse_occupied, write_folder
 
 DESCRIPTION = "transformer_mt.json"
@@ -122,6 +122,7 @@ def write_model(
 ) -> None:
     """`export_run` of a model in memory; `checkpoint` is only noted."""
     check_quantization(quantization)
+    refuse_pictures(config.model, "CTranslate2")
     spec = make_spec(model, vocabulary(src), vocabulary(tgt))
     spec.validate()
     spec.optimize(quantization)

@@ -79,12 +79,12 @@ def make_spec(model: TranslationModel, src_vocab: list[str], tgt_vocab: list[str
         spec.config.add_source_eos = True
         spec.config.decoder_start_token = SPECIAL_TOKENS[BOS_ID]
         _fill_stack(spec.encoder, model.encoder, config)
-        spec.encoder.embeddings[0].weight = _copy(model.encoder.embedder.embedding.weight)
+        spec.encoder.embeddings[0].weight = _copy(model.encoder.embedder.table)
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
         SPECIAL_TOKENS[i] for i in (UNK_ID, BOS_ID, EOS_ID)
     )
     _fill_stack(spec.decoder, model.decoder, config)
-    spec.decoder.embeddings.weight = _copy(model.decoder.embedder.embedding.weight)
+    spec.decoder.embeddings.weight = _copy(model.decoder.embedder.table)
     _fill_linear(spec.decoder.projection, model.output)
     first = model.decoder.layers[0]
     assert isinstance(first, EncoderLayer | DecoderLayer)

@@ -81,6 +81,15 @@ class Engine:
         return told
 
 
+def refuse_pictures(config: ModelConfig, engine: str) -> None:
+    """UserError where the model reads patches. For exports that read a vocabulary before they look at the model."""
+    if config.patches is not None:
+        raise UserError(
+            f"model.patches is set, and {engine} reads ids of words, not pictures. Train a model with model.patches: "
+            f"null and data.source_as: text {INSTEAD}"
+        )
+
+
 def not_obeyed(decoding: SearchConfig, obeyed: set[str]) -> dict[str, Any]:
     """The keys of `decoding` that are set and that an engine does not know, with their values. Those of its sub-section
     are called `lines.html` and so on.

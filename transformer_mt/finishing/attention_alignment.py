@@ -34,7 +34,14 @@ class AttentionAligner:
     """
 
     def __init__(self, translator: Translator, layer: int = BEFORE_THE_LAST, to: str | None = None) -> None:
-        """Raises UserError where a model has no such layer, or has not learned the language."""
+        """Raises UserError where a model has no such layer or has not learned the language, and where its source is a
+        picture.
+        """
+        if translator.config.model.patches is not None:
+            raise UserError(
+                "The alignment from attention is one of words, and with data.source_as: picture the model looks at "
+                "patches. Use --alignment-from aligner."
+            )
         num_layers = min(len(member.source_attentions) for member in members_of(translator.search_model))
         if layer != BEFORE_THE_LAST and not -num_layers <= layer < num_layers:
             raise UserError(f"There is no layer {layer + 1} with attention to the source. Take 1 to {num_layers}.")

@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.data.batches.batching import pad_sources
+from transformer_mt.data.pictures.pictures import WHITE
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.coverage import source_weights
 from transformer_mt.errors import UserError
@@ -78,7 +82,8 @@ class Attention:
     """One kind of attention on one pair of sentences, every layer and head.
 
     weights (num_layers, num_heads, num_queries, num_keys), on the CPU, each row a distribution. `num_src` is the number
-    of source words where both axes hold source and target, else 0.
+    of source words where both axes hold source and target, else 0. The patches (num_words, height, width) are grey,
+    where an axis is a picture; EOS is white.
     """
 
     kind: Kind
@@ -86,6 +91,8 @@ class Attention:
     key_words: list[str]
     num_src: int
     weights: Tensor
+    query_patches: NDArray[np.uint8] | None = None
+    key_patches: NDArray[np.uint8] | None = None
 
 
 @contextmanager
@@ -132,29 +139,40 @@ def pair_attention(
     `texts` are the sentences of the ids, or None: unknown words are named after them. Raises UserError where a weight
     is not a number.
     """
-    src, tgt_in, tgt_out = [*src, EOS_ID], [BOS_ID, *tgt], [*tgt, EOS_ID]
+    sources, tgt_in, tgt_out = pad_sources([src]), [BOS_ID, *tgt], [*tgt, EOS_ID]
     device = next(model.parameters()).device
     with recorded_attention(model) as recorded:
-        model.hidden_states(torch.tensor([src], device=device), torch.tensor([tgt_in], device=device))
+        model.hidden_states(sources.to(device), torch.tensor([tgt_in], device=device))
     if any(weights.isnan().any() for weights in recorded.values()):
         raise UserError("The model's attention is not a number. Use an earlier checkpoint (--checkpoint step_N).")
     words = {
-        "src": src_tokenizer.tokens(src, texts[0]),
+        "src": src_tokenizer.tokens(sources[0].tolist(), texts[0]),
         "tgt_in": tgt_tokenizer.tokens(tgt_in, texts[1]),
         "tgt_out": tgt_tokenizer.tokens(tgt_out, texts[1]),
     }
     words["stream"] = words["src"] + words["tgt_in"]
+    strips = {"src": patches_drawn(sources[0], model)}
     return [
         Attention(
-            kind, words[kind.queries], words[kind.keys], len(src) if kind.keys == "stream" else 0,
+            kind, words[kind.queries], words[kind.keys], len(words["src"]) if kind.keys == "stream" else 0,
             torch.cat([
                 weights.float().cpu()
                 for name, weights in recorded.items()
                 if name.startswith(f"{kind.stack}.") and name.endswith(f".{kind.module}")
             ]),
+            strips.get(kind.queries), strips.get(kind.keys),
         )
         for kind in ATTENTIONS[model.config.architecture]
     ]  # fmt: skip
+
+
+def patches_drawn(src: Tensor, model: TranslationModel) -> NDArray[np.uint8] | None:
+    """src (src_len, pixels) -> the patches as grey pictures (src_len, height, width), EOS white; None of words."""
+    patches = model.config.patches
+    if patches is None:
+        return None
+    grey = src.cpu().numpy().astype(np.uint8)
+    return np.where(grey == EOS_ID, WHITE, grey).reshape(-1, patches.height, patches.width)
 
 
 @torch.inference_mode()

@@ -28,6 +28,8 @@ SLANT = 60  # degrees of the words across
 SHAPE = 1.6  # the width to height that is wanted of a picture of several maps
 TARGET_COLOUR = "#b45309"
 JOINER_SIGN = "·"  # because few fonts have the joiner itself
+PLAIN_PAD = 3  # points between a word and its row or column
+Patches = NDArray[np.uint8] | None  # (num_words, height, width), grey, where an axis is a picture
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class _Layout:
     figure: tuple[float, float]
 
 
-def heat_map(weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], title: str = "") -> "Figure":
+def heat_map(
+    weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], title: str = "", key_patches: Patches = None
+) -> "Figure":
     """weights (num_queries, num_keys), each row a distribution -> a matplotlib figure."""
-    return heat_maps(weights[None], key_words, query_words, [""], title)
+    return heat_maps(weights[None], key_words, query_words, [""], title, key_patches=key_patches)
 
 
 def heat_maps(
@@ -57,11 +61,13 @@ def heat_maps(
     map_titles: Sequence[str],
     title: str = "",
     num_src: int = 0,
+    query_patches: Patches = None,
+    key_patches: Patches = None,
 ) -> "Figure":
     """weights (num_maps, num_queries, num_keys), each row a distribution -> a matplotlib figure.
 
     num_src is the number of source words where both axes hold a source and then a target: a line then parts the two,
-    and the words of the target are coloured.
+    and the words of the target are coloured. Patches stand between the words of their axis and the map.
     """
     # Not pyplot: it keeps every figure in a global list, and a training draws hundreds.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -70,14 +76,16 @@ def heat_maps(
 
     across, down = ([_label(word) for word in words] for words in (key_words, query_words))
     fonts = fonts_for([*across, *down, title])
-    layout = _layout(across, down, len(weights), title, fonts)
+    layout = _layout(across, down, len(weights), title, fonts, query_patches is not None, key_patches is not None)
     figure = Figure(figsize=layout.figure)
     FigureCanvasAgg(figure)
     norm = PowerNorm(0.5, 0.0, 1.0)  # the square root makes a weight visible that is spread over forty words
     for number, (one, map_title) in enumerate(zip(weights.float().cpu().numpy(), map_titles, strict=True)):
         axes = _place(figure, layout, number, len(across), len(down))
         axes.imshow(one, norm=norm, cmap="Blues", aspect="auto")
-        _write_words(axes, across, down, layout.points, fonts, num_src)
+        pads = [PLAIN_PAD + (patches is not None) * 72 * layout.cell for patches in (key_patches, query_patches)]
+        _write_words(axes, across, down, layout.points, fonts, num_src, *pads)
+        _draw_patches(axes, key_patches, query_patches)
         if map_title:
             axes.set_title(map_title, fontsize=1.2 * layout.points, family=fonts)
     _add_scale(figure, layout, len(down))
@@ -87,13 +95,16 @@ def heat_maps(
     return figure
 
 
-def _layout(across: list[str], down: list[str], num_maps: int, title: str, fonts: list[str]) -> _Layout:
+def _layout(
+    across: list[str], down: list[str], num_maps: int, title: str, fonts: list[str], at_left: bool, at_top: bool
+) -> _Layout:
+    """`at_left` and `at_top`: patches stand there, in a cell more."""
     cell = max(SMALL_CELL, LARGE_CELL - 0.0035 * max(len(across), len(down)))
     points = POINTS_A_CELL * cell
     widths = [_inches(word, points, fonts) for word in across]
     rise, run = math.sin(math.radians(SLANT)), math.cos(math.radians(SLANT))
-    left = max(_inches(word, points, fonts) for word in down) + 0.2
-    top = max(widths) * rise + (0.55 if num_maps > 1 else 0.2)
+    left = max(_inches(word, points, fonts) for word in down) + 0.2 + cell * at_left
+    top = max(widths) * rise + (0.55 if num_maps > 1 else 0.2) + cell * at_top
     overhang = max(run * width - (len(across) - i - 0.5) * cell for i, width in enumerate(widths))
     width = left + len(across) * cell + max(0.15, overhang + 0.1)
     height = top + len(down) * cell + 0.15
@@ -142,14 +153,22 @@ def _place(figure: "Figure", layout: _Layout, number: int, num_keys: int, num_qu
 
 
 def _write_words(
-    axes: "Axes", across: list[str], down: list[str], points: float, fonts: list[str], num_src: int
+    axes: "Axes",
+    across: list[str],
+    down: list[str],
+    points: float,
+    fonts: list[str],
+    num_src: int,
+    pad_across: float,
+    pad_down: float,
 ) -> None:
     look: dict[str, Any] = {"family": fonts, "fontsize": points, "parse_math": False}
     slant = {"rotation": SLANT, "rotation_mode": "anchor", "ha": "left"}
     axes.set_xticks(range(len(across)), across, **look, **slant)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(down)), down, **look)
-    axes.tick_params(length=0, pad=3)
+    axes.tick_params("x", length=0, pad=pad_across)
+    axes.tick_params("y", length=0, pad=pad_down)
     axes.hlines(np.arange(1, len(down)) - 0.5, -0.5, len(across) - 0.5, color="0.85", linewidth=0.4)
     axes.vlines(np.arange(1, len(across)) - 0.5, -0.5, len(down) - 0.5, color="0.85", linewidth=0.4)
     if num_src:
@@ -157,6 +176,20 @@ def _write_words(
             line(num_src - 0.5, color=TARGET_COLOUR, linewidth=1.2)
         for label in (*axes.get_xticklabels()[num_src:], *axes.get_yticklabels()[num_src:]):
             label.set_color(TARGET_COLOUR)
+
+
+def _draw_patches(axes: "Axes", across: Patches, down: Patches) -> None:
+    """Each patch in a cell of its own, above its column or left of its row."""
+    for patches, is_across in ((across, True), (down, False)):
+        for place, patch in enumerate(() if patches is None else patches):
+            where = (place, -1) if is_across else (-1, place)
+            half = min(1.0, patch.shape[1] / patch.shape[0]) / 2
+            extent = (where[0] - half, where[0] + half, where[1] + 0.5, where[1] - 0.5)
+            axes.imshow(patch, cmap="gray", vmin=0, vmax=255, extent=extent, aspect="auto", clip_on=False)
+    if across is not None or down is not None:
+        num_queries, num_keys = axes.images[0].get_array().shape  # pyright: ignore[reportOptionalMemberAccess]
+        axes.set_xlim(-0.5, num_keys - 0.5)
+        axes.set_ylim(num_queries - 0.5, -0.5)
 
 
 def _add_scale(figure: "Figure", layout: _Layout, num_queries: int) -> None:

@@ -44,7 +44,9 @@ def write_pictures(folder: Path, attentions: Sequence[Attention], model: str) ->
         for layer, weights in enumerate(attention.weights):
             title = f"{attention.kind.title}, layer {layer}\n{attention.kind.caption}"
             heads = [f"head {head}" for head in range(len(weights))]
-            figure = heat_maps(weights, attention.key_words, attention.query_words, heads, title, attention.num_src)
+            strips = attention.query_patches, attention.key_patches
+            words = attention.key_words, attention.query_words
+            figure = heat_maps(weights, *words, heads, title, attention.num_src, *strips)
             yield _write(folder / f"{attention.kind.name}_layer_{layer}.png", to_png(figure))
 
 

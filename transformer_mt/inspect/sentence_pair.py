@@ -44,7 +44,7 @@ def sentence_ids(side: str, text: str, tokenizer: Tokenizer, translator: Transla
     Raises UserError where it is blank or longer, EOS counted, than the model's positions.
     """
     ids = tokenizer.encode(text)
-    if not ids:
+    if len(ids) == 0:
         raise UserError(f"{side} is blank. Give at least one word.")
     positions = translator.config.model.max_len
     if len(ids) + 1 > positions:

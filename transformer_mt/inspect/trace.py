@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.options import search_options
@@ -87,7 +88,7 @@ def trace(translator: Translator, sentence: str) -> Trace:
     assert not model.training, "dropout would change the numbers"
     row = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
     found, step_logits = _search(translator, row)
-    src = torch.tensor([[*row, EOS_ID]], device=translator.device)
+    src = pad_sources([row]).to(translator.device)
     tgt_in = torch.tensor([[BOS_ID, *found]], device=translator.device)
     with recorded_attention(model) as weights, recorded_calls(model) as calls:
         logits = model(src, tgt_in)[0].cpu()
@@ -159,9 +160,9 @@ def _stack(
     ]
     return StackTrace(
         name=name,
-        ids=ids[0].tolist(),
+        ids=ids[0].tolist() if ids.dim() == 2 else list(range(1, ids.size(1) + 1)),  # patches have numbers alone
         tokens=tokenizer.tokens(ids[0].tolist()),
-        embedding=stack.embedder.embedding.weight[ids[0]].cpu(),
+        embedding=stack.embedder.embedding(ids)[0].cpu(),
         scaled=scaled[0].cpu(),
         position=None if position is None else position[0].cpu(),
         sum=positions.output[0].cpu(),
@@ -203,7 +204,7 @@ def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Ten
     decoding = translator.config.decoding
     # A config that asks for samples is traced through its beam.
     ((hypothesis,),) = translator.search([row], search_options(decoding, beam_size=decoding.beam_size))
-    decoder = ModelDecoder(translator.model, torch.tensor([[*row, EOS_ID]], device=translator.device))
+    decoder = ModelDecoder(translator.model, pad_sources([row]).to(translator.device))
     fed = torch.tensor([[BOS_ID, *hypothesis.tokens]], device=translator.device)
     return hypothesis.tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]
 

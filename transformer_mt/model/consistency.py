@@ -115,7 +115,7 @@ def consistent_batch_loss(
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
     targets = tgt_out.flatten().index_select(0, real)
-    src, tgt_in = src.repeat(2, 1), tgt_in.repeat(2, 1)
+    src, tgt_in = torch.cat((src, src)), torch.cat((tgt_in, tgt_in))
     factors = word_factors(model.config, src, tgt_in) if model.training else None
     factors = with_cuts(factors, src, tgt_in, consistency.cut_probability)
     hidden = model.real_hidden_states(src, tgt_in, torch.cat((real, real + tgt_out.numel())), routing, factors)

@@ -31,7 +31,9 @@ class TranslationModel(nn.Module, ABC):
     the logits of the next token. `cache.reorder` lets hypotheses multiply, change places and end.
 
     src (batch, src_len) ends in EOS, tgt_in (batch, tgt_len) begins with BOS; both are padded on the right with PAD,
-    and each side has up to `config.max_len` positions. Outputs at padding mean nothing.
+    and each side has up to `config.max_len` positions. Outputs at padding mean nothing. Under `config.patches` src is
+    (batch, src_len, pixels), levels of 0 to 255: PAD and EOS have their id in every pixel, and other patches 4 or more
+    (UNK, where no font has a character).
     """
 
     # Whether it can be searched: what has no decoder writes no translation, and raises UserError where it is asked to.

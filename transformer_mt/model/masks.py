@@ -7,9 +7,16 @@ import torch
 from torch import Tensor
 
 
+def is_real(ids: Tensor, pad_id: int) -> Tensor:
+    """Where there is no padding. ids (batch, length), or patches (batch, length, pixels), of which padding has pad_id
+    in every pixel and others in none -> (batch, length).
+    """
+    return (ids if ids.dim() == 2 else ids[:, :, 0]) != pad_id
+
+
 def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
-    """Keys that are not padding. ids (batch, key_len) -> (batch, 1, 1, key_len)."""
-    return (ids != pad_id)[:, None, None, :]
+    """Keys that are not padding. ids as in `is_real` -> (batch, 1, 1, key_len)."""
+    return is_real(ids, pad_id)[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:

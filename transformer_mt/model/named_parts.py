@@ -36,10 +36,10 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "encoder": Part(r"encoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_decoder_layers"}),
-    "decoder": Part(r"decoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_encoder_layers"}),
-    "src_embeddings": Part(r"encoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
+    "decoder": Part(r"decoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_encoder_layers", "patches"}),
+    "src_embeddings": Part(r"encoder\.embedder\.embedding\.", _OF_EMBEDDINGS | {"patches"}),
     "tgt_embeddings": Part(r"decoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
-    "embeddings": Part(r"(en|de)coder\.embedder\.embedding\.", _OF_EMBEDDINGS),
+    "embeddings": Part(r"(en|de)coder\.embedder\.embedding\.", _OF_EMBEDDINGS | {"patches"}),
     "output": Part(r"output\.", _OF_EMBEDDINGS | {"bias"}),
     "head": Part(r"head\.", frozenset({"architecture", "d_model", "bias", "norm"})),
 }

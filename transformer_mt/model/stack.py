@@ -13,6 +13,7 @@ from transformer_mt.model.masks import as_bias, itself, window_mask
 from transformer_mt.model.parts.dropout import Dropout
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
 from transformer_mt.model.parts.layer_drop import Skipped, drawn
+from transformer_mt.model.parts.patches import PatchEmbedding
 from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -20,16 +21,24 @@ from transformer_mt.model.unpadded import BlockDiagonal
 class Embedder(nn.Module):
     """Token ids to vectors: embedding * sqrt(d_model) + positions, then dropout."""
 
-    def __init__(self, config: ModelConfig, embedding: nn.Embedding, max_len: int, causal: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, embedding: nn.Embedding | PatchEmbedding, max_len: int, causal: bool
+    ) -> None:
         super().__init__()
         self.embedding = embedding
-        self.scale = math.sqrt(config.d_model)
+        self.scale = embedding.scale if isinstance(embedding, PatchEmbedding) else math.sqrt(config.d_model)
         self.positions = POSITIONS[config.positions].make(config, max_len, causal)
         self.dropout = Dropout(config.dropout)
 
+    @property
+    def table(self) -> Tensor:
+        """The embeddings of the words (vocab_size, d_model); who asks has refused patches."""
+        assert isinstance(self.embedding, nn.Embedding)
+        return self.embedding.weight
+
     def forward(self, ids: Tensor, at: Tensor, factors: Tensor | None = None) -> Tensor:
-        """ids (batch, length) at positions (batch or 1, length) -> (batch, length, d_model). `factors` (batch, length)
-        are those of the embeddings; positions have none.
+        """ids (batch, length), or patches, at positions (batch or 1, length) -> (batch, length, d_model). `factors`
+        (batch, length) are those of the embeddings; positions have none.
         """
         x = self.embedding(ids) * self.scale
         if factors is not None:
@@ -41,7 +50,12 @@ class Stack(nn.Module):
     """Embedding, layers and final norm."""
 
     def __init__(
-        self, config: ModelConfig, embedding: nn.Embedding, layers: nn.ModuleList, max_len: int, causal: bool
+        self,
+        config: ModelConfig,
+        embedding: nn.Embedding | PatchEmbedding,
+        layers: nn.ModuleList,
+        max_len: int,
+        causal: bool,
     ) -> None:
         super().__init__()
         self.window = config.attention_window

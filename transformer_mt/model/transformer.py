@@ -16,6 +16,7 @@ from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
 from transformer_mt.model.parts.attention import Attention, lowered, product_dtype
 from transformer_mt.model.parts.layer_context import Routing
+from transformer_mt.model.parts.patches import PatchEmbedding
 from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import Stack, positions_of
 from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
@@ -24,7 +25,7 @@ from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
 class Encoder(Stack):
     """`num_encoder_layers` layers that see the whole source."""
 
-    def __init__(self, config: ModelConfig, embedding: nn.Embedding) -> None:
+    def __init__(self, config: ModelConfig, embedding: nn.Embedding | PatchEmbedding) -> None:
         layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         super().__init__(config, embedding, layers, config.max_len, causal=False)
 
@@ -102,10 +103,16 @@ class Transformer(TranslationModel):
 
     def __init__(self, config: ModelConfig, src_vocab_size: int, tgt_vocab_size: int) -> None:
         super().__init__(config)
-        src_embedding = nn.Embedding(src_vocab_size, config.d_model)
+        if config.patches is None:
+            src_embedding = nn.Embedding(src_vocab_size, config.d_model)
+        else:
+            src_embedding = PatchEmbedding(config.patches, config.d_model)
         share_source = config.tie_embeddings == "all"
         assert not share_source or src_vocab_size == tgt_vocab_size, "tying all embeddings needs a joint vocabulary"
-        tgt_embedding = src_embedding if share_source else nn.Embedding(tgt_vocab_size, config.d_model)
+        if share_source and isinstance(src_embedding, nn.Embedding):
+            tgt_embedding = src_embedding
+        else:
+            tgt_embedding = nn.Embedding(tgt_vocab_size, config.d_model)
         self.encoder = Encoder(config, src_embedding)
         self.decoder = Decoder(config, tgt_embedding)
         tied = config.tie_embeddings != "none"
@@ -115,7 +122,9 @@ class Transformer(TranslationModel):
     def encode(
         self, src: Tensor, routing: Routing | None = None, factors: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """src (batch, src_len) -> memory (batch, src_len, d_model), src_mask (batch, 1, 1, src_len)."""
+        """src (batch, src_len), or patches (batch, src_len, pixels) -> memory (batch, src_len, d_model), src_mask
+        (batch, 1, 1, src_len).
+        """
         src_mask = padding_mask(src, PAD_ID)
         tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0], factors=factors)
         return self.encoder(tokens, src_mask, routing), src_mask

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.model.masks import is_real
 
 ROWS = 64  # the row is filled up to a multiple of so many positions
 
@@ -21,7 +22,7 @@ ROWS = 64  # the row is filled up to a multiple of so many positions
 class Tokens:
     """The tokens that a stack is given."""
 
-    ids: Tensor  # (batch, length)
+    ids: Tensor  # (batch, length), or patches (batch, length, pixels)
     at: Tensor  # (batch or 1, length), their positions
     real: Tensor  # (batch, length), False where there is padding
     factors: Tensor | None = field(default=None, kw_only=True)  # (batch, length), of their embeddings; None: 1
@@ -40,15 +41,16 @@ class Unpadded(Tokens):
 
     @classmethod
     def of(cls, ids: Tensor, places: Tensor | None = None, factors: Tensor | None = None) -> "Unpadded":
-        """ids and factors (num_sentences, longest), padded on the right. `places` (num_tokens,) are those of the tokens
-        in ids.flatten(), where the caller knows them.
+        """ids (or patches) and factors (num_sentences, longest), padded on the right. `places` (num_tokens,) are those
+        of the tokens in ids.flatten(), where the caller knows them.
         """
-        num_sentences, longest = ids.shape
+        num_sentences, longest = ids.shape[:2]
         if places is None:
-            places = (ids.flatten() != PAD_ID).nonzero().flatten()
+            places = is_real(ids, PAD_ID).flatten().nonzero().flatten()
         surplus = 0, -len(places) % ROWS
+        of_pixels = (0, 0) * (ids.dim() - 2)
         return cls(
-            F.pad(ids.flatten()[places], surplus, value=PAD_ID)[None],
+            F.pad(ids.flatten(0, 1)[places], (*of_pixels, *surplus), value=PAD_ID)[None],
             F.pad(places % longest, surplus)[None],
             F.pad(torch.ones(1, len(places), dtype=torch.bool), surplus),
             torch.bincount(places // longest, minlength=num_sentences),

@@ -19,6 +19,7 @@ from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
+    from transformer_mt.decoding.demands import SourceLine
     from transformer_mt.decoding.lines.line_options import LineOptions
     from transformer_mt.decoding.lines.line_stream import ByteStream, LineTranslator
     from transformer_mt.decoding.search.options import SearchOptions
@@ -33,6 +34,10 @@ def translate(
     ] = None,
     *,
     models: Models,
+    image: Annotated[
+        list[Path] | None,
+        path_option("A picture of one line of text, for a model that reads pictures. Several times: in this order."),
+    ] = None,
     input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
     output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
     first_line: Annotated[
@@ -46,22 +51,28 @@ def translate(
     lines: dict[str, Any],
     decoding: dict[str, Any],
 ) -> None:
-    """Translate sentences, a file, or standard input: one line out for every line in."""
+    """Translate sentences, a file, standard input, or pictures of text: one line out for every line in."""
     if sentences and input:
         raise UserError("Sentences and --input were both given. Give one of them.")
+    if image and (sentences or input):
+        raise UserError(f"--image and {'sentences' if sentences else '--input'} were both given. Give one of them.")
     from transformer_mt.decoding.demands import demanding
     from transformer_mt.decoding.lines.line_formats import FORMATS
     from transformer_mt.decoding.lines.line_options import line_options
     from transformer_mt.decoding.search.options import search_options
 
-    with _open_input(None if sentences == ["-"] else sentences, input) as texts:
+    names = [str(path) for path in image] if image else sentences
+    with _open_input(None if names == ["-"] else names, input) as texts:
         translator = models.load(decoding.get("precision"))
         asked = line_options(translator.config.decoding, lines, decoding)
         options = search_options(translator.config.decoding, **asked.of_search, **decoding)
         translator.languages.check(options.to)  # before anything is read
+        pictures = _pictures(image, translator, asked, options) if image else []
         works = translator if asked.is_plain else _treated(translator, asked, options)
         text = _Text(texts, None if input == STANDARD else input, first_line)
         chunks = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)
+        if pictures:
+            chunks = iter([pictures])
         format = FORMATS[asked.format]
         by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
         is_told = not text.is_waited_for and not sys.stdin.isatty()
@@ -114,6 +125,24 @@ class _Text:
         packed = not isinstance(self.lines, list) and is_packed(self.lines)
         command = f"{rest_of(self.path, packed, first)} | tmt translate …"
         return command + f" --first-line {self.first_line + first - 1}" * by_number
+
+
+def _pictures(
+    images: list[Path], translator: "Translator", asked: "LineOptions", options: "SearchOptions"
+) -> "list[SourceLine]":
+    """The pictures as lines. UserError where the model reads text, or what is asked for needs the text of a line."""
+    from transformer_mt.data.pictures.pictures import Pictures
+    from transformer_mt.data.pictures.read_picture import read_picture
+    from transformer_mt.decoding.demands import SourceLine
+
+    if not isinstance(translator.src_tokenizer, Pictures):
+        raise UserError("--image is for a model with data.source_as: picture, and this one reads text. Give it text.")
+    if not asked.is_plain or asked.prefixes or options.constraints is not None or options.glossary is not None:
+        raise UserError(
+            "--image goes with the search alone: what is done to a line's text, and prefixes, constraints and "
+            "glossaries, need a text. Leave them out."
+        )
+    return [SourceLine(str(path), patches=read_picture(path, translator.src_tokenizer)) for path in images]
 
 
 def _treated(translator: "Translator", asked: "LineOptions", options: "SearchOptions") -> "LineTranslator":

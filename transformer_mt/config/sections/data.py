@@ -23,6 +23,12 @@ class DataConfig(Section):
         default=None, description="train: the share of a source is as its pairs to the power of 1 / temperature."
     )
     columns: ColumnsConfig | None = Field(default=None, description="For every source that names none itself.")
+    source_as: Literal["text", "picture"] = Field(
+        default="text", description="picture: each source line is drawn, and cut into model.patches."
+    )
+    font: str | None = Field(
+        default=None, description="picture: a font's file, or the name of its family; null: DejaVu Sans."
+    )
     too_long: Literal["filter", "error"] = Field(
         default="filter", description="What to do with a pair of more than model.max_len tokens on a side."
     )
@@ -80,6 +86,14 @@ class DataConfig(Section):
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")
         else:
             refuse_unless_default(self, ("both_directions_epochs",), "with streaming: true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_pictures(self) -> Self:
+        if self.source_as == "text":
+            refuse_unless_default(self, ("font",), "without source_as: picture")
+            return self
+        refuse_unless_default(self, ("noise", "both_directions_epochs"), "with source_as: picture")
         return self
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.config.sections.rnn import RnnConfig
 from transformer_mt.config.sections.section import (
     LARGEST,
@@ -15,7 +16,7 @@ from transformer_mt.config.sections.section import (
 
 Preset = Literal[
     "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",
-    "modern", "bert-base", "bert-small", "rnn-search", "rnn-small",
+    "modern", "bert-base", "bert-small", "rnn-search", "rnn-small", "vit-base", "vit-small",
 ]  # fmt: skip
 # What an RNN has not.
 _NOT_RECURRENT = (
@@ -74,6 +75,9 @@ class ModelConfig(Section):
     )
 
     rnn: RnnConfig | None = Field(default=None, description="Only under architecture: rnn; null: all its defaults.")
+    patches: PatchesConfig | None = Field(
+        default=None, description="What the encoder reads instead of words, under data.source_as: picture."
+    )
 
     @property
     def recurrent(self) -> RnnConfig:
@@ -118,6 +122,22 @@ class ModelConfig(Section):
             raise ValueError(
                 f"d_model is {self.d_model}; under rnn.attention: {rnn.attention} each direction of the encoder has "
                 "half of it, so it has to be even"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_patches(self) -> Self:
+        if self.patches is None:
+            return self
+        if self.architecture != "encoder_decoder":
+            raise ValueError(
+                f"patches is set, and architecture is {self.architecture}; patches are read by the encoder of an "
+                "encoder_decoder: set that, or leave patches out"
+            )
+        if self.tie_embeddings == "all":
+            raise ValueError(
+                "patches is set, and tie_embeddings is all; patches have no table of embeddings to be tied: set "
+                "tie_embeddings: decoder"
             )
         return self
 

@@ -8,6 +8,7 @@ tokens.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from torch import Tensor
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 
 Rows = NDArray[np.int64]
-# (num_rows, longest + 1) ids, of which a row's own are the first, and (num_rows,) how many those are.
+# (num_rows, longest + 1) ids, of which a row's own are the first, and (num_rows,) how many those are. Patches have one
+# dimension more, of their pixels: 8 bits each, of which a special id fills all.
 Ids = tuple[NDArray[np.integer], NDArray[np.int64]]
 PLANNED_AT_ONCE = 2**20  # rows: sorting so many stays within the caches, and sorting more saves no more padding
 
@@ -32,7 +34,7 @@ class Batch:
     for a device.
     """
 
-    src: Tensor  # (batch, src_len), x + EOS
+    src: Tensor  # (batch, src_len), x + EOS; of pictures (batch, src_len, pixels)
     tgt_in: Tensor  # (batch, tgt_len), BOS + y
     tgt_out: Tensor  # (batch, tgt_len), y + EOS
     real: Tensor  # (num_tokens,), the places of the target tokens in tgt_out.flatten()
@@ -43,7 +45,8 @@ class Batch:
     def of(cls, src: Tensor, tgt_in: Tensor, tgt_out: Tensor) -> "Batch":
         """A batch from the ids alone, which lie in the memory of the CPU."""
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
-        num_padding = int((src == PAD_ID).sum()) + tgt_out.numel() - len(real)
+        of_src = src if src.dim() == 2 else src[:, :, 0]
+        num_padding = int((of_src == PAD_ID).sum()) + tgt_out.numel() - len(real)
         return cls(src, tgt_in, tgt_out, real, len(real), num_padding)
 
     def to(self, device: torch.device) -> "Batch":
@@ -61,7 +64,7 @@ class Batch:
         if not src_columns and not tgt_columns:
             return self
         src, tgt_in, tgt_out = (
-            F.pad(ids, (0, columns), value=PAD_ID)
+            F.pad(ids, (*(0, 0) * (ids.dim() - 2), 0, columns), value=PAD_ID)
             for ids, columns in ((self.src, src_columns), (self.tgt_in, tgt_columns), (self.tgt_out, tgt_columns))
         )
         real = self.real + self.real // self.tgt_out.size(1) * tgt_columns
@@ -71,7 +74,7 @@ class Batch:
     @property
     def num_cells(self) -> int:
         """Positions of source and target together, padding included."""
-        return self.src.numel() + self.tgt_out.numel()
+        return len(self.src) * self.src.size(1) + self.tgt_out.numel()
 
 
 def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
@@ -79,7 +82,14 @@ def pad_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
     return torch.from_numpy(_in_rows(rows, 0)[0])
 
 
-def make_batch(src: Sequence[NDArray[np.integer]], tgt: Sequence[NDArray[np.integer]]) -> Batch:
+def pad_sources(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Tensor:
+    """Rows of ids, or of patches (length, pixels), without EOS -> the sources of a batch, see `Batch`."""
+    return torch.from_numpy(with_eos(*_in_rows(rows, 1))[0])
+
+
+def make_batch(
+    src: Sequence[Sequence[int] | NDArray[np.integer]], tgt: Sequence[Sequence[int] | NDArray[np.integer]]
+) -> Batch:
     """Ids without special tokens, a row a sentence, to a batch."""
     return batch_of_ids(_in_rows(src, 1), _in_rows(tgt, 1))
 
@@ -87,7 +97,9 @@ def make_batch(src: Sequence[NDArray[np.integer]], tgt: Sequence[NDArray[np.inte
 def _in_rows(rows: Sequence[Sequence[int] | NDArray[np.integer]], more: int) -> Ids:
     """The rows with PAD after their last ids, `more` columns wider than the longest row."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    padded = np.full((len(rows), int(lengths.max()) + more), PAD_ID, np.int64)
+    first = np.asarray(rows[0])
+    kind = np.uint8 if first.ndim == 2 else np.int64
+    padded = np.full((len(rows), int(lengths.max()) + more, *first.shape[1:]), PAD_ID, kind)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded, lengths
 
@@ -107,12 +119,12 @@ def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
     return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places, len(real), num_padding)
 
 
-def with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Padded after EOS, and which cells are no padding."""
-    padded = ids.astype(np.int64)
+    padded = ids.astype(np.int64 if ids.ndim == 2 else np.uint8)
     padded[np.arange(len(lengths)), lengths] = EOS_ID
     is_real = np.arange(padded.shape[1]) <= lengths[:, None]
-    np.copyto(padded, PAD_ID, where=~is_real)
+    np.copyto(padded, PAD_ID, where=~is_real.reshape(is_real.shape + (1,) * (ids.ndim - 2)))
     return padded, is_real
 
 

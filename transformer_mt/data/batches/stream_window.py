@@ -23,6 +23,7 @@ from transformer_mt.data.sources.source import RawPair, Source
 from transformer_mt.data.tokenizers import Tokenizer
 
 CHUNK_PAIRS = 1000
+_NO_IDS = np.empty(0, np.int32)
 NUM_SHOWN = 3  # pairs, in the report on the data
 
 
@@ -142,7 +143,8 @@ class _Filling:
             self.digest.update(encoded)
 
     def side(self, number: int) -> IdColumn:
-        ids = np.concatenate([np.empty(0, np.int32), *self.chunks[number]])
+        chunks = self.chunks[number]
+        ids = np.concatenate([np.empty((0, *chunks[0].shape[1:]), chunks[0].dtype), *chunks]) if chunks else _NO_IDS
         lengths = np.concatenate([np.empty(0, np.int64), *self.lengths[number]]).astype(np.int32)
         return IdColumn(ids, lengths)
 

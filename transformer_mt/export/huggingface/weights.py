@@ -114,7 +114,7 @@ class _Weights:
         self.found: dict[str, Tensor] = {}
 
     def of(self, model: Transformer) -> dict[str, Tensor]:
-        src, tgt = (stack.embedder.embedding.weight[:, self.order] for stack in (model.encoder, model.decoder))
+        src, tgt = (stack.embedder.table[:, self.order] for stack in (model.encoder, model.decoder))
         if self.config.tie_embeddings == "all":
             self.found["model.shared.weight"] = src
         else:

@@ -30,8 +30,8 @@ def word_factors(config: ModelConfig, src: Tensor, tgt_in: Tensor) -> WordFactor
 
 
 def kept(ids: Tensor, p: float) -> Tensor:
-    """0 with probability p, else 1: (batch, length), by torch's global generator."""
-    return (torch.rand(ids.shape, device=ids.device) >= p).float()
+    """0 with probability p, else 1: (batch, length), by torch's global generator. A patch is a word."""
+    return (torch.rand(ids.shape[:2], device=ids.device) >= p).float()
 
 
 def with_cuts(factors: WordFactors | None, src: Tensor, tgt_in: Tensor, p: float) -> WordFactors | None:
@@ -43,7 +43,8 @@ def with_cuts(factors: WordFactors | None, src: Tensor, tgt_in: Tensor, p: float
     cuts = []
     for ids in (src, tgt_in):
         half = len(ids) // 2
-        cuts.append(torch.cat((torch.ones_like(ids[:half], dtype=torch.float32), kept(ids[half:], p))))
+        whole = torch.ones(ids[:half].shape[:2], device=ids.device)
+        cuts.append(torch.cat((whole, kept(ids[half:], p))))
     if factors is None:
         return WordFactors(*cuts)
     return WordFactors(factors.src * cuts[0], factors.tgt * cuts[1])

@@ -101,7 +101,7 @@ def _measured_modules(model: nn.Module, batch: Batch, passes: int) -> Iterator[t
     """
     num_rows = len(batch.src)
     if passes > 1:
-        batch = Batch.of(*(ids.repeat(passes, 1) for ids in (batch.src, batch.tgt_in, batch.tgt_out)))
+        batch = Batch.of(*(torch.cat([ids] * passes) for ids in (batch.src, batch.tgt_in, batch.tgt_out)))
     outputs: list[Measured] = []
     backward: list[Measured] = []
 

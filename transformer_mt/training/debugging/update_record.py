@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, int64, nn
+from torch import Tensor, int64, nn, uint8
 
 from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
@@ -93,9 +93,12 @@ def read_record(path: Path) -> tuple[UpdateRecord, list[Batch]]:
 
 def _batch(tensors: dict[str, Tensor], index: int, num_rows: int) -> Batch:
     src, tgt_in, tgt_out = (tensors[f"{index}.{side}"] for side in SIDES)
-    for ids in (src, tgt_in, tgt_out):
+    of_patches = src.dim() == 3 and src.dtype == uint8
+    for ids in (tgt_in, tgt_out) if of_patches else (src, tgt_in, tgt_out):
         if ids.dtype != int64 or ids.dim() != 2 or len(ids) != num_rows or ids.numel() == 0 or int(ids.min()) < 0:
             raise ValueError(f"the ids of micro-batch {index} are not those of {num_rows} pairs")
+    if of_patches and (len(src) != num_rows or src.numel() == 0):
+        raise ValueError(f"the patches of micro-batch {index} are not those of {num_rows} pairs")
     if tgt_in.shape != tgt_out.shape:
         raise ValueError(f"the targets of micro-batch {index} differ in length")
     return Batch.of(src, tgt_in, tgt_out)

@@ -4,6 +4,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.encoding import corpus_tokenizers, load_tokenizers
 from transformer_mt.data.extend_vocabulary import Extended, extend_vocabularies
+from transformer_mt.data.preparation import with_pictures
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.training.fine_tuning.source_run import SourceRun
 
@@ -27,7 +28,7 @@ def kept_tokenizers(config: RunConfig, source: SourceRun) -> tuple[Tokenizer, To
         named = [("both sides", sides[0])] if config.tokenizer.joint else zip(("source", "target"), sides, strict=True)
         print(f"tokenizers: those of {path}, and behind their words " + "; ".join(_told(*side) for side in named))
         return sides[0].tokenizer, sides[1].tokenizer
-    new_src, new_tgt = corpus_tokenizers(corpus, config.tokenizer, config.data)
+    new_src, new_tgt = with_pictures(config, corpus_tokenizers(corpus, config.tokenizer, config.data))
     kept, new = ("source", "target") if asked.keeps_src else ("target", "source")
     print(f"tokenizers: the {kept}'s is that of {path}, the {new}'s is new")
     return (src, new_tgt) if asked.keeps_src else (new_src, tgt)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.init_from import InitFromConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
@@ -68,6 +69,7 @@ def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
     source = _told_by_key(lambda: _opened(config.model, asked))
     _refuse_other_model(config.model, source)
     _refuse_other_tokenizers(config.tokenizer, source)
+    _refuse_other_pictures(config.data, source)
     return source
 
 
@@ -132,6 +134,18 @@ def differing_keys(part: str, here: ModelConfig, there: ModelConfig) -> list[str
     """The keys by which this part of one model is another than that of the other."""
     keys = keys_of(part, here, there)
     return [key for key in ModelConfig.model_fields if key in keys and getattr(here, key) != getattr(there, key)]
+
+
+def _refuse_other_pictures(here: DataConfig, source: SourceRun) -> None:
+    """UserError where the source's tokenizer is kept, and the source is drawn in one of both, or in another font."""
+    there = source.config.data
+    for key in ("source_as", "font"):
+        now, was = getattr(here, key), getattr(there, key)
+        if source.asked.keeps_src and now != was:
+            raise UserError(
+                f"{KEY} keeps how {source.run.path} reads the source: data.{key} is {now} and was {was}. Put that "
+                f"back, or take parts of the target alone, with {KEY}.vocabulary: new."
+            )
 
 
 def _refuse_other_tokenizers(here: TokenizerConfig, source: SourceRun) -> None:

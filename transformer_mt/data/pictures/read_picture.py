@@ -1,0 +1,88 @@
+"""A picture of one line of text from a file, as `Pictures` would have drawn it: dark on light, and so high."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transformer_mt.data.pictures.pictures import Pictures, Strip, as_levels
+from transformer_mt.errors import UserError
+
+MOST_PIXELS = 50_000_000
+CONTRAST = 32  # of 256: between ink and paper, at least
+CLEAR = 192  # so much contrast needs no help
+LINE = 0.86  # how high letters with tops and tails are beside a line
+# A picture with less of its height in ink has margins that a line has not: letters without tops and tails are 0.47.
+LOOSE = 0.35
+INK = 192  # darker pixels are ink: thin strokes of small letters are grey
+
+
+def read_picture(path: Path, pictures: Pictures) -> NDArray[np.uint8]:
+    """The patches of the picture in a file, (num_patches, pixels). UserError for a file that is none, for one of no
+    text, and for one that is too large.
+    """
+    grey = _grey(path)
+    levels = as_levels(_scaled(_on_light(grey, path), pictures.patches.height))
+    return pictures.cut(_without_margins(levels))
+
+
+def _grey(path: Path) -> NDArray[np.uint8]:
+    """(height, width): 0 is black. What is transparent is white."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise UserError(
+                    f"{path} has {image.width:,} x {image.height:,} pixels, and {MOST_PIXELS:,} are read at most. Cut "
+                    "the line of text out of it."
+                )
+            upright = ImageOps.exif_transpose(image).convert("RGBA")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise UserError(f"{path} is a picture of too many pixels. Cut the line of text out of it.") from None
+    except UnidentifiedImageError:
+        raise UserError(
+            f"{path} is no picture that can be read. Give a PNG or JPEG file of one line of text."
+        ) from None
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read as a picture: {str(reason).rstrip('.')}. Give another.") from None
+    paper = Image.new("RGBA", upright.size, "white")
+    return np.asarray(Image.alpha_composite(paper, upright).convert("L"))
+
+
+def _on_light(grey: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
+    """Dark on light, and where the contrast is weak, black on white. The paper is what most of the edge is."""
+    edge = np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
+    paper, darkest, lightest = float(np.median(edge)), float(grey.min()), float(grey.max())
+    if lightest - darkest < CONTRAST:
+        raise UserError(f"{path} has no text: all of it is of one brightness. Give a picture of one line of text.")
+    if paper - darkest < lightest - paper:
+        grey, paper, darkest = 255 - grey, 255 - paper, 255 - lightest
+    if paper - darkest >= CLEAR and paper == 255:
+        return grey
+    stretched = (grey - darkest) * (255 / (paper - darkest))
+    return np.clip(np.round(stretched), 0, 255).astype(np.uint8)
+
+
+def _scaled(grey: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
+    """As high as a drawn line. Wide margins above and below are cut off first."""
+    from PIL import Image
+
+    rows = np.flatnonzero((grey < INK).any(axis=1))
+    if len(rows) and rows[-1] - rows[0] + 1 < LOOSE * len(grey):
+        ink = grey[rows[0] : rows[-1] + 1]
+        margin = round(len(ink) * (1 - LINE) / LINE / 2)
+        grey = np.pad(ink, ((margin, margin), (0, 0)), constant_values=255)
+    if len(grey) == height:
+        return grey
+    width = max(1, round(grey.shape[1] * height / len(grey)))
+    return np.asarray(Image.fromarray(grey).resize((width, height), Image.Resampling.LANCZOS))
+
+
+def _without_margins(strip: Strip) -> Strip:
+    """Two columns of paper are left on each side, as letters have them at most."""
+    columns = np.flatnonzero((strip < INK).any(axis=0))
+    if not len(columns):
+        return strip
+    return strip[:, max(0, columns[0] - 2) : columns[-1] + 3]
