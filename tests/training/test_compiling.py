@@ -61,7 +61,7 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     for compile_it in (False, True):
         config = toy_config(
             corpus, model={"dropout": 0.0, "num_heads": num_heads, "num_encoder_layers": 2, "num_decoder_layers": 2},
-            training={"compile": compile_it, "max_tokens": 16, "max_steps": 30, "log_every_steps": 5},
+            training={"compile": compile_it, "proofs": "off", "max_tokens": 16, "max_steps": 30, "log_every_steps": 5},
             validation={"every_steps": 30, "num_translated": 0},
         )  # fmt: skip
         run = RunFolder(tmp_path / str(compile_it))

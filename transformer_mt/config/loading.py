@@ -42,7 +42,7 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     path = find_config(file)
     mapping, bases = _read_with_bases(path)
     mapping.setdefault("name", path.stem)
-    mapping = _override(mapping, overrides)
+    mapping = with_overrides(mapping, overrides)
     origin = [f"extends {base}" for base in bases] + [f"with {' '.join(overrides)}"] * bool(overrides)
     where = f"{path} ({', '.join(origin)})" if origin else str(path)
     return LoadedConfig(parse_run_config(mapping, where), path, _note(file, path))
@@ -58,8 +58,7 @@ def load_mapping(mapping: Mapping[str, Any], overrides: Sequence[str] = ()) -> R
     base = _pop_base(own, Path("config"))
     below = _read_with_bases(base)[0] if base is not None else {}
     below.pop("name", None)
-    below = _without_other_data(_replaced_by_preset(below, own.get("model")), own.get("data"))
-    return parse_run_config(_override(_merge(below, own), overrides), "config")
+    return parse_run_config(with_overrides(put_over(below, own), overrides), "config")
 
 
 def find_config(file: str, beside: Path | None = None) -> Path:
@@ -154,6 +153,15 @@ def _note(file: str, path: Path) -> str:
 
 def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
     """The keys of a file, merged over those of all files that it extends; and these files."""
+    layers = read_layers(path)
+    mapping: dict[str, Any] = {}
+    for _, layer in reversed(layers):
+        mapping = put_over(mapping, layer)
+    return mapping, [base for base, _ in layers[1:]]
+
+
+def read_layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """A file and all files that it extends, each with its own keys; the file itself comes first."""
     layers = [_read_map(path)]
     chain = [path]
     base = _pop_base(layers[0], path)
@@ -164,11 +172,13 @@ def _read_with_bases(path: Path) -> tuple[dict[str, Any], list[Path]]:
         layers.append(_read_map(base))
         layers[-1].pop("name", None)
         base = _pop_base(layers[-1], base)
-    mapping: dict[str, Any] = {}
-    for layer in reversed(layers):
-        below = _without_other_data(_replaced_by_preset(mapping, layer.get("model")), layer.get("data"))
-        mapping = _merge(below, layer)
-    return mapping, chain[1:]
+    return list(zip(chain, layers, strict=True))
+
+
+def put_over(below: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a file over those of the files that it extends."""
+    below = _without_other_data(_replaced_by_preset(below, layer.get("model")), layer.get("data"))
+    return _merge(below, layer)
 
 
 def _without_other_data(below: dict[str, Any], data: object) -> dict[str, Any]:
@@ -186,8 +196,8 @@ def _is_builtin(sources: object) -> bool:
     return isinstance(sources, list) and all(isinstance(source, dict) and "builtin" in source for source in sources)
 
 
-def _override(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The mapping with all overrides. A preset among them is applied first, wherever it stands in the line."""
+def with_overrides(mapping: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A file's keys with all overrides. A preset among them is applied first, wherever it stands in the line."""
     values = None
     for override in overrides:
         if _keys_of(override) in (["model"], ["model", "preset"]):
@@ -262,7 +272,7 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_map(path: Path) -> dict[str, Any]:
-    content = parse_yaml(_read_text(path), str(path))
+    content = parse_yaml(read_text(path), str(path))
     if content is None:
         raise UserError(f"{path} is empty; a configuration has at least the sections data and training.")
     if not isinstance(content, dict):
@@ -271,7 +281,8 @@ def _read_map(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a YAML file; UserError where it cannot be read, or is no configuration by its size or coding."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UserError(f"{path} is a pipe or a device, which may never end. Write it to a file first.")

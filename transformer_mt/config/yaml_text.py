@@ -220,6 +220,31 @@ def parse_yaml(text: str, where: str) -> object:
         raise UserError(f"{where}: not valid YAML ({error}).") from None
 
 
+def key_lines(text: str) -> dict[tuple[str, ...], int]:
+    """The line, from 1, of every key in `text`, which `parse_yaml` reads without an error, by the keys that lead to it.
+    What stands inside lists has none.
+    """
+    lines: dict[tuple[str, ...], int] = {}
+
+    def walk(node: Node | None, above: tuple[str, ...]) -> None:
+        if isinstance(node, SequenceNode):  # of maps that are merged in
+            for item in node.value:
+                walk(item, above)
+        if not isinstance(node, MappingNode):
+            return
+        merged = [value for key, value in node.value if key.tag == _TAG + "merge"]
+        for key, value in node.value:
+            if key.tag != _TAG + "merge":
+                lines.setdefault((*above, key.value), key.start_mark.line + 1)
+                if isinstance(value, MappingNode):
+                    walk(value, (*above, key.value))
+        for value in merged:
+            walk(value, above)
+
+    walk(_PlainLoader(text).get_single_node(), ())
+    return lines
+
+
 def _explain(error: yaml.MarkedYAMLError) -> str:
     problem = error.problem or "not valid YAML"
     if problem.startswith(("but", "expected")) and error.context:

@@ -35,6 +35,7 @@ from transformer_mt.training.monitoring.meter import Meter
 from transformer_mt.training.monitoring.monitor import Monitor
 from transformer_mt.training.monitoring.step_profile import StepProfiler
 from transformer_mt.training.not_finite import NotFiniteError
+from transformer_mt.training.proofs.prove import OFF, prove
 from transformer_mt.training.resuming.checkpoints import SaveError, check_folder, save_checkpoint
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.running_update import RunningUpdate, UpdateResult
@@ -136,11 +137,18 @@ class Trainer:
         self._note_length(plan)
         if self.config.training.max_epochs is not None and self.meter.updates_an_epoch is not None:
             self.monitor.expect(self.config.training.max_epochs * self.meter.updates_an_epoch)
+        if self.state.step == 0:
+            self.monitor.say(self._prove(plan.known()))
         accumulates = self.state.micro_batches_per_update > self.world.size
         largest = self._or_uncompiled(lambda: probe(self.updater, self.split, plan.known(), accumulates))
         if largest is not None:
             self._say_split(f"the largest micro-batch ({shape_of(self.split, largest)})")
         self._say_compiled("before the first step", self.meter.tick())  # so this time does not slow the first step
+
+    def _prove(self, micro_batches: list[Rows]) -> str:
+        if (wanted := self.config.training.proofs) == "off":
+            return OFF
+        return prove(self.updater, self.split, micro_batches, stops=wanted == "stop")
 
     def _choose_max_tokens(self) -> None:
         """Share the update out into the largest micro-batches that fit, and keep that in the state for the run's life:

@@ -74,6 +74,10 @@ class TrainingConfig(Section):
     average_last: PositiveInt | None = Field(
         default=None, description="At the end, average so many of the newest checkpoints; null: none."
     )
+    proofs: Literal["stop", "warn", "off"] = Field(
+        default="stop",
+        description="Before the first step: prove on this model what must hold of any; stop or warn where it does not.",
+    )
     on_save_error: Literal["stop", "continue"] = Field(
         default="stop", description="What to do when a checkpoint cannot be written. The last one is always needed."
     )

@@ -11,9 +11,10 @@ from transformer_mt.storage.run_folder import RunFolder
 # The end, how often to validate, the checkpoints to keep, the search.
 FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
                   "training.checkpoint_every_steps", "training.keep_checkpoints", "training.average_last",
-                  "training.on_save_error", "training.device", "training.compile", "training.sharding",
-                  "training.timeout_minutes", "training.grad_accum", "validation.", "decoding.", "data.root",
-                  "data.cache_dir", "data.allow_left_out", "data.check", "data.test", "name")  # fmt: skip
+                  "training.on_save_error", "training.proofs", "training.device", "training.compile",
+                  "training.sharding", "training.timeout_minutes", "training.grad_accum", "validation.", "decoding.",
+                  "data.root", "data.cache_dir", "data.allow_left_out", "data.check", "data.test",
+                  "name")  # fmt: skip
 # Those of them that change which sentences a validation translates, or their translations: earlier BLEU and chrF cannot
 # be compared with later ones.
 TRANSLATIONS = ("validation.num_translated", "decoding.allow_unk", "decoding.max_length_ratio",

@@ -1,0 +1,121 @@
+"""What `tmt config explain` says of a training's costs, beside the training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from commands import call_tmt
+from toy import toy_config, toy_mapping, write_toy_corpus
+from trainings import metrics_with_clock
+
+from transformer_mt.config.loading import dump_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.costs.measuring import _in_a_process, _train
+from transformer_mt.training.costs.total import costs, minutes, steps_to_the_end
+from transformer_mt.training.run import start_or_resume
+
+JOINT = {"kind": "word", "vocab_size": 100, "min_frequency": 1, "joint": True}
+CASES: dict[str, dict[str, Any]] = {
+    "encoder_decoder": {"model": {"d_model": 64, "num_encoder_layers": 2}, "training": {"freeze": ["encoder"]}},
+    "decoder_only": {
+        "model": {"architecture": "decoder_only", "d_model": 64, "num_encoder_layers": 0}, "tokenizer": JOINT,
+        "training": {"ema_decay": 0.9, "grad_accum": 3},
+    },
+    "rnn": {"model": {"architecture": "rnn", "d_model": 64}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
+
+
+def case(corpus: Path, name: str, **training: Any) -> RunConfig:
+    values = CASES[name]
+    whole = {**values.get("training", {}), "max_steps": None, "max_epochs": 2, **training}
+    return toy_config(corpus, **{**values, "training": whole})
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_known_beforehand_is_what_then_happens(corpus: Path, tmp_path: Path, name: str) -> None:
+    found = costs(case(corpus, name), measured=False)
+    steps = found["steps_an_epoch"]
+    run = RunFolder(tmp_path / "run")
+    start_or_resume(case(corpus, name, max_epochs=1, log_every_steps=steps), run, resume=False)
+    last = run.step(run.steps()[-1])
+    assert run.steps()[-1] == steps
+    assert found["steps"] == 2 * steps
+    line = next(line for line in metrics_with_clock(run.path) if line["kind"] == "train")
+    assert line["padding"] == pytest.approx(found["padding"], rel=1e-9)
+    assert found["checkpoint_bytes"] == pytest.approx(folder_bytes(last), rel=0.01)
+    state = json.loads((last / "state.json").read_text())
+    assert state["step"] == steps
+
+
+def test_minutes_are_steps_and_validations_and_checkpoints(corpus: Path) -> None:
+    from transformer_mt.training.costs.known import Epoch, KnownCosts
+    from transformer_mt.training.costs.measuring import Measured
+
+    found = Measured(0.5, 7.0, 3.0, 0, 0, 64, 1, 12)
+    epoch = Epoch(updates=10, num_tokens=40, padding=0.1)
+    config = toy_config(corpus, training={"max_steps": 25, "checkpoint_every_steps": 8}, validation={"every_steps": 10})
+    steps = steps_to_the_end(config, KnownCosts(1, 1, 1, 1, epoch))
+    assert steps == 25
+    # 25 steps of 4 tokens of half a second; validations at 10, 20 and 25; checkpoints at 8, 16 and 24
+    assert minutes(config, epoch, steps, found) == pytest.approx((25 * 4 * 0.5 + 3 * 7 + 3 * 3) / 60)
+    short = config.model_copy(update={"training": config.training.model_copy(update={"max_minutes": 0.2})})
+    assert minutes(short, epoch, steps, found) == 0.2
+
+
+@pytest.fixture
+def folder(tmp_path: Path, corpus: Path) -> Path:
+    mapping = toy_mapping(corpus, data={"cache_dir": str(tmp_path / "cache")})
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    return tmp_path
+
+
+def test_the_command_prints_origins_and_costs_and_leaves_nothing(folder: Path) -> None:
+    result = call_tmt(folder, "config", "explain", "toy.yaml", "seed=9", "--no-measure")
+    assert result.returncode == 0, result.stderr
+    assert "# override" in result.stdout
+    assert "# toy.yaml:" in result.stdout
+    assert "memory, minutes   not measured" in result.stdout
+    assert not (folder / "runs").exists()
+
+
+def test_a_few_steps_are_measured(folder: Path) -> None:
+    result = call_tmt(folder, "config", "explain", "toy.yaml", "training.max_steps=400", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["measured_steps"] == 12
+    assert 100e6 < found["decoding_bytes"] < 3e9
+    assert 100e6 < found["training_bytes"] < 3e9
+    assert found["minutes"] > 400 * found["seconds_a_step"] / 60 > 0
+    assert not (folder / "runs").exists()
+
+
+def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: Path) -> None:
+    result = call_tmt(folder, "config", "explain", "toy.yaml", "data.root=nowhere")
+    assert result.returncode == 2
+    assert "root: nowhere" in result.stdout
+    assert "The config is as printed. What it costs cannot be said:" in result.stderr
+    assert "nowhere/train.en" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_memory_and_minutes_are_within_15_per_cent(corpus: Path, tmp_path: Path, name: str) -> None:
+    config = case(corpus, name, max_epochs=None, max_steps=600, checkpoint_every_steps=200)
+    found = costs(config, measured=True)
+    num_bytes, _ = _in_a_process(_train, dump_config(config), str(tmp_path))
+    seconds = metrics_with_clock(tmp_path / "run")[-1]["elapsed_seconds"]
+    print(name, found["training_bytes"] / num_bytes, 60 * found["minutes"] / seconds)
+    assert found["training_bytes"] == pytest.approx(num_bytes, rel=0.15)
+    assert 60 * found["minutes"] == pytest.approx(seconds, rel=0.15)

@@ -1,0 +1,151 @@
+"""A few real steps, a validation, a checkpoint and a search, in processes whose memory is for nothing else."""
+
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transformer_mt.config.loading import dump_config, load_mapping, parse_run_config
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.yaml_text import parse_yaml
+from transformer_mt.data.preparation import prepare_training_data
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.run import start_or_resume
+
+WARM_UP, VALIDATED, SAVED, NUM_STEPS = 3, 6, 9, 12  # the first steps load kernels; after these others come pauses
+SAMPLE = 4  # batches of the search
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of a target token in a step, of a validation with its checkpoint, and of another checkpoint. Bytes of the
+    training and of a search: of the process, or on a GPU of torch's tensors there. What `max_tokens: auto` came to.
+    """
+
+    seconds_a_token: float
+    validation_seconds: float
+    checkpoint_seconds: float
+    training_bytes: int
+    decoding_bytes: int
+    max_tokens: int
+    micro_batches: int
+    steps: int
+
+
+def measure(config: RunConfig, tgt_a_src: float) -> Measured:
+    """Train a few steps as the config says, in a folder that is deleted afterwards. `tgt_a_src`: target tokens for each
+    of the source, by which the search of an untrained model, which knows no end, is made as long as a trained one's.
+    Raises UserError where the training would.
+    """
+    with tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
+        text = dump_config(few_steps(config, tgt_a_src))
+        bytes_of_training, state = _in_a_process(_train, text, folder)
+        bytes_of_search, _ = _in_a_process(_search, text, folder)
+        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    seconds, tokens = _of_steps([line for line in lines if line["kind"] == "train"])
+    paced = [step for step in seconds if step > WARM_UP and step - 1 not in (VALIDATED, SAVED)]
+    pace = sum(seconds[step] for step in paced) / sum(tokens[step] for step in paced)
+    validation, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (VALIDATED, SAVED))
+    max_tokens, micro_batches = state
+    return Measured(pace, validation, save, bytes_of_training, bytes_of_search, max_tokens, micro_batches, NUM_STEPS)
+
+
+def few_steps(config: RunConfig, tgt_a_src: float) -> RunConfig:
+    """The config with a few steps, each of them written down, one validation and one checkpoint among them."""
+    mapping: dict[str, Any] = parse_yaml(dump_config(config), "the config")  # pyright: ignore[reportAssignmentType]
+    mapping["training"] |= {
+        "max_steps": NUM_STEPS, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
+        "warmup_steps": 1000, "decay_steps": None, "log_every_steps": 1, "checkpoint_every_steps": SAVED,
+        "average_last": None, "keep_checkpoints": 1, "proofs": "off",
+    }  # fmt: skip
+    if mapping["training"]["consistency"]:
+        mapping["training"]["consistency"]["start_step"] = 1
+    mapping["validation"] |= {"every_steps": VALIDATED, "every_epochs": None, "patience": None}
+    mapping["data"]["check"] = "off"
+    mapping["decoding"] |= {"max_length_ratio": round(tgt_a_src, 3), "max_length_extra": 1}
+    return parse_run_config(mapping, "the config of a few steps")
+
+
+def _of_steps(lines: list[dict[str, Any]]) -> tuple[dict[int, float], dict[int, int]]:
+    """Seconds and target tokens of each step but the first."""
+    both = list(pairwise(lines))
+    seconds = {now["step"]: now["elapsed_seconds"] - before["elapsed_seconds"] for before, now in both}
+    return seconds, {now["step"]: now["num_tokens"] - before["num_tokens"] for before, now in both}
+
+
+def _in_a_process(work: Any, *arguments: str) -> tuple[int, Any]:
+    """The peak memory of a process that does this and nothing else, and what it returned; or its UserError."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_do, args=(work, sender, *arguments))
+    process.start()
+    sender.close()
+    try:
+        error, num_bytes, result = receiver.recv()
+    except EOFError:
+        process.join()
+        raise UserError(
+            f"The few steps that are measured ended without a result (status {process.exitcode}); memory may have run "
+            "out. Use --no-measure for all that is known without them."
+        ) from None
+    finally:
+        if process.is_alive() and sys.exc_info()[0] is KeyboardInterrupt:
+            process.terminate()
+        process.join()
+    if error:
+        raise UserError(error)
+    return num_bytes, result
+
+
+def _do(work: Any, sender: Connection, *arguments: str) -> None:
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        sys.stderr = nowhere  # the bar
+        try:
+            result = work(*arguments)
+            sender.send(("", _peak_bytes(), result))
+        except UserError as error:
+            sender.send((str(error), 0, None))
+
+
+def _train(config_text: str, folder: str) -> tuple[int, int]:
+    config = _read(config_text)
+    run = RunFolder(Path(folder) / "run")
+    start_or_resume(config, run, resume=False)
+    state = json.loads((run.step(run.steps()[-1]) / "state.json").read_text())
+    return state["max_tokens"], state["micro_batches_per_update"]
+
+
+def _search(config_text: str, folder: str) -> None:
+    config = _read(config_text)
+    split = prepare_training_data(config).validation
+    translator = Translator.load(str(Path(folder) / "run"), "last", config.training.device)
+    number = min(len(split), SAMPLE * config.decoding.batch_size)
+    translator.translate([src for src, _ in split.sample_texts(number, config.seed)])
+
+
+def _read(config_text: str) -> RunConfig:
+    return load_mapping(parse_yaml(config_text, "the config"))  # pyright: ignore[reportArgumentType]
+
+
+def _peak_bytes() -> int:
+    """Of this process so far. The system's own peak may be one that the process inherited from its parent."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    try:
+        lines = Path("/proc/self/status").read_text().split("\n")
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024

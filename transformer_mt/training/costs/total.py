@@ -1,0 +1,99 @@
+"""The whole of a training's costs: the minutes to its end, and all of it as lines for a terminal or as plain data."""
+
+from typing import Any
+
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.batches.stream import Stream
+from transformer_mt.data.preparation import prepare_training_data
+from transformer_mt.machine.memory import gibibytes
+from transformer_mt.training.costs.known import Epoch, KnownCosts, known_costs
+from transformer_mt.training.costs.measuring import Measured, measure
+from transformer_mt.training.monitoring.meter import duration
+from transformer_mt.training.resuming.checkpoints import megabytes
+
+
+def costs(config: RunConfig, measured: bool) -> dict[str, Any]:
+    """What is known of the config's training, and what a few steps of it show if `measured`. Bytes, minutes and counts
+    by name; what nobody can know yet is None. Raises UserError where data or config are wrong.
+    """
+    data, training = prepare_training_data(config), config.training
+    asked = None if training.max_tokens == "auto" else training.max_tokens
+    known = known_costs(config, data, asked, training.grad_accum)
+    found: Measured | None = None
+    if measured:
+        lengths = None if isinstance(data.train, Stream) else data.train
+        ratio = 1.0 if lengths is None else float(lengths.tgt_lengths.sum() / lengths.src_lengths.sum())
+        found = measure(config, ratio)
+        if asked is None:
+            known = known_costs(config, data, found.max_tokens, found.micro_batches)
+    epoch, steps = known.epoch, steps_to_the_end(config, known)
+    return {
+        "parameters": known.parameters,
+        "trained_parameters": known.trained,
+        "checkpoint_bytes": known.checkpoint_bytes,
+        "run_bytes": known.checkpoint_bytes * known.checkpoints,
+        "steps_an_epoch": epoch and epoch.updates,
+        "padding": epoch and epoch.padding,
+        "steps": steps,
+        "training_bytes": found and found.training_bytes,
+        "decoding_bytes": found and found.decoding_bytes,
+        "seconds_a_step": found and epoch and found.seconds_a_token * epoch.num_tokens / epoch.updates,
+        "validation_seconds": found and found.validation_seconds,
+        "minutes": found and minutes(config, epoch, steps, found),
+        "measured_steps": found and found.steps,
+    }
+
+
+def steps_to_the_end(config: RunConfig, known: KnownCosts) -> int | None:
+    """None where minutes end the training, or epochs of a length that is not known."""
+    limits = [config.training.max_steps]
+    if config.training.max_epochs is not None:
+        limits.append(known.epoch and known.epoch.updates * config.training.max_epochs)
+    there = [limit for limit in limits if limit is not None]
+    return min(there) if there else None
+
+
+def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Measured) -> float | None:
+    """The minutes of steps, validations and checkpoints to the end, if `validation.patience` does not end it before."""
+    most = config.training.max_minutes
+    if epoch is None or steps is None:
+        return most
+    validation, training = config.validation, config.training
+    between = validation.every_steps or (validation.every_epochs or 1) * epoch.updates
+    num_validations = steps // between + (steps % between > 0) + (training.average_last is not None)
+    num_saves = steps // training.checkpoint_every_steps
+    seconds = (
+        steps * found.seconds_a_token * epoch.num_tokens / epoch.updates
+        + num_validations * found.validation_seconds
+        + num_saves * found.checkpoint_seconds
+    )
+    return seconds / 60 if most is None else min(most, seconds / 60)
+
+
+def told(config: RunConfig, found: dict[str, Any]) -> str:
+    """The costs as lines."""
+    rows: list[tuple[str, str]] = []
+    of_all = "" if found["trained_parameters"] == found["parameters"] else f", {found['trained_parameters']:,} trained"
+    rows.append(("parameters", f"{found['parameters']:,}{of_all}"))
+    of_run = f"at most {megabytes(found['run_bytes'])} a run"
+    rows.append(("checkpoint", f"{megabytes(found['checkpoint_bytes'])}, {of_run}"))
+    is_open = config.training.max_tokens == "auto" and found["steps_an_epoch"] is None and not config.data.streaming
+    unknown = "not known before max_tokens: auto is tried out" if is_open else "not known of a stream"
+    updates, padding, steps = found["steps_an_epoch"], found["padding"], found["steps"]
+    rows.append(("steps an epoch", unknown if updates is None else f"{updates:,}"))
+    rows.append(("padding", unknown if padding is None else f"{padding:.1%} of all positions"))
+    epochs = f", {steps / updates:.1f} epochs" if steps and updates else ""
+    rows.append(("steps to the end", f"{steps:,}{epochs}" if steps else "as many as max_minutes allow"))
+    if found["measured_steps"] is None:
+        rows.append(("memory, minutes", "not measured"))
+    else:
+        rows.append(("memory of training", gibibytes(found["training_bytes"])))
+        rows.append(("memory of decoding", gibibytes(found["decoding_bytes"])))
+        if found["seconds_a_step"] is not None:
+            rows.append(("a step", f"{found['seconds_a_step']:.2f} s, by {found['measured_steps']} that were measured"))
+        rows.append(("a validation", f"{found['validation_seconds']:.1f} s with its checkpoint"))
+        most = "at most " if config.validation.patience or config.training.consistency else "about "
+        whole = found["minutes"]
+        rows.append(("time to the end", unknown if whole is None else most + duration(whole)))
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)

@@ -1,0 +1,47 @@
+"""The order in which a forward pass goes through the modules, and those that it gives nothing to do."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+
+@dataclass
+class ForwardOrder:
+    """`returned`: by the name of a module, when it returned first. `idle`: modules that were given an empty tensor."""
+
+    returned: dict[str, int] = field(default_factory=dict)
+    idle: list[nn.Module] = field(default_factory=list)
+
+    def of(self, parameter: str) -> float:
+        """When the module of this parameter returned, or if its weights are read from outside, the one around it."""
+        module = parameter
+        while module := module.rpartition(".")[0]:
+            if module in self.returned:
+                return self.returned[module]
+        return math.inf  # read by the loss
+
+
+@contextmanager
+def forward_order(model: nn.Module) -> Iterator[ForwardOrder]:
+    """While inside, the model's passes are watched."""
+    order = ForwardOrder()
+
+    def watching(name: str):
+        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
+            order.returned.setdefault(name, len(order.returned))
+            if inputs and isinstance(inputs[0], Tensor) and inputs[0].numel() == 0:
+                order.idle.append(module)
+
+        return hook
+
+    # Whoever looks for hooks at the output projection goes another way than in training (see `model.loss`).
+    watched = [(name, module) for name, module in model.named_modules() if name not in ("", "output")]
+    handles = [module.register_forward_hook(watching(name)) for name, module in watched]
+    try:
+        yield order
+    finally:
+        for handle in handles:
+            handle.remove()
