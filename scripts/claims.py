@@ -8,6 +8,7 @@ docs/claims.md. Times are the shortest of several rounds in which all sides take
 """
 
 import sys
+import textwrap
 from pathlib import Path
 
 import command
@@ -30,7 +31,8 @@ def told(claim: Claim, finding: Finding) -> str:
 def section(claim: Claim, finding: Finding) -> str:
     """A claim in docs/claims.md."""
     said = f"{claim.says} ({claim.source}.) It holds if {claim.threshold}: **{finding.verdict}**."
-    return f"### `{claim.name}`\n\n{said}\n\n{as_table(finding.heads, finding.rows)}"
+    lines = "\n".join(textwrap.wrap(said, 120, break_long_words=False, break_on_hyphens=False))
+    return f"### `{claim.name}`\n\n{lines}\n\n{as_table(finding.heads, finding.rows)}"
 
 
 def summary(findings: dict[str, Finding]) -> str:
@@ -64,7 +66,13 @@ def main() -> None:
         findings[name] = CLAIMS[name].measure(settings)
         print(told(CLAIMS[name], findings[name]), file=sys.stderr if args.markdown else sys.stdout, flush=True)
     if args.markdown:
-        print(summary(findings), *(section(CLAIMS[name], found) for name, found in findings.items()), sep="\n", end="")
+        print(
+            summary(findings),
+            "## The claims\n",
+            *(section(CLAIMS[name], found) for name, found in findings.items()),
+            sep="\n",
+            end="",
+        )
 
 
 if __name__ == "__main__":

@@ -132,7 +132,9 @@ def test_joined_lines_hold_every_pair_once(tmp_path: Path) -> None:
         assert sorted(" ".join(lines).split()) == sorted(" ".join(given).split())
         assert abs(len(lines) - len(given) / 2) < 2, "of one, two and three pairs equally many"
         test = [pair[place] for pair in builtin_pairs("test")]
-        assert (folder / f"test_2.{language}").read_text(encoding="utf-8").startswith(f"{test[0]} {test[1]}\n{test[2]} ")
+        assert (
+            (folder / f"test_2.{language}").read_text(encoding="utf-8").startswith(f"{test[0]} {test[1]}\n{test[2]} ")
+        )
     assert workshop.joined_files(tmp_path, 3) == folder
 
 

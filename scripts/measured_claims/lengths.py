@@ -37,9 +37,10 @@ def without_attention(really: bool) -> Iterator[None]:
 def recurrent(name: str, settings: Settings) -> Variant:
     """An LSTM whose parameters are about those of the Transformer beside it."""
     size = 16 if settings.small else 90
-    return variant(name, DEEPEST_JOIN, preset="rnn-small", d_model=size, num_encoder_layers=1, num_decoder_layers=1,
-                   dropout=0.1, tie_embeddings="decoder",
-                   rnn={"cell": "lstm", "attention": "luong_dot", "input_feeding": False})  # fmt: skip
+    return variant(
+        name, DEEPEST_JOIN, True, preset="rnn-small", d_model=size, num_encoder_layers=1, num_decoder_layers=1,
+        dropout=0.1, tie_embeddings="decoder", rnn={"cell": "lstm", "attention": "luong_dot", "input_feeding": False},
+    )  # fmt: skip
 
 
 def files_of(folder: Path, number: int) -> tuple[Path, Path]:
@@ -56,7 +57,7 @@ def long_sentences(settings: Settings) -> Finding:
     models = {
         "LSTM, one vector for a line": recurrent("lstm_mean", settings),
         "LSTM with attention": recurrent("lstm_dot", settings),
-        "Transformer": variant("transformer_long", DEEPEST_JOIN),
+        "Transformer": variant("transformer_long", DEEPEST_JOIN, True, d_ff=32 if settings.small else 416),
     }
     for place, (name, wanted) in enumerate(models.items()):
         with without_attention(place == 0):

@@ -20,7 +20,7 @@ CLAIMS = {
         ),
         Claim(
             "parallel",
-            "So a Transformer trains faster where sentences are long.",
+            "The longer the sentences, the more a Transformer's training gains on that of a recurrent network.",
             f"{_2017} 1 and 4",
             "from short to long sentences of as many tokens the time of the recurrent network's step grows 1.5 times "
             "as much as the Transformer's",

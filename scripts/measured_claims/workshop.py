@@ -27,18 +27,21 @@ DEEPEST_JOIN = 4
 @dataclass(frozen=True)
 class Variant:
     """A training: the changes to the sections `model` and `training`, and how many pairs one after the other may make a
-    training pair; 0 takes the corpus as it is.
+    training pair; 0 takes the corpus as it is. `joint`: one vocabulary for both languages.
     """
 
     name: str
     model: dict[str, Any]
     training: dict[str, Any]
     joined: int = 0
+    joint: bool = False
 
 
-def variant(name: str, joined: int = 0, training: dict[str, Any] | None = None, **model: Any) -> Variant:
+def variant(
+    name: str, joined: int = 0, joint: bool = False, training: dict[str, Any] | None = None, **model: Any
+) -> Variant:
     """Keys of the section `model` by name."""
-    return Variant(name, model, training or {}, joined)
+    return Variant(name, model, training or {}, joined, joint)
 
 
 BASE = variant("base")
@@ -55,6 +58,7 @@ def config_of(wanted: Variant, seed: int, settings: Settings) -> dict[str, Any]:
         "name": f"{wanted.name}_{steps}_seed_{seed}",
         "seed": seed,
         "data": {"check": "off", "cache_dir": str(settings.work / "cache")},
+        "tokenizer": {"joint": wanted.joint},
         "model": {**model, "max_len": MAX_LEN, **wanted.model},
         "training": {
             "max_tokens": 256 if settings.small else 2048, "max_steps": steps, "warmup_steps": max(1, steps // 2),
