@@ -1,4 +1,4 @@
-"""scripts/claims.py: what decides a claim is right, the measurements run, and docs/claims.md has the claims of the table."""
+"""scripts/claims.py: what decides a claim, measurements at small sizes, and docs/claims.md beside the table."""
 
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """Claims about work, memory and parameters of untrained models: decoding, caches, experts, norms."""
 
+from typing import Any
+
 import torch
 from comparing import least_seconds
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -16,7 +18,7 @@ from transformer_mt.model.transformer import Transformer
 
 BOS_ID = 2
 # Jiang et al. 2024, table 1 and section 1: all parameters, and those that a token uses, in thousands of millions.
-MIXTRAL = {"d_model": 4096, "d_ff": 14336, "num_heads": 32, "num_kv_heads": 8, "num_decoder_layers": 32}
+MIXTRAL: dict[str, Any] = {"d_model": 4096, "d_ff": 14336, "num_heads": 32, "num_kv_heads": 8, "num_decoder_layers": 32}
 MIXTRAL_VOCABULARY, MIXTRAL_STORED, MIXTRAL_USED = 32_000, 47, 13
 
 

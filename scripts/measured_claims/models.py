@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.recurrent.rnn import Rnn
@@ -43,7 +43,11 @@ def encoded(model: Transformer, ids: Tensor) -> tuple[Tensor, Tensor]:
     length, d_model).
     """
     kept: list[Tensor] = []
-    hook = model.encoder.embedder.register_forward_hook(lambda module, inputs, result: kept.append(result))
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], result: Tensor) -> None:
+        kept.append(result)
+
+    hook = model.encoder.embedder.register_forward_hook(keep)
     memory, _ = model.encode(ids)
     hook.remove()
     return memory, kept[0]

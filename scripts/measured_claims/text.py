@@ -1,5 +1,7 @@
 """Claims about text on its way to batches: unknown words, and padding."""
 
+from typing import Literal
+
 import numpy as np
 
 from measured_claims.claim import Finding, Settings, decided
@@ -18,7 +20,8 @@ def subwords(settings: Settings) -> Finding:
     train = [tgt for _, tgt in builtin_pairs("train")[: 2000 if settings.small else None]]
     texts = {"validation split": [tgt for _, tgt in builtin_pairs("validation")], "other languages": list(STRANGE)}
     rows, unknown, wrong = [], {}, 0
-    for kind, size in (("word", 2000), ("bpe", 1000)):
+    sizes: dict[Literal["word", "bpe"], int] = {"word": 2000, "bpe": 1000}
+    for kind, size in sizes.items():
         tokenizer = train_tokenizer(train, TokenizerConfig(kind=kind, vocab_size=size, min_frequency=2))
         for name, lines in texts.items():
             ids = [tokenizer.encode(line) for line in lines]

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from measured_claims.claim import Finding, Settings, Verdict, compared, decided
 from measured_claims.workshop import BASE, SIZE, SMALL, Variant, num_parameters, scored, trained, variant
@@ -20,9 +21,9 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
-def scores_of(runs: Sequence[Path], checkpoint: str = "last", **search: int) -> Scores:
+def scores_of(runs: Sequence[Path], checkpoint: str = "last", beam_size: int = 1) -> Scores:
     """nll and BLEU of each run."""
-    found = [scored(run, checkpoint, **search).scores for run in runs]
+    found = [scored(run, checkpoint, beam_size=beam_size).scores for run in runs]
     return {"nll": [one.nll for one in found], "bleu": [one.bleu for one in found]}
 
 
@@ -130,9 +131,9 @@ def averaging(settings: Settings) -> Finding:
 def warm_up(settings: Settings) -> Finding:
     """Six layers a stack, a constant rate of 0.001, half of the steps. One seed: the threshold is far beyond chance."""
     settings = replace(settings, steps=max(4, settings.steps // 2))
-    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
     if not settings.small:
-        layers = {"num_encoder_layers": 6, "num_decoder_layers": 6}
+        layers: dict[str, Any] = {"num_encoder_layers": 6, "num_decoder_layers": 6}
     rows, lost = [], {}
     for position in ("post", "pre"):
         nll = {}
