@@ -1,9 +1,10 @@
-"""What the scripts that compare trainings share: `tmt` as a process, a run's metrics, a table."""
+"""What the scripts that compare models share: `tmt` as a process, a run's metrics, a clock for several, a table."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,20 @@ def metrics(run: Path, kind: str) -> list[dict[str, Any]]:
     path = run / "metrics.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def least_seconds(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """The shortest time of each piece of work. They take turns, after a turn to warm up: what else the machine does
+    delays all of them alike.
+    """
+    best = [float("inf")] * len(works)
+    for turn in range(rounds + 1):
+        for place, work in enumerate(works):
+            start = time.perf_counter()
+            work()
+            if turn:
+                best[place] = min(best[place], time.perf_counter() - start)
+    return best
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -156,6 +156,8 @@ REFUSED: list[tuple[str, str, str]] = [
         "--data TEXT --against EMPTY --joey-python STUB --precisions auto",
         NO_MEANING.format("--joey-python and --precisions have", "with --against"),
     ),
+    ("claims.py", "path nosuch", "There is no claim 'nosuch'. See claims.py --list"),
+    ("claims.py", "--steps 0", TOO_FEW.format("--steps", 0, 1)),
     ("compare_architectures.py", "--steps 0", TOO_FEW.format("--steps", 0, 1)),
     ("compare_architectures.py", "--config NONE", "there is no file 'NONE'; looked in "),
     (TRAIN, "--data TEXT --profile", NO_MEANING.format("--profile has", "without --preset")),

@@ -1,0 +1,66 @@
+"""A claim, what was found when it was measured, and the settings of a measurement."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Verdict(StrEnum):
+    """`UNDECIDED`: the difference is smaller than its own error, so models and corpus of this size cannot tell."""
+
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNDECIDED = "not at this size"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The figures of a measurement as a table, and what they decide."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`work`: where trainings are kept. `small`: the least sizes with which a measurement means anything, for tests."""
+
+    work: Path
+    seeds: tuple[int, ...] = (1, 2, 3)
+    steps: int = 400
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An entry of `CLAIMS`. `says` is the claim in our words, `source` where it is made, `threshold` what the figures
+    must be for it to hold. `trains`: whether models are trained for it.
+    """
+
+    name: str
+    says: str
+    source: str
+    threshold: str
+    measure: Callable[[Settings], Finding]
+    trains: bool = False
+
+
+def decided(holds: bool) -> Verdict:
+    """For figures without a chance in them, or with differences far beyond it."""
+    return Verdict.HOLDS if holds else Verdict.FAILS
+
+
+def compared(better: Sequence[float], worse: Sequence[float]) -> Verdict:
+    """Whether the first mean is larger by more than twice the standard error of the difference; one value each has no
+    error that is known, and decides nothing.
+    """
+    if min(len(better), len(worse)) < 2:
+        return Verdict.UNDECIDED
+    error = sum(statistics.variance(values) / len(values) for values in (better, worse)) ** 0.5
+    difference = statistics.mean(better) - statistics.mean(worse)
+    if abs(difference) <= 2 * error:
+        return Verdict.UNDECIDED
+    return decided(difference > 0)
