@@ -63,11 +63,7 @@ CONDITIONS = {
     "builtin", "too_long", "tie_embeddings", "compile", "sharding", "on_save_error", "precision", "constraints",
     "vocabulary", "alignment", "alignment_from", "prefix",
     "label_smoothing_by",
-<<<<<<< HEAD
-    "bpe_dropout_sides", "vocab_size", "max_tokens", "check", "source_as",
-=======
-    "bpe_dropout_sides", "vocab_size", "max_tokens", "check", "proofs",
->>>>>>> insight
+    "bpe_dropout_sides", "vocab_size", "max_tokens", "check", "source_as", "proofs",
 }  # fmt: skip
 
 
