@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.diagnosing.output_figures import output_figures
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll, tokens_at_once
 from transformer_mt.machine.device import DTYPES
@@ -42,11 +43,13 @@ class Sample:
 class ValidationResult:
     """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them.
 
-    Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf.
+    Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf. `outputs`: see
+    `output_figures`.
     """
 
     metrics: dict[str, float]
     samples: list[Sample]
+    outputs: dict[str, float] = field(default_factory=dict)
 
 
 class Validator:
@@ -85,7 +88,8 @@ class Validator:
             )
             metrics |= {"bleu": scores.bleu, "chrf": scores.chrf}
         shown = zip(self.sources[:NUM_SHOWN], self.references, hypotheses, strict=False)
-        return ValidationResult(metrics, [Sample(*texts) for texts in shown])
+        outputs = output_figures(self.sources, self.references, hypotheses)
+        return ValidationResult(metrics, [Sample(*texts) for texts in shown], outputs)
 
     def _translate(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[str]:
         """Greedily: quick, and enough to see which checkpoint is better."""

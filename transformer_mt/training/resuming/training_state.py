@@ -42,6 +42,8 @@ class TrainingState:
     memory_limit: int | None = None  # MemoryLimit.smallest_failed: larger micro-batches are computed in parts
     validation_precision: str = ""  # the precision that was found where decoding.precision is auto
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
+    recent: list[list[float]] = field(default_factory=list)  # nll a token and target tokens of the last updates
+    num_spikes: int = 0  # updates so far whose nll stood out from those before it
 
     def reason_to_stop(self, config: RunConfig) -> str | None:
         """Why the training is over, in words; None while it is not."""
