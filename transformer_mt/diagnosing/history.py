@@ -6,13 +6,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from transformer_mt.diagnosing.thresholds import threshold
 from transformer_mt.storage.run_folder import RunFolder
 
 Entry = dict[str, Any]
-KINDS = ("spike", "train", "validation", "look")  # in the order in which those of one step are written
+
+
+class _Pair(BaseModel):
+    """A pair of a spike: its place, its nll a token, its texts."""
+
+    where: str
+    nll: float | None
+    src: str
+    tgt: str
+
+
+class _Spike(BaseModel):
+    """What rules read of an entry `spike`."""
+
+    nll: float
+    usual: float
+    spread: float
+    num_pairs: int
+    pairs: list[_Pair]
+
+
+class _Look(BaseModel):
+    """What rules read of an entry `look`. All else are figures of `output_figures`."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float | None] = Field(init=False)
+    epoch: int
+    vocabulary: Annotated[int, Field(ge=2)]
+    sharpness: dict[str, list[float]] | None = None
+    contributions: dict[str, list[float]] | None = None
+    unmoved: dict[str, float] | None = None
+    relative_update: float | None = None
+
+
+_METRICS = TypeAdapter(dict[str, float | None])
+# In the order in which those of one step are written.
+KINDS = {"spike": TypeAdapter(_Spike), "train": _METRICS, "validation": _METRICS, "look": TypeAdapter(_Look)}
+_ORDER = list(KINDS)
 
 
 @dataclass(frozen=True)
@@ -33,8 +72,8 @@ class Level:
 
 @dataclass
 class History:
-    """The entries so far by kind. `levels` has for each line of the log from the fifth on the median nll of the last
-    five, and `lowest` is the lowest of them before the newest. `ratio` is the greatest relative update of any look.
+    """The entries so far by kind. `levels` has for each line of the log the median nll of the last five, or of as many
+    as there are, and `lowest` is the lowest of them before the newest. `ratio` is the greatest relative update of any look.
 
     A `train` entry gets `seconds`, those of its steps; a `validation` entry `train_nll`, the level at that time.
     """
@@ -59,10 +98,7 @@ class History:
         self.entries[kind].append(entry)
 
     def _add_level(self, step: int) -> None:
-        number = int(threshold("lines"))
-        last = [line.get("nll") for line in self.entries["train"][-number:]]
-        if len(last) < number:
-            return
+        last = [line.get("nll") for line in self.entries["train"][-int(threshold("lines")) :]]
         if self.levels and (self.lowest is None or self.levels[-1].nll < self.lowest.nll):
             self.lowest = self.levels[-1]
         self.levels.append(Level(median(math.inf if nll is None else nll for nll in last), step))
@@ -109,7 +145,7 @@ def read_recorded(run: RunFolder) -> Recorded:
                 num_broken += 1
             elif entry["kind"] in KINDS:
                 found.append((entry.pop("kind"), entry))
-    found.sort(key=lambda one: (one[1]["step"], KINDS.index(one[0])))
+    found.sort(key=lambda one: (one[1]["step"], _ORDER.index(one[0])))
     return Recorded(found, has_recorder, num_broken)
 
 
@@ -118,6 +154,9 @@ def _lines(path: Path) -> Iterator[Entry | None]:
     for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]):
         try:
             entry = json.loads(line)
-            yield {**entry, "kind": str(entry["kind"]), "step": int(entry["step"])}
-        except (ValueError, LookupError, TypeError):
+            kind, step = str(entry["kind"]), int(entry["step"])
+            if kind in KINDS:
+                KINDS[kind].validate_python({name: value for name, value in entry.items() if name != "kind"})
+            yield {**entry, "kind": kind, "step": step}
+        except (ValueError, LookupError, TypeError, ValidationError):
             yield None

@@ -32,7 +32,7 @@ def loss_spike(history: History) -> Finding | None:
 
 def lr_too_high(history: History) -> Finding | None:
     """The loss rose from its lowest and stays there; or it is stuck high while the weights change a lot each step."""
-    if not history.levels:
+    if len(history.levels) < threshold("lines"):
         return None
     now, lowest = history.levels[-1], history.lowest
     if lowest is not None:
@@ -40,7 +40,7 @@ def lr_too_high(history: History) -> Finding | None:
         if now.nll > lowest.nll + rise:
             return Finding(
                 f"The training's nll is {_number(now.nll)} a token, the median of five lines of the log, and was "
-                f"{_number(lowest.nll)} up to step {lowest.step:,}.",
+                f"{_number(lowest.nll)} at step {lowest.step:,}.",
                 {"nll": now.nll, "lowest": lowest.nll, "lowest_step": lowest.step},
             )
     if not history.entries["look"]:

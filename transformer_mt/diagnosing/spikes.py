@@ -1,12 +1,15 @@
 """Updates whose loss stands out from those before them. What is usual is kept in the state of a training."""
 
 import math
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from transformer_mt.diagnosing.thresholds import threshold
 
-TO_DEVIATION = 1.4826  # times the median distance from the median: the standard deviation of a normal distribution
+# Times the median distance of neighbours: the standard deviation of independent normal draws. A loss that falls adds
+# little to such distances, and much to those from the median.
+TO_DEVIATION = 1.4826 / math.sqrt(2)
 LEAST_SPREAD = 1e-6
 
 
@@ -24,7 +27,7 @@ def usual(recent: list[list[float]]) -> Usual | None:
         return None
     nlls = [nll for nll, _ in recent]
     middle = median(nlls)
-    spread = max(LEAST_SPREAD, TO_DEVIATION * median(abs(nll - middle) for nll in nlls))
+    spread = max(LEAST_SPREAD, TO_DEVIATION * median(abs(b - a) for a, b in pairwise(nlls)))
     return Usual(middle, spread, middle + max(threshold("spike_spreads") * spread, threshold("spike_rise")))
 
 

@@ -16,8 +16,8 @@ def overfitting(history: History) -> Finding | None:
     rise = max(threshold("overfit_rise"), threshold("overfit_share") * then["nll"])
     if now["nll"] <= then["nll"] + rise or not _falls(then["train_nll"], now["train_nll"]):
         return None
-    since = [entry["bleu"] for entry in scores[best + 1 :] if "bleu" in entry]
-    if since and "bleu" in then and max(since) > then["bleu"] + threshold("overfit_bleu"):
+    since = [entry["bleu"] for entry in scores[best + 1 :] if entry.get("bleu") is not None]
+    if since and then.get("bleu") is not None and max(since) > then["bleu"] + threshold("overfit_bleu"):
         return None
     return Finding(
         f"The validation's nll is {now['nll']:.2f}, and was {then['nll']:.2f} at step {then['step']:,}; the training's "
@@ -27,5 +27,5 @@ def overfitting(history: History) -> Finding | None:
 
 
 def _falls(then: float | None, now: float | None) -> bool:
-    """Whether the training's loss fell. Its level is not known before the fifth line of the log."""
+    """Whether the training's loss fell. Its level is not known before the first line of the log."""
     return now is not None and (then is None or now < then)
