@@ -73,7 +73,7 @@ class Level:
 @dataclass
 class History:
     """The entries so far by kind. `levels` has for each line of the log the median nll of the last five, or of as many
-    as there are, and `lowest` is the lowest of them before the newest. `ratio` is the greatest relative update of any look.
+    as there are, and `lowest` is the lowest of them before the newest. `ratio` is the greatest relative update so far.
 
     A `train` entry gets `seconds`, those of its steps; a `validation` entry `train_nll`, the level at that time.
     """

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 HAS_WORD = re.compile(r"\w")
+END = re.compile(r"\W*$")
 # 2 to 40 characters with a letter or digit among them, four times in a row or more
 REPETITION = re.compile(r"(?=.{0,40}\w)(.{2,40}?)\1{3,}", re.DOTALL)
 
@@ -31,9 +32,10 @@ def output_figures(sources: Sequence[str], references: Sequence[str], outputs: S
 
 def repeats(text: str) -> bool:
     """Whether something with a letter or a digit in it stands in the text four times in a row."""
-    found = REPETITION.search(text + " ")
+    text = END.sub(" ", text, count=1)  # the last time it is followed by a full stop, or by nothing
+    found = REPETITION.search(text)
     while found and not HAS_WORD.search(found[1]):
-        found = REPETITION.search(text + " ", found.end())
+        found = REPETITION.search(text, found.end())
     return found is not None
 
 

@@ -16,7 +16,11 @@ THRESHOLDS = {
     "spike_spreads": Threshold(
         8, "robust deviations above the median: batches of like length differ more than chance would have it"
     ),
-    "spike_rise": Threshold(0.5, "nats above the median, so that a loss that hardly varies may vary"),
+    "spike_rise": Threshold(1.0, "nats above the median, so that a loss that hardly varies may vary"),
+    "spike_excess": Threshold(
+        2, "times the largest rise so far that was none: batches of the shortest sentences recur once an epoch"
+    ),
+    "spike_memory": Threshold(0.999, "of that rise is left after an update: some epochs of a small corpus"),
     "spike_tokens": Threshold(0.5, "of the usual target tokens: the last update of an epoch may be of a few pairs"),
     "lines": Threshold(5, "lines of the log whose median is the loss now: single lines jump"),
     "rise": Threshold(0.5, "nats above the lowest median: lines of healthy runs stay within 0.2 of it"),

@@ -240,12 +240,11 @@ class Trainer:
     def _watch_spikes(self, update: RunningUpdate, result: UpdateResult) -> None:
         """Record an update whose loss stands out, with its pairs. All processes come to the same result."""
         state, nll = self.state, result.nll / result.num_tokens
-        if (usual := note_update(state.recent, nll, result.num_tokens)) is None:
+        if (usual := note_update(state.updates, nll, result.num_tokens)) is None:
             return
-        state.num_spikes += 1
         figures = {"nll": nll, "usual": usual.nll, "spread": usual.spread, "grad_norm": result.grad_norm}
         figures |= {"num_pairs": sum(map(len, update.micro_batches)), "pairs": []}
-        if state.num_spikes <= SPIKES_WITH_PAIRS:
+        if state.updates["num_spikes"] <= SPIKES_WITH_PAIRS:
             with self.updater.whole_model() as model:
                 if self.world.is_first:
                     figures["pairs"] = spiked_pairs(model, update, self.data)
