@@ -1,7 +1,6 @@
-"""`tmt diagnose` on the run that all tests of the command line share, which is healthy, and on what is left of runs."""
+"""`tmt diagnose` on a healthy run, and on records that are damaged, half written, old or not there."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,18 @@ from transformer_mt.diagnosing.rules import RULES
 
 
 @pytest.fixture
-def run(trained: Path, tmp_path: Path) -> Path:
-    """What `tmt diagnose` reads of the run, to be changed."""
-    (tmp_path / "toy").mkdir()
-    for name in ("metrics.jsonl", "recorder.jsonl"):
-        shutil.copy(trained / "runs/toy" / name, tmp_path / "toy")
-    return tmp_path / "toy"
+def run(tmp_path: Path) -> Path:
+    """The record of a small healthy run."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    train = {"kind": "train", "lr": 1e-3, "tokens_per_second": 100.0, "data_wait": 0.0}
+    add(folder / "metrics.jsonl", *({**train, "step": i, "nll": 4.0, "num_tokens": 100 * i} for i in range(1, 13)))
+    add(folder / "metrics.jsonl", {"kind": "validation", "step": 12, "nll": 4.0, "bleu": 3.0, "epoch": 1})
+    shares = {name: 0.0 for what in ("copies", "empty", "repeating", "same") for name in (what, f"reference_{what}")}
+    figures = {"epoch": 1, "vocabulary": 1000, "num_outputs": 8, "length_ratio": 1.0, "relative_update": 1e-3}
+    heads = {"sharpness": {"a": [0.5]}, "contributions": {"a": [0.5]}, "unmoved": {"b": 0.0}}
+    add(folder / "recorder.jsonl", {"kind": "look", "step": 12, **figures, **shares, **heads})
+    return folder
 
 
 def say(run: Path, *arguments: str) -> str:
@@ -31,27 +36,31 @@ def add(path: Path, *entries: dict) -> None:
 
 
 SPIKE = {
-    "kind": "spike", "step": 1201, "nll": 9.0, "usual": 3.0, "spread": 0.1, "num_pairs": 1,
+    "kind": "spike", "step": 13, "nll": 9.0, "usual": 3.0, "spread": 0.1, "num_pairs": 1,
     "pairs": [{"where": "a.en / a.es, line 7", "nll": 9.5, "src": "one", "tgt": "x" * 100}],
 }  # fmt: skip
 
 
-def test_a_healthy_run_has_none(run: Path) -> None:
-    assert say(run) == "toy, up to step 1,200: diagnoses: none\n"
+def test_the_healthy_run_that_all_tests_share_has_none(trained: Path) -> None:
+    assert say(trained / "runs/toy") == "toy, up to step 1,200: diagnoses: none\n"
+
+
+def test_a_record_without_faults_has_none(run: Path) -> None:
+    assert say(run) == "toy, up to step 12: diagnoses: none\n"
     assert json.loads(say(run, "--json")) == {
-        "run": "toy", "step": 1200, "diagnoses": [], "silent": list(RULES), "not_judged": {}, "num_broken_lines": 0,
+        "run": "toy", "step": 12, "diagnoses": [], "silent": list(RULES), "not_judged": {}, "num_broken_lines": 0,
     }  # fmt: skip
 
 
 def test_a_diagnosis_is_told_with_what_was_seen_and_what_to_try(run: Path) -> None:
-    add(run / "recorder.jsonl", SPIKE, {**SPIKE, "step": 1300})
+    add(run / "recorder.jsonl", SPIKE, {**SPIKE, "step": 20})
     said = say(run)
-    assert said.startswith("toy, up to step 1,300: diagnoses: loss_spike (steps 1,201 to 1,300)\n\nloss_spike: ")
+    assert said.startswith("toy, up to step 20: diagnoses: loss_spike (steps 13 to 20)\n\nloss_spike: ")
     assert " ".join(said.split()).count("a.en / a.es, line 7 (9.50): 'one' / ") == 1
     assert f"'{'x' * 80}…'" in said
     assert "  try: Look at these pairs" in said
     (told,) = json.loads(say(run, "--json"))["diagnoses"]
-    assert (told["name"], told["first_step"], told["last_step"], told["number"]) == ("loss_spike", 1201, 1300, 2)
+    assert (told["name"], told["first_step"], told["last_step"], told["number"]) == ("loss_spike", 13, 20, 2)
     assert told["figures"]["pairs"] == SPIKE["pairs"]
 
 
@@ -69,7 +78,7 @@ def test_a_run_in_training_may_be_read_at_any_moment(run: Path) -> None:
     """Its last line may be half written; and a training that has only begun has no lines."""
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "st')
-    assert say(run) == "toy, up to step 1,200: diagnoses: none\n"
+    assert say(run) == "toy, up to step 12: diagnoses: none\n"
     for name in ("metrics.jsonl", "recorder.jsonl"):
         (run / name).write_text("")
     told = json.loads(say(run, "--json"))
