@@ -28,7 +28,10 @@ BELOW = {
     "inspect": {"config", "machine", "storage", "data", "aligning", "model", "decoding", "pages"},
     "export": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
     "evaluation": {"config", "machine", "storage", "data", "aligning", "model", "decoding"},
-    "training": {"config", "machine", "storage", "data", "checking", "model", "decoding", "inspect", "evaluation"},
+    "diagnosing": {"storage"},
+    "training": {
+        "config", "machine", "storage", "data", "checking", "model", "decoding", "inspect", "evaluation", "diagnosing",
+    },
     "serving": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
     },
@@ -43,7 +46,7 @@ BELOW = {
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
         "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking",
-        "watching",
+        "watching", "diagnosing",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -31,7 +31,7 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import attention, debug, fill, runs, trace, verify, watch
+from transformer_mt.cli.verbs.looking import attention, debug, diagnose, fill, runs, trace, verify, watch
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
@@ -73,6 +73,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 app.command("runs")(runs.runs)
 app.command("watch")(watch.watch)
+app.command("diagnose")(diagnose.diagnose)
 app.command("average")(average.average)
 app.command("export")(export.export)
 app.command("card")(card.card)

@@ -53,6 +53,11 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def recorder(self) -> Path:
+        """What diagnoses need beside the metrics: a line of JSON for each validation and each spike of the loss."""
+        return self.path / "recorder.jsonl"
+
+    @property
     def lock(self) -> Path:
         """The file that a process locks while it trains here."""
         return self.path / "train.lock"

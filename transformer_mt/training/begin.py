@@ -96,6 +96,7 @@ def _set_metrics_aside(run: RunFolder) -> None:
     if run.metrics.exists() and run.metrics.stat().st_size:
         aside = run.metrics.with_name(EARLIER_METRICS)
         os.replace(run.metrics, aside)
+        run.recorder.unlink(missing_ok=True)
         print(f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {aside}")
 
 

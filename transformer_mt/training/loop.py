@@ -13,6 +13,7 @@ from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import Plan
 from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
+from transformer_mt.diagnosing.spikes import note_update
 from transformer_mt.errors import ToldElsewhereError
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.batch_feed import Feed, moved
@@ -31,8 +32,10 @@ from transformer_mt.training.final_average import average_at_end, average_is_due
 from transformer_mt.training.memory.choose_max_tokens import choose_max_tokens
 from transformer_mt.training.memory.probe import probe
 from transformer_mt.training.monitoring.attention_picture import attention_picture
+from transformer_mt.training.monitoring.look import look
 from transformer_mt.training.monitoring.meter import Meter
 from transformer_mt.training.monitoring.monitor import Monitor
+from transformer_mt.training.monitoring.spiked_pairs import spiked_pairs
 from transformer_mt.training.monitoring.step_profile import StepProfiler
 from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.proofs.prove import OFF, prove
@@ -45,6 +48,7 @@ from transformer_mt.training.validation import Validator, is_better, validation_
 
 T = TypeVar("T")
 
+SPIKES_WITH_PAIRS = 20  # of a run: those after them are counted alone, so that a wild training is not slow too
 ASKED_ELSEWHERE = 143  # the exit status of a process that stops because another one was asked to: that of SIGTERM
 
 
@@ -238,7 +242,21 @@ class Trainer:
         if result.num_split:
             self._say_split(f"a micro-batch of step {update.step:,}")
         self.meter.count_update(result)
+        self._watch_spikes(update, result)
         return result
+
+    def _watch_spikes(self, update: RunningUpdate, result: UpdateResult) -> None:
+        """Record an update whose loss stands out, with its pairs. All processes come to the same result."""
+        state, nll = self.state, result.nll / result.num_tokens
+        if (usual := note_update(state.updates, nll, result.num_tokens)) is None:
+            return
+        figures = {"nll": nll, "usual": usual.nll, "spread": usual.spread, "grad_norm": result.grad_norm}
+        figures |= {"num_pairs": sum(map(len, update.micro_batches)), "pairs": []}
+        if state.updates["num_spikes"] <= SPIKES_WITH_PAIRS:
+            with self.updater.whole_model() as model:
+                if self.world.is_first:
+                    figures["pairs"] = spiked_pairs(model, update, self.data)
+        self.monitor.record("spike", update.step, figures)
 
     def _catch_up(self) -> None:
         """Settle the update that was ordered last, and count the wait as time of its step."""
@@ -273,7 +291,7 @@ class Trainer:
     def _validate(self) -> tuple[bool, bool]:
         """Validate. Returns whether that was finished (a signal ends it early), and whether the scores are the best."""
         self._catch_up()
-        state, picture = self.state, None
+        state, picture, seen = self.state, None, {}
         with self.updater.whole_model(self.updater.averages) as model:
             try:
                 result = self.validator.validate(model, self.request.check)
@@ -283,8 +301,9 @@ class Trainer:
                 self.meter.count_validation()
             if not math.isfinite(nll := result.metrics["nll"]):  # the same in all processes
                 raise told_by_first(nll_not_finite(nll, state.step, self.updater.precision), self.world)
-            if self.world.is_first and result.samples:
-                picture = attention_picture(model, result.samples[0], self.data)
+            if self.world.is_first:
+                picture = attention_picture(model, result.samples[0], self.data) if result.samples else None
+                seen = look(model, self.updater, self.data, result)
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
             state.best_step, state.best_metrics, state.num_bad_validations = state.step, result.metrics, 0
@@ -293,6 +312,7 @@ class Trainer:
         state.last_validation_step = state.step
         self.last_metrics = result.metrics
         self.monitor.validation(state, result, is_best, self.meter.say_left())
+        self.monitor.record("look", state.step, {"epoch": state.epoch, **seen})
         if picture is not None:
             self.monitor.picture("cross-attention", picture, state.step)
         self.meter.count_validation()  # so the next step is not charged for the drawing

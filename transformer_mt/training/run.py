@@ -149,6 +149,7 @@ def _train(
                 reason = trainer.train()
             if reason is not None:
                 monitor.hparams(trainer.last_metrics)
+                monitor.summarise()
     finally:
         monitor.close()
     return Outcome(run, state.step, reason, 0 if reason else trainer.stop_status or 0)

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from transformer_mt.data.batches.batching import Batch
+from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import World
 from transformer_mt.model.loss import LossSums
@@ -97,6 +97,7 @@ class RunningUpdate:
     step: int
     place: str
     split: TrainingSplit
+    micro_batches: list[Rows]
     sums: Sums
     num_tokens: int
     lr: float

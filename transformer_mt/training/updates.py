@@ -104,7 +104,7 @@ class Updater:
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
         grad_norm = self.sharing.whole(norm)
-        running = self._running(step, place, split, num_tokens, sums, grad_norm)
+        running = self._running(step, place, split, micro_batches, num_tokens, sums, grad_norm)
         if self.runs_ahead:
             self._stand_still_unless_finite(sums.loss[0], grad_norm)
         else:
@@ -166,7 +166,14 @@ class Updater:
             )
 
     def _running(
-        self, step: int, place: str, split: TrainingSplit, num_tokens: int, sums: Sums, grad_norm: Tensor
+        self,
+        step: int,
+        place: str,
+        split: TrainingSplit,
+        micro_batches: list[Rows],
+        num_tokens: int,
+        sums: Sums,
+        grad_norm: Tensor,
     ) -> RunningUpdate:
         """The update that was ordered, its loss and norm on their way from the device."""
         scale = self.scaler.get_scale()
@@ -174,6 +181,7 @@ class Updater:
             step=step,
             place=place,
             split=split,
+            micro_batches=micro_batches,
             sums=sums,
             num_tokens=num_tokens,
             lr=self.schedule(step),

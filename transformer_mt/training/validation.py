@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.diagnosing.output_figures import output_figures
 from transformer_mt.evaluation.directions import Directions
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll, tokens_at_once
@@ -42,11 +43,13 @@ class ValidationResult:
     """`metrics` has nll and ppl, and bleu and chrf where sentences were translated for them. Where the split has
     several directions, it has nll and bleu of each too: `nll/en-de`.
 
-    Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf.
+    Where the nll is not finite, nothing was translated: there are no samples, bleu and chrf. `outputs`: see
+    `output_figures`.
     """
 
     metrics: dict[str, float]
     samples: list[Sample]
+    outputs: dict[str, float] = field(default_factory=dict)
 
 
 class Validator:
@@ -90,7 +93,8 @@ class Validator:
         if self.directions.are_several:
             metrics |= self._by_direction(sums, of_batch, hypotheses)
         shown = zip(self.sources[:NUM_SHOWN], self.references, hypotheses, strict=False)
-        return ValidationResult(metrics, [Sample(*texts) for texts in shown])
+        outputs = output_figures(self.sources, self.references, hypotheses)
+        return ValidationResult(metrics, [Sample(*texts) for texts in shown], outputs)
 
     def _by_direction(
         self, sums: list[tuple[float, int]], of_batch: list[int], hypotheses: list[str]

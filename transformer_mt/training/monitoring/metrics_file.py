@@ -1,9 +1,10 @@
-"""metrics.jsonl: a JSON object a line, each step once, whole lines only."""
+"""metrics.jsonl and recorder.jsonl: a JSON object a line, each step once, whole lines only."""
 
 import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.storage.files import replace_file
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -12,7 +13,7 @@ OTHER = ("kind", "epoch", "elapsed_seconds")  # fields of a validation's line th
 
 
 class MetricsFile:
-    """metrics.jsonl, open for writing. Lines that earlier starts wrote after the given state are cut off."""
+    """One of the files, open for writing. Lines that earlier starts wrote after the given state are cut off."""
 
     def __init__(self, path: Path, state: TrainingState) -> None:
         cut_back(path, state)
@@ -20,10 +21,9 @@ class MetricsFile:
         self.size = self.file.seek(0, os.SEEK_END)
         self.waiting = b""
 
-    def add(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+    def add(self, kind: str, step: int, metrics: dict[str, Any]) -> None:
         """Write a line. Raises OSError where the disk is full; the line then waits for the next call."""
-        numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self.waiting += (json.dumps({"kind": kind, "step": step, **numbers}) + "\n").encode()
+        self.waiting += (json.dumps({"kind": kind, "step": step, **finite(metrics)}) + "\n").encode()
         self._write()
 
     def sync(self) -> None:
@@ -46,6 +46,14 @@ class MetricsFile:
         self.size, self.waiting = self.size + written, b""
 
 
+def finite(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics as they are written: None for a number that is not finite."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in metrics.items()
+    }
+
+
 def read_validations(path: Path) -> dict[int, dict[str, float]]:
     """The scores of each validation by its step."""
     return read_scores(path, "validation")
@@ -65,10 +73,11 @@ def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
 
 
 def cut_back(path: Path, state: TrainingState) -> None:
-    """Drop the lines of metrics.jsonl that are later than the state, an unfinished last line, and every line that
+    """Drop the lines of such a file that are later than the state, an unfinished last line, and every line that
     is not one of ours.
     """
-    newest = {"train": state.step, "validation": state.last_validation_step, "average": state.step}
+    validated = state.last_validation_step
+    newest = dict.fromkeys(("train", "spike", "average"), state.step) | {"validation": validated, "look": validated}
     if not path.exists():
         return
     kept = []

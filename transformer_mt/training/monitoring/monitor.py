@@ -15,8 +15,11 @@ from tqdm import tqdm
 
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.diagnosing.diagnoses import Diagnosis
+from transformer_mt.diagnosing.told import in_one_line, summary_line
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.monitoring.metrics_file import MetricsFile
+from transformer_mt.training.monitoring.metrics_file import MetricsFile, finite
+from transformer_mt.training.monitoring.recorder import Recorder
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import ValidationResult
 
@@ -55,6 +58,7 @@ class Monitor:
         self.new_metrics: dict[str, float] = {}  # of the step that is about to be reported
         is_gone = state.step > 0 and not run.metrics.exists()
         self.metrics_file = MetricsFile(run.metrics, state)
+        self.recorder = Recorder(run, state)
         # TensorBoard writes in a thread of its own. Its error is raised again at the next call, which handles it.
         self.excepthook, threading.excepthook = threading.excepthook, _say_nothing_of_os_errors
         self.bar = tqdm(initial=state.step, unit=" steps", disable=not sys.stderr.isatty(), smoothing=0.1)
@@ -113,6 +117,17 @@ class Monitor:
         numbers = _told(metrics)
         self.say(f"average of the steps {', '.join(map(str, steps))}: {numbers}; {verdict}")
 
+    def record(self, kind: str, step: int, figures: dict[str, Any]) -> None:
+        """Write what diagnoses need beside the metrics, and say what it shows for the first time."""
+        try:
+            self._say_diagnoses(self.recorder.record(kind, step, figures))
+        except OSError as error:
+            self._bear(error)
+
+    def summarise(self) -> None:
+        """Say in one line what was diagnosed since the run began."""
+        self.say(summary_line(self.recorder.diagnoses))
+
     def expect(self, num_steps: int) -> None:
         """Let the bar end at this number of steps, unless it ends earlier already."""
         self.bar.total = min(num_steps, self.bar.total or num_steps)
@@ -156,6 +171,7 @@ class Monitor:
     def sync(self) -> None:
         """Put everything written so far on the disk, because the next checkpoint relies on it. Raises OSError."""
         self.metrics_file.sync()
+        self.recorder.file.sync()
         if self.board is None:
             self.board = self._open_board(None)
         self.board.flush()
@@ -163,7 +179,7 @@ class Monitor:
     def close(self) -> None:
         """Close everything. On a full disk some output stays unwritten; the checkpoints say how far the run is."""
         self.bar.close()
-        for file in (self.board, self.metrics_file):
+        for file in (self.board, self.metrics_file, self.recorder.file):
             with suppress(OSError):
                 if file is not None:
                     file.close()
@@ -174,6 +190,16 @@ class Monitor:
             self.metrics_file.add(kind, step, metrics)
         except OSError as error:
             self._bear(error)
+        if kind != "average":
+            self._say_diagnoses(self.recorder.diagnoses.add(kind, {"step": step, **finite(metrics)}))
+
+    def _say_diagnoses(self, new: list[Diagnosis]) -> None:
+        """Each name once a run, on the console and in TensorBoard."""
+        for found in new:
+            self.say(in_one_line(found))
+            tag, step = f"diagnosis {found.name}", found.first_step
+            text = f"{_plain(found.finding.seen)}\n\n{_plain(found.tries)}"
+            self._draw(lambda board, tag=tag, text=text, step=step: board.add_text(tag, text, step))
 
     def _curves(self, kind: str, values: dict[str, float], step: int) -> None:
         for name, value in values.items():
@@ -224,6 +250,7 @@ class Silence(Monitor):
         pass
 
     train = advance = validation = average = expect = picture = hparams = say = sync = close = _nothing
+    record = summarise = _nothing
 
 
 def _wait_to_be_newest(folder: Path) -> bool:

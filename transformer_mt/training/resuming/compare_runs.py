@@ -28,18 +28,20 @@ class Comparison:
 
 
 def compare_runs(straight: RunFolder, other: RunFolder, step: int) -> Comparison:
-    """Weights, optimizer and state of the checkpoints of `step`, then metrics.jsonl line by line.
+    """Weights, optimizer and state of the checkpoints of `step`, then metrics.jsonl and recorder.jsonl line by line.
 
     Raises UserError where a file is missing or damaged.
     """
     one, two = straight.step(step), other.step(step)
     weights, optimizer = ((read_tensors(one / file), read_tensors(two / file)) for file in (WEIGHTS, OPTIMIZER))
     lines = _lines(straight.metrics), _lines(other.metrics)
+    recorded = _lines(straight.recorder), _lines(other.recorder)
     difference = (
         compare_tensors("weights", *weights)
         or compare_tensors("optimizer", *optimizer)
         or compare_values(STATE, _json(one / STATE), _json(two / STATE))
         or compare_metrics(*lines)
+        or compare_metrics(*recorded, "recorder.jsonl")
     )
     return Comparison(len(weights[0]), len(optimizer[0]), len(lines[0]), difference)
 
@@ -60,14 +62,14 @@ def compare_tensors(what: str, one: dict[str, Tensor], two: dict[str, Tensor]) -
     return None
 
 
-def compare_metrics(one: list[str], two: list[str]) -> str | None:
-    """The first line that differs in two metrics.jsonl, and its field; None where none does. Keys have no order."""
+def compare_metrics(one: list[str], two: list[str], name: str = "metrics.jsonl") -> str | None:
+    """The first line that differs in two such files, and its field; None where none does. Keys have no order."""
     for number, (a, b) in enumerate(zip(one, two, strict=False), start=1):
-        difference = compare_values(f"metrics.jsonl, line {number}", json.loads(a), json.loads(b))
+        difference = compare_values(f"{name}, line {number}", json.loads(a), json.loads(b))
         if difference is not None:
             return difference
     if len(one) != len(two):
-        return f"metrics.jsonl has {len(one)} lines in the straight run, {len(two)} in the resumed one"
+        return f"{name} has {len(one)} lines in the straight run, {len(two)} in the resumed one"
     return None
 
 

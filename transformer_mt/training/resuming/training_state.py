@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
@@ -42,6 +43,7 @@ class TrainingState:
     memory_limit: int | None = None  # MemoryLimit.smallest_failed: larger micro-batches are computed in parts
     validation_precision: str = ""  # the precision that was found where decoding.precision is auto
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
+    updates: dict[str, Any] = field(default_factory=dict)  # what is usual in them (see `note_update`)
 
     def reason_to_stop(self, config: RunConfig) -> str | None:
         """Why the training is over, in words; None while it is not."""

@@ -37,6 +37,7 @@ class WithLoss(nn.Module):
 class Unshared:
     """One process with the model to itself."""
 
+    whole_optimizer = True  # whether this process holds all of the optimizer's moments
     weight = 1.0  # a factor of the loss: `Sharded` makes a sum of the mean that torch takes
 
     def __init__(self, model: TranslationModel, world: World) -> None:

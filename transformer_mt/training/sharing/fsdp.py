@@ -19,6 +19,8 @@ from transformer_mt.training.sharing.alone import Unshared
 class Sharded(Unshared):
     """Each process has a part of every parameter, gradient and moment. A layer is put together while it computes."""
 
+    whole_optimizer = False
+
     def __init__(self, model: TranslationModel, world: World) -> None:
         super().__init__(model, world)
         self.weight = float(world.size)  # FSDP2 takes the mean over processes
