@@ -32,13 +32,16 @@ BELOW = {
     "serving": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
     },
+    "behaviour": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "checking", "inspect", "pages",
+    },
     "judging": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "evaluation", "training",
         "pages",
     },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
-        "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking",
+        "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking", "behaviour",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

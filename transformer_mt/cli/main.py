@@ -31,7 +31,7 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import attention, debug, fill, runs, trace, verify
+from transformer_mt.cli.verbs.looking import attention, debug, fill, runs, test, trace, verify
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
@@ -71,6 +71,7 @@ app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("test")(test.behaviour)
 app.command("runs")(runs.runs)
 app.command("average")(average.average)
 app.command("export")(export.export)

@@ -260,7 +260,7 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_map(path: Path) -> dict[str, Any]:
-    content = parse_yaml(_read_text(path), str(path))
+    content = parse_yaml(read_text(path), str(path))
     if content is None:
         raise UserError(f"{path} is empty; a configuration has at least the sections data and training.")
     if not isinstance(content, dict):
@@ -269,7 +269,8 @@ def _read_map(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a YAML file that a user names. UserError where it cannot be read, is too large, or no UTF-8."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UserError(f"{path} is a pipe or a device, which may never end. Write it to a file first.")
