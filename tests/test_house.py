@@ -32,6 +32,9 @@ BELOW = {
     "serving": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
     },
+    "explaining": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "pages",
+    },
     "behaviour": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "checking", "inspect", "pages",
     },
@@ -42,6 +45,7 @@ BELOW = {
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
         "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking", "behaviour",
+        "explaining",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

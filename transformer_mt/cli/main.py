@@ -31,7 +31,7 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import attention, debug, fill, runs, test, trace, verify
+from transformer_mt.cli.verbs.looking import attention, debug, explain, fill, runs, test, trace, verify
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
@@ -78,6 +78,7 @@ app.command("export")(export.export)
 app.command("card")(card.card)
 app.command("trace")(trace.trace)
 app.command("fill")(fill.fill)
+app.command("explain")(explain.explain)
 app.command("attention")(attention.attention)
 app.command("verify-resume")(verify.verify_resume)
 app.add_typer(config.app, name="config")
