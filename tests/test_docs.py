@@ -328,6 +328,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
         ("align", "--train", "--run", "runs/quickstart"),
         ("calibrate", "--run", "runs/quickstart"),
+        ("explain", "one two.", "--run", "runs/quickstart"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(run_calibration, "FEWEST_SENTENCES", 10)  # the toy's validation split is small

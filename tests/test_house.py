@@ -35,18 +35,24 @@ BELOW = {
     "serving": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
     },
+    "explaining": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "pages",
+    },
+    "behaviour": {
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "checking", "inspect", "pages",
+    },
     "judging": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "evaluation", "training",
         "pages",
     },
     "watching": {
         "config", "machine", "storage", "data", "model", "decoding", "inspect", "evaluation", "training", "pages",
-        "checking",
+        "checking", "diagnosing",
     },
     "cli": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "export", "evaluation",
         "finishing", "markup", "training", "judging", "pages", "serving", "synthesis", "checking",
-        "watching", "diagnosing",
+        "watching", "diagnosing", "behaviour", "explaining",
     },
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

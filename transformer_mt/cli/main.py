@@ -31,7 +31,18 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import attention, debug, diagnose, fill, runs, trace, verify, watch
+from transformer_mt.cli.verbs.looking import (
+    attention,
+    debug,
+    diagnose,
+    explain,
+    fill,
+    runs,
+    test,
+    trace,
+    verify,
+    watch,
+)
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
@@ -71,6 +82,7 @@ app.command("score")(score.score)
 app.command("align")(align.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
+app.command("test")(test.behaviour)
 app.command("runs")(runs.runs)
 app.command("watch")(watch.watch)
 app.command("diagnose")(diagnose.diagnose)
@@ -79,6 +91,7 @@ app.command("export")(export.export)
 app.command("card")(card.card)
 app.command("trace")(trace.trace)
 app.command("fill")(fill.fill)
+app.command("explain")(explain.explain)
 app.command("attention")(attention.attention)
 app.command("verify-resume")(verify.verify_resume)
 app.add_typer(config.app, name="config")

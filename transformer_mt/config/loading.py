@@ -282,7 +282,7 @@ def _read_map(path: Path) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a YAML file; UserError where it cannot be read, or is no configuration by its size or coding."""
+    """The text of a YAML file that a user names. UserError where it cannot be read, is too large, or no UTF-8."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise UserError(f"{path} is a pipe or a device, which may never end. Write it to a file first.")

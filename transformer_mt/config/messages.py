@@ -104,7 +104,7 @@ def _sentence(details: ErrorDetails, root: type[BaseModel]) -> str:
     if kind == "missing":
         return f"{path}: missing; {_needed(annotation)} is needed{_keys_to_start_with(annotation)}"
     if kind == "extra_forbidden" and owner is not None:
-        return f"{path}: unknown key{_meant_key(str(details['loc'][-1]), path, owner)}"
+        return f"{path}: unknown key{_meant_key(str(details['loc'][-1]), path, owner, root)}"
     if kind == "invalid_key":
         return f"{path}: a key must be text; put it in quotes or take it out"
     if kind == "literal_error":
@@ -191,7 +191,7 @@ def _rewrite(value: object, needed: str) -> str:
     return ""
 
 
-def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
+def _meant_key(key: str, path: str, owner: type[BaseModel], root: type[BaseModel]) -> str:
     """What to write instead of an unknown key: the same key in another section, a similar one, or all known ones."""
     here = list(owner.model_fields)
     plain = key.lower().replace("-", "_")
@@ -199,7 +199,7 @@ def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
         return _did_you_mean([plain])
     if SYNONYMS.get(plain) in here:
         return _did_you_mean([SYNONYMS[plain]])
-    places = list(RunConfig.model_fields.items())
+    places = list(root.model_fields.items())
     if "." in path:  # it may belong to a section within this one
         places = [(f"{path.rpartition('.')[0]}.{name}", field) for name, field in owner.model_fields.items()] + places
     elsewhere = [
@@ -207,7 +207,7 @@ def _meant_key(key: str, path: str, owner: type[BaseModel]) -> str:
         for name, field in places
         if (section := _member(field.annotation, BaseModel)) and section is not owner and plain in section.model_fields
     ]
-    if plain in RunConfig.model_fields and "." in path:
+    if plain in root.model_fields and "." in path:
         elsewhere.insert(0, f"{plain} (a key of the top level)")
     suggestions = elsewhere + near(key, here, cutoff=0.75 if elsewhere else 0.6)
     return _did_you_mean(suggestions) or f"; the keys here are {', '.join(here)}"

@@ -7,7 +7,7 @@ dialects of YAML read differently stay text: `1_000`, `012`, `0o17`, `0x1F`, `12
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import yaml
@@ -243,6 +243,26 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
 
     walk(_PlainLoader(text).get_single_node(), ())
     return lines
+
+
+def line_of(text: str, path: Sequence[str | int]) -> int:
+    """The line, from 1, of what a path of keys and numbers leads to in a text that `parse_yaml` has read; where it
+    leads beyond what is there, of the last thing on the way.
+    """
+    node = _PlainLoader(text).get_single_node()
+    line = 0 if node is None else node.start_mark.line
+    for part in path:
+        if isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line
+        elif isinstance(node, MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == part), None)
+            if found is None:
+                break
+            line, node = found[0].start_mark.line, found[1]
+        else:
+            break
+    return line + 1
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:

@@ -83,6 +83,11 @@ class RunFolder:
         return self.path / "aligner"
 
     @property
+    def neighbours(self) -> Path:
+        """The folder of the index of the training pairs, for `tmt explain`."""
+        return self.path / "neighbours"
+
+    @property
     def confidence(self) -> Path:
         """The folder of the calibrations of confidence, one for each way to translate."""
         return self.path / "confidence"

@@ -42,9 +42,9 @@ def add_counts(total: Counts, counts: Counts) -> None:
             del total[word]
 
 
-def names_in(counts: Counts) -> frozenset[str]:
-    """The words that are mostly on both sides."""
-    return frozenset(word for word, (both, either) in counts.items() if both >= LEAST and both >= SHARE * either)
+def names_in(counts: Counts, least: int = LEAST) -> frozenset[str]:
+    """The words that are mostly on both sides, and in `least` pairs."""
+    return frozenset(word for word, (both, either) in counts.items() if both >= least and both >= SHARE * either)
 
 
 def other_names(src: str, tgt: str, names: frozenset[str]) -> tuple[list[str], list[str]] | None:

@@ -1,0 +1,123 @@
+"""From expectations to cases: which sources are translated, and what must hold of each translation."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from transformer_mt.behaviour.expectations import VALIDATION, Expectation, Placed
+from transformer_mt.behaviour.kinds import KINDS, Case, Given, Material
+from transformer_mt.behaviour.negation import negation_of
+from transformer_mt.behaviour.perturbing import names_of
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.data.corpus import load_corpus
+from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.decoding.glossary import Glossary
+from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
+
+SEED = 1  # of the choice of sources and of the changes: each time, and for every run, the same cases
+NUM_CASES = 100
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The cases of an expectation; where there is none, `untested` says why."""
+
+    placed: Placed
+    cases: list[Case]
+    untested: str = ""
+
+
+def validation_pairs(config: RunConfig, data_root: str | None = None) -> list[tuple[str, str]]:
+    """The pairs of the run's validation split. UserError where they cannot be read."""
+    data = config.data
+    changes = {"too_long": "filter", "root": data.root if data_root is None else data_root}
+    return list(load_corpus(data.validation, data.model_copy(update=changes)))
+
+
+def plan(
+    expectations: Sequence[Placed],
+    config: RunConfig,
+    pairs: list[tuple[str, str]],
+    glossary: str | None,
+    fits: Callable[[str], bool],
+    num_cases: int = NUM_CASES,
+) -> list[Planned]:
+    """The cases of each expectation, at most `num_cases` from the validation pairs.
+
+    `glossary` is that of the run's search. `fits`: whether a text is one that the models read. Raises UserError for a
+    source of a user that they do not, or that shows nothing of what is expected.
+    """
+    languages = config.data.src_lang, config.data.tgt_lang
+    negations = negation_of(languages[0]), negation_of(languages[1])
+    names = names_of(pairs)
+    planned = []
+    for placed in expectations:
+        path = placed.expectation.glossary or glossary
+        is_needed = KINDS[placed.expectation.kind].takes == "glossary"
+        terms = Glossary.read(Path(path), config.tokenizer.lowercase) if is_needed and path else None
+        material = Material(languages, negations, names, terms)
+        lacking = KINDS[placed.expectation.kind].lacks(material)
+        if lacking:
+            planned.append(Planned(placed, [], lacking))
+        elif placed.expectation.sources == VALIDATION:
+            cases = _cases_of_pairs(placed.expectation, pairs, material, fits, num_cases)
+            planned.append(Planned(placed, cases, "" if cases else KINDS[placed.expectation.kind].nothing))
+        else:
+            planned.append(Planned(placed, list(_cases_of_user(placed, material, fits))))
+    return planned
+
+
+def _cases_of_pairs(
+    expectation: Expectation,
+    pairs: Sequence[tuple[str, str]],
+    material: Material,
+    fits: Callable[[str], bool],
+    num_cases: int,
+) -> list[Case]:
+    """Cases from all over the pairs, none twice."""
+    random = Random(f"{SEED} {expectation.kind}")
+    cases: dict[str, Case] = {}
+    (expected,) = expectation.expected_texts or [""]
+    for place in random.sample(range(len(pairs)), len(pairs)):
+        if len(cases) == num_cases:
+            break
+        case = KINDS[expectation.kind].make(Given(*pairs[place], expected, random, material))
+        if case is not None and case.source not in cases and all(map(fits, _texts_of(case))):
+            cases[case.source] = case
+    return list(cases.values())
+
+
+def _cases_of_user(placed: Placed, material: Material, fits: Callable[[str], bool]) -> Iterator[Case]:
+    expectation = placed.expectation
+    kind, random = KINDS[expectation.kind], Random(f"{SEED} {expectation.kind}")
+    texts = expectation.expected_texts or [""]
+    for number, source in enumerate(expectation.sources):
+        case = kind.make(Given(source, None, texts[number % len(texts)], random, material))
+        if case is None:
+            raise UserError(f"{placed.where}: {kind.nothing}: {source!r}. Take the source out, or change it.")
+        for text in _texts_of(case):
+            if not fits(text):
+                raise UserError(
+                    f"{placed.where}: {text!r} is blank, or longer than the model reads. Take it out, or shorten it."
+                )
+        yield case
+
+
+def _texts_of(case: Case) -> list[str]:
+    return [case.source] if case.beside is None else [case.source, case.beside]
+
+
+def reads(translator: Translator) -> Callable[[str], bool]:
+    """Whether a text has tokens, and no more than the model has positions."""
+
+    def fits(text: str) -> bool:
+        return not is_beyond(text) and 0 < len(translator.src_tokenizer.encode(text)) < translator.config.model.max_len
+
+    return fits
+
+
+def texts_of(planned: Sequence[Planned]) -> list[str]:
+    """Every text that is to be translated, once."""
+    return list(dict.fromkeys(text for one in planned for case in one.cases for text in _texts_of(case)))

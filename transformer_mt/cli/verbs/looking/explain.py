@@ -1,0 +1,77 @@
+"""`tmt explain`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointOption,
+    DeviceOption,
+    RunOption,
+    RunsOption,
+    chosen_run,
+    path_option,
+)
+from transformer_mt.cli.terminal import output_is_coloured, remark, typed
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.explaining.explain import Explanation
+
+
+def explain(
+    sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
+    target: Annotated[str | None, typer.Option(help="A translation. Default: the model's own.")] = None,
+    neighbours: Annotated[
+        int, typer.Option("--neighbours", "-n", min=0, max=1000, help="Nearest training pairs; 0: none, and no index.")
+    ] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every digit.")] = False,
+    output: Annotated[Path | None, path_option("Also write a page, a .html without outside resources.")] = None,
+    run: RunOption = None,
+    checkpoint: CheckpointOption = None,
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
+) -> None:
+    """Explain a translation: the source words that mattered, what else the model might have said, and the training
+    pairs that are nearest.
+    """
+    if output is not None:
+        _refuse_place(output)
+    folder = chosen_run(run, runs)
+    from transformer_mt.decoding.translator import Translator
+    from transformer_mt.explaining.explain import explain as explain_sentence
+    from transformer_mt.explaining.told import as_json, lines_about
+    from transformer_mt.inspect.text_table import Paint
+
+    translator = Translator.load(folder.path, checkpoint, device, "fp32")
+    if translator.note:
+        remark(translator.note)
+    texts = typed(sentence), None if target is None else typed(target)
+    explanation = explain_sentence(translator, *texts, neighbours, remark)
+    for line in [as_json(explanation)] if json else lines_about(explanation, Paint(output_is_coloured())):
+        print(line)
+    if output is not None:
+        _write(output, explanation, f"{folder.path}, checkpoint {translator.checkpoints[0][1].name}")
+
+
+def _refuse_place(path: Path) -> None:
+    """UserError, before any work, where no page can be written."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{path} does not end in .html. Name the file of --output so.")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UserError(f"{path} is no file in a folder that is there. Name another place for --output.")
+
+
+def _write(path: Path, explanation: "Explanation", model: str) -> None:
+    from transformer_mt.explaining.page import explanation_page
+    from transformer_mt.storage.files import replace_file
+
+    try:
+        replace_file(path, explanation_page(explanation, model))
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror or error}. Name another place for --output."
+        ) from None
+    remark(f"page: {path}")

@@ -1,0 +1,104 @@
+"""`tmt test`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from transformer_mt.cli.options import RUNS, DeviceOption, Models, RunsOption, chosen_runs, path_argument, path_option
+from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.terminal import remark
+from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.translator import Translator
+
+
+@with_search_flags
+def behaviour(
+    runs_given: Annotated[
+        list[Path] | None,
+        path_argument("The folder of a run, or of two to compare. Default: the newest in runs/."),
+    ] = None,
+    tests: Annotated[
+        Path | None, path_option("A YAML file of expectations. Default: the built-in ones, for any languages.")
+    ] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Cases of each expectation, at most, from the validation.")] = 100,
+    examples: Annotated[int, typer.Option(min=0, help="Failures that are shown of each expectation.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."
+        ),
+    ] = None,
+    data_root: Annotated[
+        str | None, typer.Option(help="The folder of the validation files, where it is no longer data.root.")
+    ] = None,
+    device: DeviceOption = "auto",
+    runs: RunsOption = RUNS,
+    *,
+    decoding: dict[str, Any],
+) -> None:
+    """Test how a run behaves: numbers, names and negation kept, small changes of a source without effect, and what a
+    file says. With two runs, which of them passes more.
+
+    The first run's validation split gives the sources. Exit status 1 where a minimum is not reached.
+    """
+    if decoding.get("constraints") is not None:
+        raise UserError("--constraints belongs to tmt translate: what is tested has none. Leave it out.")
+    from tqdm import tqdm
+
+    from transformer_mt.behaviour.expectations import BUILT_IN, VALIDATION, read_expectations
+    from transformer_mt.behaviour.outcomes import outcomes, translate
+    from transformer_mt.behaviour.planning import plan, reads, texts_of, validation_pairs
+    from transformer_mt.behaviour.told import as_json, lines_about
+    from transformer_mt.decoding.search.options import search_options
+
+    expectations = BUILT_IN if tests is None else read_expectations(tests)
+    translators = _loaded(runs_given, checkpoint or [], device, runs, decoding.get("precision"))
+    options = [search_options(translator.config.decoding, **decoding) for translator in translators]
+    config = translators[0].config
+    needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
+    pairs = validation_pairs(config, data_root) if needs_pairs else []
+    fitting = [reads(translator) for translator in translators]
+    planned = plan(
+        expectations, config, pairs, options[0].glossary, lambda text: all(fits(text) for fits in fitting), cases
+    )
+    texts = texts_of(planned)
+    translations = []
+    for translator, its_options in zip(translators, options, strict=True):
+        with tqdm(desc="Translating", total=len(texts), unit=" sentences", disable=None) as bar:
+            translations.append(translate(translator, texts, its_options, bar.update))
+    found = outcomes(planned, translations)
+    names = [f"{run.path}, {checkpoint.name}" for one in translators for run, checkpoint in one.checkpoints]
+    for line in [as_json(found, names, examples)] if json else lines_about(found, names, examples):
+        print(line)
+    if not all(outcome.is_reached for outcome in found):
+        sys.exit(1)
+
+
+def _loaded(
+    given: list[Path] | None, checkpoints: list[str], device: str, runs: Path, precision: str | None
+) -> "list[Translator]":
+    """A translator of each run, one or two of the same languages."""
+    paths = [folder.path for folder in chosen_runs(given, runs)]
+    if len(paths) > 2:
+        raise UserError(f"{len(paths)} runs were given. Test one, or compare two.")
+    if len(checkpoints) not in (0, 1, len(paths)):
+        raise UserError(f"There are {len(checkpoints)} checkpoints for {len(paths)} runs. Give one, or one for each.")
+    own = checkpoints if len(checkpoints) == len(paths) else (checkpoints or [""]) * len(paths)
+    loaded = [
+        Models([path], [name] if name else None, None, device, runs).load(precision)
+        for path, name in zip(paths, own, strict=True)
+    ]
+    languages = [f"{one.config.data.src_lang} to {one.config.data.tgt_lang}" for one in loaded]
+    if len(set(languages)) > 1:
+        raise UserError(
+            f"One run translates {languages[0]}, the other {languages[1]}. Compare runs of the same languages."
+        )
+    for translator in loaded:
+        if unused := translator.config.decoding.lines.unused:
+            remark(unused)
+    return loaded
