@@ -15,7 +15,7 @@ from transformer_mt.storage.run_folder import RunFolder
 
 PAIRS = toy_pairs(6)
 OTHER_DECODING = {
-    "beam_size": 5, "length_penalty": 0.0, "length_norm": "average", "coverage_penalty": 0.4,
+    "to": "es", "beam_size": 5, "length_penalty": 0.0, "length_norm": "average", "coverage_penalty": 0.4,
     "max_length_ratio": 1.0, "max_length_extra": 5,
     "min_length": 2, "max_length": 9, "no_repeat_ngram_size": 3, "patience": 2.0, "mbr": "chrf",
     "mbr_candidates": 7, "avoid": "a/words.txt", "diverse_beam_groups": 2, "diverse_beam_strength": 0.7,
