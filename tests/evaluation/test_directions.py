@@ -107,7 +107,7 @@ def test_an_evaluation_scores_each_direction(folder: Path) -> None:
         (["evaluate", "--src", "data/valid.en", "--ref", "data/valid.es"], "does not say to which"),
         (["score", "--src", "data/valid.en", "--ref", "data/valid.es"], "does not say to which"),
         (["score", "--to", "fr", "--src", "data/valid.en", "--ref", "data/valid.es"], "It has es, en."),
-        (["export", "out", "--to", "onnx"], "tokenizer.tags holds <2es>, <2en>"),
+        (["export", "out", "--to", "huggingface"], "tokenizer.tags holds <2es>, <2en>"),
         (["serve", "--to", "es"], "--to"),
     ],
 )
