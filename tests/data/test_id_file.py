@@ -76,7 +76,7 @@ class Places:
     def __getitem__(self, places: object) -> object:
         return places
 
-    def take(self, places: NDArray[np.int64], mode: str) -> NDArray[np.int64]:
+    def take(self, places: NDArray[np.int64], axis: int, mode: str) -> NDArray[np.int64]:
         assert mode == "clip"
         return np.minimum(places, self.number - 1)
 
