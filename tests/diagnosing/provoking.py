@@ -62,13 +62,12 @@ def prepare(folder: Path, what: Provocation) -> Prepared:
     }  # fmt: skip
     config = toy_config(
         folder,
-        seed=what.seed,
         model=MODEL,
         training={**training, **what.training},
         validation={"every_steps": 20, "num_translated": 8, **what.validation},
         data={"check": "off", "cache_dir": str(folder / "cache")},
     )
-    return Prepared(config, what.provoke)
+    return Prepared(config.model_copy(update={"seed": what.seed}), what.provoke)
 
 
 def going_on_from(run: RunFolder, prepared: Prepared) -> Prepared:

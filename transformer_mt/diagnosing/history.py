@@ -39,7 +39,7 @@ class _Look(BaseModel):
     """What rules read of an entry `look`. All else are figures of `output_figures`."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, float | None] = Field(init=False)
+    __pydantic_extra__: dict[str, float | None] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
     epoch: int
     vocabulary: Annotated[int, Field(ge=2)]
     sharpness: dict[str, list[float]] | None = None

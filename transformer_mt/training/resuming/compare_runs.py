@@ -35,7 +35,7 @@ def compare_runs(straight: RunFolder, other: RunFolder, step: int) -> Comparison
     one, two = straight.step(step), other.step(step)
     weights, optimizer = ((read_tensors(one / file), read_tensors(two / file)) for file in (WEIGHTS, OPTIMIZER))
     lines = _lines(straight.metrics), _lines(other.metrics)
-    recorded = _lines(straight.recorder), _lines(other.recorder)
+    recorded = [_lines(run.recorder) if run.recorder.exists() else [] for run in (straight, other)]
     difference = (
         compare_tensors("weights", *weights)
         or compare_tensors("optimizer", *optimizer)
