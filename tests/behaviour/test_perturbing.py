@@ -32,6 +32,7 @@ from transformer_mt.behaviour.perturbing import (
         ("B52 at 7:30, 2024-01-31", "B52 a las 7:30, 2024-01-31", None),
         ("12 and 12", "12 y 12", None),  # the other one would stay
         ("in the 1990s", "en los 1990s", None),
+        ("2 3 4 5 6 7 8 9", "2 3 4 5 6 7 8 9", None),  # no other one is left
     ],
 )
 def test_another_number(src: str, ref: str, old: str | None) -> None:

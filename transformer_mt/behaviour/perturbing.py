@@ -13,7 +13,7 @@ from transformer_mt.data.word_splitting import UNSPACED
 
 LEAST = 2  # pairs that have a name on both sides
 LEAST_NUMBER = 2  # 0 and 1 change the words around them: one dog, two dogs
-MOST_DIGITS = 9
+MOST_DIGITS, MOST_TRIES = 9, 100
 STOPS = ".。．。।۔։።"
 _LETTER = rf"[\p{{L}}--[{UNSPACED}]]"
 # A number by itself: no part of a word, a date, a time or a fraction.
@@ -50,10 +50,11 @@ def other_number(text: str, reference: str | None, random: Random) -> Replaced |
     if not found:
         return None
     match = random.choice(found)
-    while True:
+    for _ in range(MOST_TRIES):
         new = _other_digits(match[0], random)
         if value_of(new) >= LEAST_NUMBER and value_of(new) not in all_of:
             return Replaced(text[: match.start()] + new + text[match.end() :], match[0], new)
+    return None  # a text may have every number of so many digits
 
 
 def _other_digits(number: str, random: Random) -> str:
