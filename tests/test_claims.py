@@ -101,7 +101,7 @@ def test_the_matrix_of_a_shift_by_hand() -> None:
 def test_the_vectors_that_an_encoder_begins_with() -> None:
     model, ids = transformer(16), words(2, 5)
     _, vectors = encoded(model, ids)
-    table = model.encoder.embedder.embedding.weight
+    table = model.encoder.embedder.table
     assert torch.allclose(vectors[:, 0], table[ids[:, 0]] * 4 + torch.tensor([0.0, 1.0]).repeat(8))
 
 

@@ -175,6 +175,6 @@ def test_a_trace_of_a_picture(translator: Translator) -> None:
     row = translator.src_tokenizer.encode(TEXTS[0])
     assert len(found.src_tokens) == len(row) + 1
     assert found.stacks[0].ids == list(range(1, len(row) + 2))
-    end = translator.model.get_submodule("encoder.embedder.embedding.eos").weight
+    end = translator.model.get_parameter("encoder.embedder.embedding.eos.weight")
     assert EOS_ID == 3
     torch.testing.assert_close(found.stacks[0].embedding[-1], end[0])

@@ -131,7 +131,7 @@ def test_a_font_by_its_family_and_by_its_file(tmp_path: Path) -> None:
 
 
 def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path) -> None:
-    font = shutil.copy(FONTS / "DejaVuSerif.ttf", tmp_path / "mine.ttf")
+    font = Path(shutil.copy(FONTS / "DejaVuSerif.ttf", tmp_path / "mine.ttf"))
     config = toy_config(write_toy_corpus(tmp_path), **{**DRAWN, "data": {**DRAWN["data"], "font": str(font)}})
     data = prepare_data(config)
     save_tokenizers(tmp_path / "kept", data.src_tokenizer, data.tgt_tokenizer)

@@ -59,7 +59,7 @@ def test_it_is_torchs_stack_and_a_head_written_out(norm_position: str, bias: boo
     if final is not None:
         model.encoder.norm.load_state_dict(final.state_dict())
     src, _, _ = make_batch(12, 5, 8)
-    weight, at = model.encoder.embedder.embedding.weight, torch.arange(12)[None]
+    weight, at = model.encoder.embedder.table, torch.arange(12)[None]
     x = weight[src] * math.sqrt(PLAIN["d_model"])
     x = theirs(model.encoder.embedder.positions(x, at), src_key_padding_mask=src == PAD_ID)
     dense, norm = model.head.dense, model.head.norm

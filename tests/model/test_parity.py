@@ -126,7 +126,7 @@ def test_stacks_equal_torch(norm_position: str, activation: str, bias: bool) -> 
     torch.testing.assert_close(ours[real], theirs[real], atol=1e-5, rtol=1e-5)
 
     direction = torch.randn(int(real.sum()), D_MODEL, generator=torch.Generator().manual_seed(2))
-    embeddings = [model.encoder.embedder.embedding.weight, model.decoder.embedder.embedding.weight]
+    embeddings = [model.encoder.embedder.table, model.decoder.embedder.embedding.weight]
     our_gradients = torch.autograd.grad((ours[real] * direction).sum(), embeddings, retain_graph=True)
     their_gradients = torch.autograd.grad((theirs[real] * direction).sum(), embeddings, retain_graph=True)
     for our_gradient, their_gradient in zip(our_gradients, their_gradients, strict=True):

@@ -80,7 +80,7 @@ def test_initial_loss_is_that_of_a_uniform_guess(tie: str, tolerance: float, nor
 
 def test_embeddings_start_at_the_stated_deviation() -> None:
     model = make_model(4000, d_model=64)
-    assert model.decoder.embedder.embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.02)
+    assert model.decoder.embedder.table.std().item() == pytest.approx(64**-0.5, rel=0.02)
 
 
 def test_matrices_start_within_xaviers_bounds_and_fill_them() -> None:
@@ -97,7 +97,7 @@ def test_matrices_start_within_xaviers_bounds_and_fill_them() -> None:
 def test_the_embedding_is_scaled_before_the_position_is_added() -> None:
     embedder = make_model(d_model=16, num_heads=2).encoder.embedder
     ids = torch.tensor([[7, 9]])
-    expected = embedder.embedding.weight[ids[0]] * 4.0 + sinusoidal_table(24, 16)[:2]
+    expected = embedder.table[ids[0]] * 4.0 + sinusoidal_table(24, 16)[:2]
     torch.testing.assert_close(embedder(ids, torch.arange(2)[None])[0], expected)
 
 

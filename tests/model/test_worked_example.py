@@ -108,7 +108,7 @@ def test_the_model_scales_the_embedding_first() -> None:
     expected = EXAMPLE["embedding_plus_position"]
     embedder = Transformer(TINY, 3, 3).encoder.embedder.eval()
     with torch.no_grad():
-        embedder.embedding.weight.copy_(tensor(expected["embedding"]))
+        embedder.table.copy_(tensor(expected["embedding"]))
     doubled = tensor(expected["value"]) + tensor(expected["embedding"])  # sqrt(4) is 2
     assert_close(embedder(torch.arange(3)[None], torch.arange(3)[None])[0], doubled.tolist())
 

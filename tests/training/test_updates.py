@@ -144,7 +144,7 @@ def test_a_loss_that_is_not_finite_moves_nothing(corpus: Path) -> None:
     updater.update(data.train, [np.arange(8)], 1, "")
     with torch.no_grad():
         assert isinstance(updater.model, Transformer)
-        updater.model.encoder.embedder.embedding.weight[5] = torch.nan
+        updater.model.encoder.embedder.table[5] = torch.nan
     before = [p.clone() for p in updater.model.parameters()]
     with pytest.raises(UserError, match=r"loss is nan at step 2 \(epoch 1, micro-batch 4; .*train.en / .*line 1\)"):
         updater.update(data.train, [np.arange(120)], 2, "epoch 1, micro-batch 4")

@@ -110,6 +110,10 @@ class Pictures(Tokenizer):
         windows = np.lib.stride_tricks.sliding_window_view(filled, width, axis=1)[:, ::step]
         return windows.transpose(1, 0, 2).reshape(number, height * width)
 
+    def encode(self, text: str) -> Any:
+        """The patches of a text, (num_patches, pixels)."""
+        return self.encode_batch([text])[0]
+
     def encode_batch(self, texts: list[str]) -> list[Any]:
         """The patches of each text, (num_patches, pixels)."""
         for text in texts:

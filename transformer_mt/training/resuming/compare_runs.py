@@ -35,13 +35,13 @@ def compare_runs(straight: RunFolder, other: RunFolder, step: int) -> Comparison
     one, two = straight.step(step), other.step(step)
     weights, optimizer = ((read_tensors(one / file), read_tensors(two / file)) for file in (WEIGHTS, OPTIMIZER))
     lines = _lines(straight.metrics), _lines(other.metrics)
-    recorded = [_lines(run.recorder) if run.recorder.exists() else [] for run in (straight, other)]
+    recorded, again = (_lines(run.recorder) if run.recorder.exists() else [] for run in (straight, other))
     difference = (
         compare_tensors("weights", *weights)
         or compare_tensors("optimizer", *optimizer)
         or compare_values(STATE, _json(one / STATE), _json(two / STATE))
         or compare_metrics(*lines)
-        or compare_metrics(*recorded, "recorder.jsonl")
+        or compare_metrics(recorded, again, "recorder.jsonl")
     )
     return Comparison(len(weights[0]), len(optimizer[0]), len(lines[0]), difference)
 
