@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import regex
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from transformer_mt.behaviour.kinds import KINDS
 from transformer_mt.config.loading import read_text
 from transformer_mt.config.messages import problems_of
-from transformer_mt.config.sections.section import Section
 from transformer_mt.config.yaml_text import line_of, parse_yaml
 from transformer_mt.errors import UserError
 
@@ -21,8 +20,10 @@ KindName = Literal[
 VALIDATION = "validation"
 
 
-class Expectation(Section):
+class Expectation(BaseModel):
     """One entry of the file. `expected` is one text for all sources, or one for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
     kind: KindName
