@@ -350,6 +350,7 @@ class Trainer:
             check_folder(self.run, state.step)
             self.monitor.sync()
             save_checkpoint(self.run, weights, moments, state, self.config)
+            self.monitor.saved()
 
         try:
             self.world.first(save, patient=True)

@@ -55,6 +55,7 @@ class Monitor:
         self.run = run
         self.step = state.step
         self.watch = watch
+        self.is_troubled = False  # a file of the run could not be written, which was said
         self.new_metrics: dict[str, float] = {}  # of the step that is about to be reported
         is_gone = state.step > 0 and not run.metrics.exists()
         self.metrics_file = MetricsFile(run.metrics, state)
@@ -176,6 +177,10 @@ class Monitor:
             self.board = self._open_board(None)
         self.board.flush()
 
+    def saved(self) -> None:
+        """A checkpoint is on the disk, so there is room again: the next trouble is another one, and is said."""
+        self.is_troubled = False
+
     def close(self) -> None:
         """Close everything. On a full disk some output stays unwritten; the checkpoints say how far the run is."""
         self.bar.close()
@@ -231,7 +236,6 @@ class Monitor:
     def _open_board(self, purge_step: int | None) -> "SummaryWriter":
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self.is_troubled = False
         if not _wait_to_be_newest(self.run.path):
             self.say(
                 "warning: TensorBoard's files of this run are from the future, as if the clock had been set back: "
@@ -249,7 +253,7 @@ class Silence(Monitor):
     def _nothing(self, *_: Any, **__: Any) -> None:
         pass
 
-    train = advance = validation = average = expect = picture = hparams = say = sync = close = _nothing
+    train = advance = validation = average = expect = picture = hparams = say = sync = saved = close = _nothing
     record = summarise = _nothing
 
 
