@@ -47,7 +47,7 @@ def test_a_minimum_that_is_not_reached(call, trained: Path) -> None:
 @pytest.fixture(scope="module")
 def others(trained: Path) -> Path:
     for name, change in (
-        ("turned", {"src_lang": "es", "tgt_lang": "en"}),
+        ("other_way", {"src_lang": "es", "tgt_lang": "en"}),
         ("gone", {"validation": [{"src": "gone.en", "tgt": "gone.es"}]}),
     ):
         shutil.copytree(trained / "runs/toy", trained / name)
@@ -71,7 +71,7 @@ def test_two_runs(call, others: Path) -> None:
     [
         (["nowhere"], "nowhere is not the folder of a run"),
         (["gone"], "gone.en"),
-        (["runs/toy", "turned"], "One run translates en to es, the other es to en."),
+        (["runs/toy", "other_way"], "One run translates en to es, the other es to en."),
         (["runs/toy"] * 3, "3 runs were given. Test one, or compare two."),
         (["runs/toy", "--checkpoint", "last", "--checkpoint", "last"], "There are 2 checkpoints for 1 runs."),
         (["runs/toy", "--tests", "nowhere.yaml"], "nowhere.yaml cannot be read"),

@@ -117,6 +117,7 @@ MORE = {  # what an option needs beside it
 }  # fmt: skip
 NO_TREATMENT = {"--run", "--runs", "--checkpoint", "--device", "--input", "--output", "--batch-size", "--first-line"}
 NO_TREATMENT |= {"--length-penalty", "--max-length-ratio", "--max-length-extra", "--help"}  # of a search, as others are
+NO_TREATMENT |= {"--to", "--image"}  # of runs of other kinds
 
 
 def refused() -> set[frozenset[str]]:

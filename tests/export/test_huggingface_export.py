@@ -277,7 +277,7 @@ def test_every_key_of_decoding_is_written_or_told() -> None:
     others = {
         "coverage_penalty": 0.5, "patience": 2.0, "mbr": "chrf", "mbr_candidates": 4, "diverse_beam_groups": 2,
         "sampling_topk": 3, "sampling_topp": 0.5, "temperature": 2.0, "avoid": "words.txt", "constraints": "ordered",
-        "glossary": "terms.tsv",
+        "glossary": "terms.tsv", "to": "es",
     }  # fmt: skip
     assert others.keys() | OBEYED == set(SearchConfig.model_fields)
     for key, value in others.items():

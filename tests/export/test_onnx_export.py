@@ -190,7 +190,7 @@ def test_every_key_of_decoding_is_obeyed_or_told() -> None:
     others = {
         "no_repeat_ngram_size": 2, "coverage_penalty": 0.5, "mbr": "chrf", "mbr_candidates": 4,
         "diverse_beam_groups": 2, "sampling_topk": 3, "sampling_topp": 0.5, "temperature": 2.0, "avoid": "words.txt",
-        "constraints": "ordered", "glossary": "terms.tsv",
+        "constraints": "ordered", "glossary": "terms.tsv", "to": "es",
     }  # fmt: skip
     assert others.keys() | OBEYED == set(SearchConfig.model_fields)
     for key, value in others.items():

@@ -46,7 +46,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         training={"max_steps": 4},
     )  # fmt: skip
     for config, name in (("masked", "words"), ("pieces", "pieces")):
-        assert call_tmt(folder, "pretrain", "--config", f"{config}.yaml", f"name={name}").returncode == 0
+        result = call_tmt(folder, "pretrain", "--config", f"{config}.yaml", f"name={name}")
+        assert result.returncode == 0, result.stderr
+        assert "proofs: gradients and loss hold, on 4 pairs" in result.stdout
     return folder
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.config.special_ids import BOS_ID
+from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.named_parts import trained
@@ -54,9 +55,7 @@ def heads_on(model: TranslationModel, pairs: list[list[list[int]]]) -> tuple[Hea
     sharpness, contributions = defaultdict(list), defaultdict(list)
     for src, tgt in pairs:
         with _measured(model) as (weights, sizes):
-            model.hidden_states(
-                torch.tensor([[*src, EOS_ID]], device=device), torch.tensor([[BOS_ID, *tgt]], device=device)
-            )
+            model.hidden_states(pad_sources([src]).to(device), torch.tensor([[BOS_ID, *tgt]], device=device))
         for name, found in weights.items():
             whole = torch.cat(found, dim=2)[0].float()
             if whole.size(1) > FIRST_QUERY < whole.size(2):

@@ -12,6 +12,7 @@ from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.machine.device import DTYPES, autocast
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.masks import is_real
 from transformer_mt.training.debugging.replay import MEMORY_READERS, SOURCE_STACK, TABLE
 from transformer_mt.training.proofs.subject import Subject
 
@@ -58,7 +59,7 @@ class Pass:
         """What is compared of the output (batch, length, size) of the module of this name, or of one over tokens
         without padding, (1, length, size) or (length, size) -> (places, size). None where its places are not known.
         """
-        src, tgt = self.batch.src != PAD_ID, self.batch.tgt_in != PAD_ID
+        src, tgt = is_real(self.batch.src, PAD_ID), self.batch.tgt_in != PAD_ID
         of_src, of_tgt = (src, src), (tgt, self.kept)
         of_stream = torch.cat((src, tgt), dim=1), torch.cat((torch.zeros_like(src), self.kept), dim=1)
         is_source = name.startswith(SOURCE_STACK) or name.endswith(MEMORY_READERS)

@@ -20,10 +20,13 @@ from transformer_mt.training.updates import Updater
 
 
 class Proof(NamedTuple):
-    """An entry of `PROOFS`: the law that is proved, in words, and the proof: None, or what does not hold."""
+    """An entry of `PROOFS`: the law that is proved, in words, and the proof: None, or what does not hold. `of_encoder`
+    says whether it is one of an encoder alone, too, which has no target that is written and no search.
+    """
 
     law: str
     prove: Callable[[Subject], Failure | None]
+    of_encoder: bool = False
 
 
 PROOFS = {
@@ -31,8 +34,8 @@ PROOFS = {
     "padding": Proof("padding changes nothing", padding),
     "cache": Proof("cache and full pass agree", cache),
     "batch order": Proof("the order of a batch changes nothing", batch_order),
-    "gradients": Proof("gradients reach every parameter", gradients),
-    "loss": Proof("the loss falls on one batch", loss_falls),
+    "gradients": Proof("gradients reach every parameter", gradients, of_encoder=True),
+    "loss": Proof("the loss falls on one batch", loss_falls, of_encoder=True),
 }
 OFF = "proofs: off, as training.proofs says"
 
@@ -63,7 +66,7 @@ def _prove(
             raise
         return "proofs: none, for memory has no room for a second copy of the model and its gradient"
     if failed is None:
-        *names, last = PROOFS
+        *names, last = proofs_of(model)
         seconds = time.perf_counter() - start
         return f"proofs: {', '.join(names)} and {last} hold, on {len(batch.src)} pairs ({seconds:.1f} s)"
     name, (what, where) = failed
@@ -73,9 +76,15 @@ def _prove(
     return f"warning: {said} Training goes on, as training.proofs says."
 
 
+def proofs_of(model: TranslationModel) -> dict[str, Proof]:
+    """Those that a model of this architecture has."""
+    is_alone = model.config.architecture == "encoder_only"
+    return {name: proof for name, proof in PROOFS.items() if proof.of_encoder or not is_alone}
+
+
 def first_failure(found: Subject) -> tuple[str, Failure] | None:
     """The first law that does not hold, and how."""
-    for name, proof in PROOFS.items():
+    for name, proof in proofs_of(found.model).items():
         if (failure := proof.prove(found)) is not None:
             return name, failure
     return None

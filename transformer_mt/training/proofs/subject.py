@@ -112,6 +112,8 @@ def few_pairs(split: TrainingSplit, micro_batches: list[Rows], skipped: int = 0)
     rows = rows[np.argsort(src_lengths + tgt_lengths, kind="stable")]
     places = np.linspace(0, len(rows) // 2, NUM_PAIRS).astype(int) + skipped
     batch = split.batch(rows[np.unique(np.minimum(places, len(rows) - 1))])
+    if batch.src is batch.tgt_in:  # of an encoder alone, whose sides are one
+        return batch
     return batch.widened(int(batch.src.size(1) == batch.tgt_in.size(1)), 0)
 
 

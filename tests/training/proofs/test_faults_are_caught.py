@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from toy import toy_config
+from toy import TRANSLATING, toy_config
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.data.preparation import prepare_data
@@ -30,13 +30,14 @@ SMALL = {"d_model": 16, "d_ff": 32, "num_heads": 2, "num_kv_heads": None, "num_e
 def make_updater(corpus: Path, precision: str = "fp32", training: dict | None = None, **model: Any) -> tuple:
     """An updater, and its split."""
     values = {**SMALL, **model}
+    data = {"source_as": "picture"} if values.get("patches") else {}
     joint = values.get("architecture") == "decoder_only" or values.get("tie_embeddings") == "all"
     tokenizer = {"kind": "word", "vocab_size": 100, "min_frequency": 1, "joint": joint}
-    config = toy_config(corpus, model=values, tokenizer=tokenizer, training=training or {})
-    data = prepare_data(config)
+    config = toy_config(corpus, model=values, tokenizer=tokenizer, training=training or {}, data=data)
+    prepared = prepare_data(config)
     torch.manual_seed(0)
-    model_ = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    return Updater(model_, config.training, config.seed, precision, CPU), data.train
+    model_ = build_model(config, prepared.src_tokenizer, prepared.tgt_tokenizer)
+    return Updater(model_, config.training, config.seed, precision, CPU), prepared.train
 
 
 def told(updater: Updater, split) -> str:
@@ -63,11 +64,13 @@ def preset_case(name: str) -> dict[str, Any]:
         small["num_encoder_layers"] = 0
     if values["rnn"]:
         small["rnn"] = {**values["rnn"], "d_embedding": None, "d_readout": None}
+    if values["patches"]:
+        small |= {"patches": {"height": 8, "width": 6}, "max_len": 40}
     return {**values, **small}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("preset", MODELS)
+@pytest.mark.parametrize("preset", TRANSLATING)
 def test_all_hold_of_every_preset(corpus: Path, preset: str, precision: str) -> None:
     updater, split = make_updater(corpus, precision, **preset_case(preset))
     before = {name: tensor.clone() for name, tensor in updater.model.state_dict().items()}
