@@ -92,6 +92,18 @@ def test_only_what_is_new_is_sent(run: Path) -> None:
     assert [name for name in told["parts"] if told["parts"][name] != new["parts"][name]] == ["state", "curves"]
 
 
+def test_diagnoses_are_those_of_tmt_diagnose(run: Path) -> None:
+    assert "None." in asker(run)("/parts").json["parts"]["diagnoses"]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines += [{**lines[0], "step": 1200 + step} for step in range(50, 1050, 50)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = call_tmt(run.parent, "diagnose", str(run), "--json")
+    names = [one["name"] for one in json.loads(said.stdout)["diagnoses"]]
+    assert names == ["lr_too_high"], "the loss is again what it was at the start"
+    shown = asker(run)("/parts").json["parts"]["diagnoses"]
+    assert re.findall("<strong>(.*?)</strong>", shown) == names
+
+
 def test_the_state_is_that_of_the_folder(run: Path) -> None:
     ask = asker(run)
 
@@ -116,7 +128,7 @@ def test_text_is_never_markup_and_no_place_of_the_page(run: Path) -> None:
 
     live = LiveRun(RunFolder(run))
     live.events.samples = {1: {5: SampleText("<script>alert(1)</script>", "@STATE@", "<img src=x>")}}
-    found = parts(Now("name", "training", live.config, live.metrics, live.events, None, "<b>"))
+    found = parts(Now("name", "training", live.config, live.metrics, live.events, None, [], "<b>"))
     assert "<script>" not in found["samples"]
     assert "<img" not in found["samples"]
     assert "@STATE@" in found["samples"]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
+from transformer_mt.diagnosing.history import read_recorded
 from transformer_mt.errors import UserError
 from transformer_mt.pages.html_text import Html
 from transformer_mt.storage.checkpoint_files import STATE
@@ -18,6 +20,7 @@ from transformer_mt.watching.metrics_tail import MetricsTail
 from transformer_mt.watching.page_parts import Now, parts
 
 REST_SECONDS = 1.0  # between two looks at the folder, however many pages ask
+DIAGNOSED_AFTER = 10.0  # seconds at least: a long record takes some time to be judged from its beginning
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class LiveRun:
         self.metrics = MetricsTail(run.metrics)
         self.events = EventFiles(run.path)
         self._lock = threading.Lock()
+        self._diagnosed: list[Diagnosis] = []
+        self._next_diagnosis = 0.0
         self._last: Look | None = None
         self._looked = 0.0
 
@@ -64,11 +69,20 @@ class LiveRun:
             self.events.update()
             training_state = _newest_state(self.run)
             state = self._state(training_state, self.config)
+            self._diagnose()
         except (UserError, OSError) as error:
             trouble = str(error)
-        now = Now(self.run.path.name, state, self.config, self.metrics, self.events, training_state, trouble)
+        now = Now(
+            self.run.path.name, state, self.config, self.metrics, self.events, training_state, self._diagnosed, trouble
+        )
         found = parts(now)
         return Look(hashlib.sha256("\0".join(found.values()).encode()).hexdigest()[:16], found)
+
+    def _diagnose(self) -> None:
+        if time.monotonic() < self._next_diagnosis:
+            return
+        self._diagnosed = list(Diagnoses.of(read_recorded(self.run).entries).found.values())
+        self._next_diagnosis = time.monotonic() + DIAGNOSED_AFTER
 
     def _state(self, newest: TrainingState | None, config: RunConfig) -> str:
         if is_trained_now(self.run):

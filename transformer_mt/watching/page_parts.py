@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.diagnosing.diagnoses import Diagnosis
 from transformer_mt.pages import charts
 from transformer_mt.pages.html_text import Html, joined, tag
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -36,12 +37,19 @@ class Now:
     metrics: MetricsTail
     events: EventFiles
     newest: TrainingState | None
+    diagnoses: Sequence[Diagnosis]
     trouble: str | None
 
 
 def parts(now: Now) -> dict[str, Html]:
     """The parts of the page by the names of their places in it."""
-    return {"state": _state(now), "curves": _curves(now), "samples": _samples(now.events), "pictures": _pictures(now)}
+    return {
+        "state": _state(now),
+        "diagnoses": _diagnoses(now.diagnoses),
+        "curves": _curves(now),
+        "samples": _samples(now.events),
+        "pictures": _pictures(now),
+    }
 
 
 def _state(now: Now) -> Html:
@@ -85,6 +93,17 @@ def _best(now: Now) -> list[tuple[str, float, int]]:
             best = choose(range(len(values)), key=values.__getitem__)
             found.append((name, values[best], steps[best]))
     return found
+
+
+def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Html:
+    if not diagnoses:
+        return tag("p", "None.", class_="muted")
+    return joined(*(_diagnosis(one) for one in diagnoses))
+
+
+def _diagnosis(one: Diagnosis) -> Html:
+    since = f"since step {one.first_step:,}" if one.holds else f"steps {one.first_step:,} to {one.last_step:,}"
+    return tag("p", tag("strong", one.name), f" ({since}): {one.finding.seen} ", tag("em", one.tries))
 
 
 def _curves(now: Now) -> Html:
