@@ -3,8 +3,8 @@
 import pytest
 
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
-from transformer_mt.data.extend_vocabulary import extended
 from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizer
+from transformer_mt.data.vocabulary.extend import extended
 from transformer_mt.errors import UserError
 
 OLD = ["the cat sat", "the cat ran"]

@@ -368,11 +368,7 @@ class UnigramTokenizer(SubwordTokenizer):
         return hf.Tokenizer.from_str(json.dumps(state))
 
 
-TOKENIZERS: dict[str, type[Tokenizer]] = {
-    "word": WordTokenizer,
-    "bpe": BPETokenizer,
-    "unigram": UnigramTokenizer,
-}
+TOKENIZERS: dict[str, type[Tokenizer]] = {"word": WordTokenizer, "bpe": BPETokenizer, "unigram": UnigramTokenizer}
 
 
 def _half_a_pair(texts: list[str]) -> UserError:

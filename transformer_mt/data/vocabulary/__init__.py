@@ -1,1 +1,1 @@
-"""The size of a vocabulary."""
+"""The size of a vocabulary, and one that gets new words."""

@@ -3,9 +3,9 @@
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.encoding import corpus_tokenizers, load_tokenizers
-from transformer_mt.data.extend_vocabulary import Extended, extend_vocabularies
 from transformer_mt.data.preparation import with_pictures
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.data.vocabulary.extend import Extended, extend_vocabularies
 from transformer_mt.training.fine_tuning.source_run import SourceRun
 
 
