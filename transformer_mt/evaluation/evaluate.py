@@ -173,13 +173,22 @@ def evaluate(
         references = [[ref for _, ref in pairs], *others]
         found = directions.scores(directions.of_row.tolist(), hypotheses, references, lowercase, scoring.tokenizer)
         evaluation = replace(evaluation, directions=_by_direction(found, directions.nlls(sums, of_batch)))
-    rows = [
+    return evaluation, _rows(corpus, pairs, translations, others, options)
+
+
+def _rows(
+    corpus: Corpus,
+    pairs: list[tuple[str, str]],
+    translations: list[Translated],
+    others: list[list[str]],
+    options: SearchOptions,
+) -> list[Row]:
+    return [
         {**_place(corpus, row), "src": src, "ref": ref, "hypothesis": translated.text}
         | ({"other_refs": [texts[row] for texts in others]} if others else {})
         | _said_of(translated, options)
         for row, ((src, ref), translated) in enumerate(zip(pairs, translations, strict=True))
     ]
-    return evaluation, rows
 
 
 def _with_tags(sources: list[SourceConfig], translator: Translator, options: SearchOptions) -> list[SourceConfig]:
