@@ -122,6 +122,15 @@ def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], ke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_tags_of_languages_are_refused_by_their_key_beside_all_others(kind: str, tmp_path: Path) -> None:
+    tokenizer = {"kind": kind, "vocab_size": 320, "tags": ["<BT>", "<2es>", "<2en>"]}
+    translator = make_translator({"num_encoder_layers": 1, **SMALL, "num_experts": 2}, tokenizer=tokenizer)
+    with pytest.raises(UserError, match=r"^model.num_experts is 2.*\ntokenizer.tags holds <2es>, <2en>, tags of lang"):
+        export(translator, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
     class Newer(ModelConfig):
         soft_cap: float | None = None
@@ -195,8 +204,9 @@ def test_every_token_is_the_same_token(kind: str, tmp_path: Path) -> None:
         "a\u2028b\u00a0c\u200bd\x00e",
         "🙂 e\u0301 ß \\ \"' \\u0041",
         "▁ Ġ Ċ ċ",
+        "<BT> a b",
     ]
-    tokenizer = {"kind": kind, "vocab_size": 320, **all_entries(kind), "joint": False}
+    tokenizer = {"kind": kind, "vocab_size": 320, **all_entries(kind), "joint": False, "tags": ["<BT>"]}
     pairs = [(a, b) for a in lines for b in reversed(lines)]
     translator = make_translator({"num_encoder_layers": 1, **SMALL}, pairs, tokenizer=tokenizer)
     exported = export(translator, tmp_path / "model")

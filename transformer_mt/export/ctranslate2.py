@@ -36,9 +36,10 @@ except ImportError as error:
     ) from error
 
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
-from transformer_mt.export.ctranslate2_spec import make_spec
-from transformer_mt.export.expressible import not_obeyed, refuse_pictures
+from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
+from transformer_mt.export.expressible import all_refusals, not_obeyed, refuse_pictures
 from transformer_mt.export.folder import refuse_occupied, write_folder
+from transformer_mt.export.subwords import refuse_languages
 
 DESCRIPTION = "transformer_mt.json"
 TOKENIZERS = "tokenizers"
@@ -123,6 +124,7 @@ def write_model(
     """`export_run` of a model in memory; `checkpoint` is only noted."""
     check_quantization(quantization)
     refuse_pictures(config.model, "CTranslate2")
+    all_refusals(lambda: refuse_inexpressible(config.model), lambda: refuse_languages(config, "CTranslate2"))
     spec = make_spec(model, vocabulary(src), vocabulary(tgt))
     spec.validate()
     spec.optimize(quantization)

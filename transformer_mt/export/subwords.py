@@ -1,6 +1,7 @@
 """Which of our tokenizers other engines can have: subwords over bytes, in one vocabulary for both languages."""
 
-from transformer_mt.config.sections.tokenizer import TokenizerConfig
+from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.tokenizer import TokenizerConfig, language_of
 from transformer_mt.data.tokenizers import TOKENIZERS
 from transformer_mt.errors import UserError
 from transformer_mt.export.expressible import INSTEAD
@@ -34,6 +35,18 @@ def refuse_tags(config: TokenizerConfig, engine: str) -> None:
     """UserError, with the key, where the config has tags, of which our other tokenizers alone know."""
     if said := _about_tags(config, engine):
         raise UserError(said[0])
+
+
+def refuse_languages(config: RunConfig, engine: str) -> None:
+    """UserError, with the key, where tags say which language is wanted: `tmt translate --to` puts them before a source,
+    and nothing does in an engine.
+    """
+    if config.languages:
+        tags = [tag for tag in config.tokenizer.tags if language_of(tag) in config.languages]
+        raise UserError(
+            f"tokenizer.tags holds {', '.join(tags)}, tags of languages, and {engine} puts none before a source. Train "
+            f"a model of one language without them {INSTEAD}"
+        )
 
 
 def _about_tags(config: TokenizerConfig, engine: str) -> list[str]:

@@ -27,7 +27,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
-from transformer_mt.export.expressible import INSTEAD, not_obeyed, refuse_pictures
+from transformer_mt.export.expressible import INSTEAD, all_refusals, not_obeyed, refuse_pictures
 from transformer_mt.export.folder import refuse_occupied, write_folder
 from transformer_mt.export.onnx.graphs import EncoderGraph, StepGraph
 from transformer_mt.export.subwords import refuse_tags
@@ -80,8 +80,10 @@ def write_model(
     """`export_run` of a model in memory."""
     _check_quantization(quantization)
     _check_packages()
-    refuse_inexpressible(config.model)
-    refuse_tags(config.tokenizer, "the program beside the graphs")
+    all_refusals(
+        lambda: refuse_inexpressible(config.model),
+        lambda: refuse_tags(config.tokenizer, "the program beside the graphs"),
+    )
     assert isinstance(model, Transformer)
     description = {
         "how_to": "translate.py beside this file translates; its source says how text becomes tokens.",
