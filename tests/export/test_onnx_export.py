@@ -164,7 +164,9 @@ def test_the_runner_needs_onnxruntime_alone() -> None:
 def test_tags_are_refused_by_their_key_beside_all_others(tmp_path: Path) -> None:
     translator = make_translator({**SMALL, **ONE_STREAM}, tokenizer={"kind": "word", "tags": ["<BT>"]})
     sides = translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
-    with pytest.raises(UserError, match=r"architecture is .*\ntokenizer.tags holds <BT>, .* a model without tokenizer.tags"):
+    with pytest.raises(
+        UserError, match=r"architecture is .*\ntokenizer.tags holds <BT>, .* a model without tokenizer.tags"
+    ):
         onnx_export.write_model(*sides, tmp_path / "model")
 
 
