@@ -137,6 +137,28 @@ def test_batches_are_of_like_length_and_have_the_first_in_line() -> None:
     played(1, script)
 
 
+def test_an_idle_process_waits_for_as_many_as_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"MOST_WAIT": 100.0, "QUIET_AFTER_ANSWERS": 100.0, "QUIET": 0.001}.items():
+        monkeypatch.setattr(batcher_module, name, seconds)
+
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        first, second = await asked(batcher, "a"), await asked(batcher, "b")
+        await asyncio.sleep(0.02)
+        assert pool.batches == [["a", "b"]]
+        await asked(batcher, "c")
+        pool.finish(0)
+        await asyncio.gather(first, second)
+        await asked(batcher, "d")
+        await asyncio.sleep(0.02)
+        assert len(pool.batches) == 1  # one of the two has not asked again
+        await asked(batcher, "e")
+        await asyncio.sleep(0.02)
+        assert pool.batches[1:] == [["c", "d", "e"]]
+        pool.finish(1)
+
+    played(1, script)
+
+
 def test_who_has_had_an_answer_can_ask_again_beside_those_in_line() -> None:
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
         await asked(batcher, "a")

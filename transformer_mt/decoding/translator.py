@@ -207,7 +207,7 @@ class Translator:
         by_width: dict[int, list[int]] = {}
         for index in sorted(to_do, key=lambda index: len(ids[index]), reverse=True):
             num_tokens = demands[index].tokens_of_constraints
-            width = max(options.num_rows, 1 << num_tokens.bit_length()) if num_tokens else 0
+            width = num_tokens and (options.num_rows if num_tokens < options.num_rows else 1 << num_tokens.bit_length())
             by_width.setdefault(width, []).append(index)
         batches = [
             b for width in sorted(by_width, reverse=True) for b in self._batches(by_width[width], options.batch_size)

@@ -17,9 +17,11 @@ from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.search_process import Job
 
 MOST_WAIT = 0.02  # seconds that a sentence waits for others while a process is idle
-# It waits no longer where none has come and no answer gone out for so long. Who has had an answer asks again, and that
-# should be searched with what stands in line.
+# It waits no longer where none has come and no answer gone out for so long: QUIET, or QUIET_AFTER_ANSWERS while fewer
+# have come than were just answered. Who has had an answer asks again, and that should be searched with what stands in
+# line.
 QUIET = 0.002
+QUIET_AFTER_ANSWERS = 0.008
 # Sentence i of a request stands in line as if it had come so many seconds later than the first. So the first sentences
 # of a short request need not wait for all of a long one.
 BEHIND = 0.002
@@ -101,6 +103,7 @@ class Batcher:
         self._alone: deque[tuple[Kind, _Item]] = deque()  # those that were in a batch whose process died
         self._last_stir = 0.0  # when a sentence came, or an answer went out
         self._last_idle = 0.0
+        self._num_awaited = 0  # sentences answered of late, less those that came since
         self._next_number = 0
         self._timer: asyncio.TimerHandle | None = None
         pool.on_idle = self._give_again
@@ -116,6 +119,7 @@ class Batcher:
         for index, line in enumerate(lines):
             self._add(kind, _Item(order, index, line), now + BEHIND * index)
         self._last_stir = now
+        self._num_awaited = max(0, self._num_awaited - len(lines))
         self._give()
         results = await order.future
         self._last_stir = loop.time()
@@ -143,7 +147,10 @@ class Batcher:
             raise Refusal(503, "No process is left to translate. Ask the operator to start the server again.")
 
     def _give_again(self) -> None:
-        self._last_idle = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if now > self._last_idle + MOST_WAIT:
+            self._num_awaited = 0
+        self._last_idle = now
         self._give()
 
     def _give(self) -> None:
@@ -179,7 +186,9 @@ class Batcher:
         if self.num_waiting >= self.batch_size * self.pool.num_idle:
             return 0.0
         now = asyncio.get_running_loop().time()
-        return min(max(due, self._last_idle) + MOST_WAIT, max(self._last_stir, self._last_idle) + QUIET) - now
+        is_awaiting = self._num_awaited and now < self._last_idle + MOST_WAIT
+        quiet = QUIET_AFTER_ANSWERS if is_awaiting else QUIET
+        return min(max(due, self._last_idle) + MOST_WAIT, max(self._last_stir, self._last_idle) + quiet) - now
 
     def _start_batch(self, kind: Kind) -> None:
         line = self._lines[kind]
@@ -202,6 +211,7 @@ class Batcher:
 
     def _finish(self, kind: Kind, batch: list[_Item], is_alone: bool, done: "asyncio.Future[list[Translated]]") -> None:
         self._num_in_work -= len(batch)
+        self._num_awaited += len(batch)
         error = done.exception()
         if isinstance(error, DiedError) and not is_alone:
             # Each by itself: no other sentence is harmed again by one that may have been the cause.
