@@ -82,9 +82,17 @@ def test_mistakes_get_one_clear_sentence(folder: Path, arguments: list[str], mes
     assert message in result.stderr
 
 
-def test_a_damaged_evaluation_is_named(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("evaluations/test.json", "{"), ("evaluations/test.json", "[]"), ("evaluations/test.json", '{"bleu": 1}'),
+        ("metrics.jsonl", "garbage\n"), ("metrics.jsonl", "{}\n"),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_named(folder: Path, name: str, text: str) -> None:
     (folder / "runs/toy/evaluations").mkdir()
-    (folder / "runs/toy/evaluations/test.json").write_text("{")
+    with (folder / "runs/toy" / name).open("a") as file:
+        file.write(text)
     result = call_tmt(folder, "card", "--run", "runs/toy")
-    assert result.returncode == 2
-    assert "test.json cannot be read" in result.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"{name} cannot be read" in result.stderr

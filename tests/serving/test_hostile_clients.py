@@ -4,7 +4,8 @@ import json
 import random
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -21,12 +22,25 @@ VALUES = {"source": "en", "target": "es"}
 HEAD = b"POST /translate HTTP/1.1\r\nHost: tmt\r\nContent-Type: application/json\r\n"
 
 
+Answers = Callable[[Served], None]
+
+
 @pytest.fixture
-def answered(server: Served, translator: Translator) -> Iterator[None]:
-    """After whatever the test does, the server still has the right answers."""
-    wanted = translator.translate([english for english, _ in PAIRS[:3]])
-    yield
-    assert server.translate([english for english, _ in PAIRS[:3]]) == wanted
+def still_answers(translator: Translator) -> Answers:
+    """Asserts that a server has the right answers and that all its processes live, whatever was done to it."""
+    sentences = [english for english, _ in PAIRS[:3]]
+    wanted = translator.translate(sentences)
+
+    def check(server: Served) -> None:
+        assert server.translate(sentences) == wanted
+        assert server.get("/health").json == {"status": "ok"}
+        while "tmt_waiting_requests 0" not in (told := server.get("/metrics").body.decode()):
+            time.sleep(0.01)  # one whose client is gone is still searched
+        assert "tmt_processes_begun_again_total 0" in told
+        assert 'status="500"' not in told
+        assert not any("Traceback" in line for line in server.told), server.told
+
+    return check
 
 
 @contextmanager
@@ -62,25 +76,24 @@ def test_replies_with_tags_depend_on_nobody_else(server: Served, translator: Tra
     assert answers == wanted
 
 
-@pytest.mark.usefixtures("answered")
-def test_half_a_request_is_refused_in_time(serve: Serve) -> None:
+def test_half_a_request_is_refused_in_time(serve: Serve, still_answers: Answers) -> None:
     server = serve("--timeout", "2", "--workers", "1")
     with connected(server, HEAD + b'Content-Length: 100\r\n\r\n{"q": "one') as half:
         assert server.translate("one two.")
         assert status_of(half) == 408
+    still_answers(server)
 
 
-@pytest.mark.usefixtures("answered")
-def test_clients_that_go_away_harm_nobody(server: Served) -> None:
+def test_clients_that_go_away_harm_nobody(server: Served, still_answers: Answers) -> None:
     body = json.dumps({"q": "one two.", **VALUES}).encode()
     whole = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     for end in (1, len(HEAD) // 2, len(HEAD) + 10, len(whole) - 1, len(whole)):
         with connected(server, whole[:end]) as connection:
             # Ends it with a reset, so that the server cannot even answer.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    still_answers(server)
 
 
-@pytest.mark.usefixtures("answered")
 @pytest.mark.parametrize(
     "body",
     [
@@ -88,7 +101,7 @@ def test_clients_that_go_away_harm_nobody(server: Served) -> None:
         b'{"q": ' + b"9" * 10_000 + b"}", b'"q"', b"null", b"q=%ff", b'{"q": "one"} {}',
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_request_is_refused(server: Served, body: bytes) -> None:
+def test_a_body_that_is_no_request_is_refused(server: Served, still_answers: Answers, body: bytes) -> None:
     for kind in (
         "application/json",
         "application/x-www-form-urlencoded",
@@ -99,10 +112,10 @@ def test_a_body_that_is_no_request_is_refused(server: Served, body: bytes) -> No
             answer = server.request("POST", path, body, {"Content-Type": kind})
             assert answer.status == 400
             assert set(answer.json) == {"message" if path.startswith("/v2") else "error"}
+    still_answers(server)
 
 
-@pytest.mark.usefixtures("answered")
-def test_bytes_that_are_no_http_are_refused(server: Served) -> None:
+def test_bytes_that_are_no_http_are_refused(server: Served, still_answers: Answers) -> None:
     for sent in (
         b"hello\r\n\r\n",
         b"\x16\x03\x01\x02\x00",
@@ -111,18 +124,18 @@ def test_bytes_that_are_no_http_are_refused(server: Served) -> None:
     ):
         with connected(server, sent) as connection:
             assert status_of(connection) in (0, 400)
+    still_answers(server)
 
 
-@pytest.mark.usefixtures("answered")
-def test_a_body_of_ten_megabytes_is_refused(server: Served) -> None:
+def test_a_body_of_ten_megabytes_is_refused(server: Served, still_answers: Answers) -> None:
     answer = server.request("POST", "/translate", b'{"q": "' + b"x" * 10**7 + b'"}')
     assert answer.status == 413
     chunks = b"".join(b"%x\r\n%s\r\n" % (10**6, b"x" * 10**6) for _ in range(10)) + b"0\r\n\r\n"
     with connected(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks) as connection:
         assert status_of(connection) == 413
+    still_answers(server)
 
 
-@pytest.mark.usefixtures("answered")
 @pytest.mark.parametrize(
     ("begun", "part"),
     [
@@ -133,7 +146,7 @@ def test_a_body_of_ten_megabytes_is_refused(server: Served) -> None:
     ],
     ids=["headers", "a header", "an address", "trailers"],
 )
-def test_a_head_that_never_ends_is_not_kept(server: Served, begun: bytes, part: bytes) -> None:
+def test_a_head_that_never_ends_is_not_kept(server: Served, still_answers: Answers, begun: bytes, part: bytes) -> None:
     """It would fill the memory."""
     with connected(server, begun) as connection, suppress(ConnectionError):
         for _ in range(1000):
@@ -141,6 +154,7 @@ def test_a_head_that_never_ends_is_not_kept(server: Served, begun: bytes, part: 
         pytest.fail("all of it was taken")
     with connected(server, HEAD + b"X: y\r\n" * 10**4 + b"\r\n") as connection:
         assert status_of(connection) == 400
+    still_answers(server)
 
 
 def test_text_that_no_encoding_can_write_is_replaced(server: Served) -> None:
@@ -157,8 +171,9 @@ def test_any_text_has_an_answer(server: Served, text: str, format: str) -> None:
     assert isinstance(answer.json["translatedText"], str)
 
 
-@pytest.mark.usefixtures("answered")
-def test_a_thousand_connections_keep_nobody_waiting(server: Served, translator: Translator) -> None:
+def test_a_thousand_connections_keep_nobody_waiting(
+    server: Served, translator: Translator, still_answers: Answers
+) -> None:
     wanted = translator.translate([english for english, _ in PAIRS[:10]])
     with ExitStack() as stack:
         for i in range(1000):
@@ -167,3 +182,4 @@ def test_a_thousand_connections_keep_nobody_waiting(server: Served, translator: 
             stack.enter_context(connected(server, sent))
         assert [server.translate(english) for english, _ in PAIRS[:10]] == wanted
         assert server.get("/health").status == 200
+    still_answers(server)

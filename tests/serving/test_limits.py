@@ -111,6 +111,12 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_loaded(run: P
         assert (result.returncode, said in result.stderr) == (2, True), result.stderr
 
 
+def test_a_checkpoint_that_is_not_there_is_told_before_an_aligner_is_trained(backwards: Path) -> None:
+    result = call_tmt(backwards, "serve", "--run", str(backwards), "--port", "0", "--checkpoint", "step_7")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"tmt: {backwards} has no checkpoint 'step_7'; there are ")
+
+
 def test_a_missing_library_is_told_with_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "starlette", None)
     result = call_tmt(run, "serve", "--run", str(run))

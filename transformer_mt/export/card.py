@@ -4,7 +4,8 @@ The head is YAML, by the keys of the model cards on the Hugging Face hub.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,14 +132,16 @@ def _beginning(origin: Origin) -> str:
 
 def _data(config: RunConfig, run: RunFolder) -> str:
     """A table of the splits. The newest checkpoint has counted the pairs of those that a training reads."""
-    counted = _read_json(run.step(run.trained_steps()[-1]) / STATE).get("data", {})
+    state = run.step(run.trained_steps()[-1]) / STATE
+    with _undamaged(state):
+        counted = json.loads(state.read_text(encoding="utf-8")).get("data", {})
     rows = ["| split | pairs | from |", "|---|---|---|"]
     for split in _SPLITS:
         sources = sources_of(getattr(config.data, split), config.data)
         if sources:
             number = counted.get(split, {}).get("num_pairs")
             names = ", ".join(_without_folders(source.description) for source in sources)
-            rows.append(f"| {split} | {'' if number is None else f'{number:,}'} | {names} |")
+            rows.append(f"| {split} | {'not counted' if number is None else f'{number:,}'} | {names} |")
     return "\n".join(rows)
 
 
@@ -153,33 +156,34 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
     label = full_name(run, checkpoint)
     rows, signatures = [], {}
     for path in sorted(run.evaluations.glob("*.json")):
-        found = _read_json(path)
-        if found["checkpoint"] != checkpoint or found["ensemble"] or f"_{label}_" not in path.name:
-            continue
-        names = ", ".join(map(_without_folders, found["source"]))
-        search = "greedy" if found["decoding"]["beam_size"] == 1 else f"beam of {found['decoding']['beam_size']}"
-        scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {found['ppl']:.2f}"
-        rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
-        signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])
+        with _undamaged(path):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["checkpoint"] != checkpoint or found["ensemble"] or f"_{label}_" not in path.name:
+                continue
+            names = ", ".join(map(_without_folders, found["source"]))
+            search = "greedy" if found["decoding"]["beam_size"] == 1 else f"beam of {found['decoding']['beam_size']}"
+            scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {found['ppl']:.2f}"
+            rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
+            signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])
     if rows:
         head = "| data | sentences | search | BLEU | chrF | ppl |\n|---|---|---|---|---|---|\n"
         return head + "\n".join(rows) + "\n\n" + "\n".join(f"- `{signature}`" for signature in signatures)
-    for line in _validations(run):
-        if f"step_{line['step']}" == checkpoint:
-            metrics = ", ".join(f"{key} {line[key]:.2f}" for key in ("bleu", "chrf", "nll", "ppl") if key in line)
-            return (
-                f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
-                "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
-            )
+    with _undamaged(run.metrics):
+        for line in _validations(run):
+            if f"step_{line['step']}" == checkpoint:
+                metrics = ", ".join(f"{key} {line[key]:.2f}" for key in ("bleu", "chrf", "nll", "ppl") if key in line)
+                return (
+                    f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
+                    "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
+                )
     return "None: `tmt evaluate` was not run on this checkpoint."
 
 
 def _validations(run: RunFolder) -> list[dict[str, Any]]:
     """The lines of all validations, the newest first."""
-    try:
-        lines = run.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-    except FileNotFoundError:
+    if not run.metrics.exists():
         return []
+    lines = run.metrics.read_text(encoding="utf-8").split("\n")[:-1]
     parsed = (json.loads(line) for line in reversed(lines))
     return [line for line in parsed if line["kind"] == "validation"]
 
@@ -211,9 +215,10 @@ def _licence(licence: str | None) -> str:
     return f"{licence}, as whoever made this file says. The training pairs have licences of their own."
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """UserError where it cannot be read."""
+@contextmanager
+def _undamaged(path: Path) -> Iterator[None]:
+    """UserError, with the file, where what is read of it inside is not what `tmt` writes."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{path} cannot be read ({error}). Put back a copy of it, or delete it.") from error

@@ -25,6 +25,7 @@ from transformer_mt.serving.service import Served, Service, options_of
 from transformer_mt.serving.web.application import run
 from transformer_mt.serving.web.endpoints import Server
 from transformer_mt.serving.web.metrics import Metrics
+from transformer_mt.storage.checkpoint_files import find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
 
 MOST_PAIRS = 50_000  # of each source, whose words tell languages apart
@@ -59,6 +60,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
         ]
     )
     for i, config in enumerate(configs):
+        find_checkpoint(runs[i], options.checkpoint)  # before an aligner is trained, which takes long
         options_of(Served(i, "", config, None, decoding=decoding))
         if unused := config.decoding.lines.unused:
             remark(f"{runs[i].path}: {unused}")
