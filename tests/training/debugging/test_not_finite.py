@@ -26,11 +26,11 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import run as run_module
 from transformer_mt.training.begin import write_beginnings
 from transformer_mt.training.debugging.diagnosis import diagnose
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.debugging.replay_file import replay_file, replay_lines
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.memory.memory_parts import Part
 from transformer_mt.training.micro_batch import computed_with
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.updates import Updater

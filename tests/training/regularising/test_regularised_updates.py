@@ -20,9 +20,9 @@ from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import write_beginnings
 from transformer_mt.training.debugging.diagnosis import diagnose
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.debugging.replay_file import replay_file
 from transformer_mt.training.memory.probe import probe
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.regularising.unigram import smoothing_prior, unigram
 from transformer_mt.training.regularising.weight_decay import decaying
 from transformer_mt.training.updates import Updater
