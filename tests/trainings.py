@@ -58,6 +58,30 @@ def wait_for(path: Path) -> None:
     pytest.fail(f"{path} did not appear")
 
 
+def kill_at(checkpoint: Path, folder: Path, *arguments: str) -> None:
+    """Begin `tmt` in `folder`, and send SIGKILL once this checkpoint is there."""
+    process = start(folder, *arguments)
+    wait_for(checkpoint)
+    process.kill()
+    process.communicate()
+
+
+def killed_and_resumed(
+    folder: Path, *arguments: str, last: int = 20, suffix: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """How a training ends that was killed after step 10 and resumed; it is the one that was not, bit for bit. They are
+    runs/straight and runs/killed.
+    """
+    assert tmt_here(folder, *arguments, f"name=straight{suffix}").returncode == 0
+    straight, killed = (folder / "runs" / (name + suffix) for name in ("straight", "killed"))
+    resumed = (*arguments, f"name={killed.name}", "--resume", "auto")
+    kill_at(killed / "checkpoints/step_10", folder, *resumed)
+    result = to_the_end(start(folder, *resumed))
+    assert "going on from step" in result.stdout
+    assert_same_run(straight, killed, last)
+    return result
+
+
 def metrics_with_clock(run: Path) -> list[dict]:
     """The lines of metrics.jsonl."""
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]

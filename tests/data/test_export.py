@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from transformer_mt.data.builtin import builtin_pairs
-from transformer_mt.data.export import export_builtin
+from transformer_mt.data.builtin.export import export_builtin
 from transformer_mt.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""The threads of a process share half of its cores while others fill the rest; see `machine/fewer_cores.py`."""
+"""The threads of a process share half of its cores while others fill the rest; see `machine/busy/fewer_cores.py`."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from transformer_mt.machine import fewer_cores
-from transformer_mt.machine.fewer_cores import CROWDED_LOOKS, OWN_CORES, FewerCores, pin_all_threads
+from transformer_mt.machine.busy import fewer_cores
+from transformer_mt.machine.busy.fewer_cores import CROWDED_LOOKS, OWN_CORES, FewerCores, pin_all_threads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no thread can be told its cores")
 
@@ -121,7 +121,7 @@ def test_every_thread_moves_and_a_copy_of_the_process_does_not() -> None:
     """In a process of its own, with a thread that stands still, and a copy that is made meanwhile."""
     program = """
 import os, threading
-from transformer_mt.machine.fewer_cores import CROWDED_LOOKS, FewerCores
+from transformer_mt.machine.busy.fewer_cores import CROWDED_LOOKS, FewerCores
 tasks = lambda: sorted({len(os.sched_getaffinity(int(task))) for task in os.listdir("/proc/self/task")})
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 cores = FewerCores(2)

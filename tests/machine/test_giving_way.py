@@ -1,4 +1,4 @@
-"""Waits are short while others want the cores, and long otherwise; see `machine/giving_way.py`."""
+"""Waits are short while others want the cores, and long otherwise; see `machine/busy/giving_way.py`."""
 
 import ctypes
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.machine import giving_way
-from transformer_mt.machine.fewer_cores import FewerCores
-from transformer_mt.machine.giving_way import (
+from transformer_mt.machine.busy import giving_way
+from transformer_mt.machine.busy.fewer_cores import FewerCores
+from transformer_mt.machine.busy.giving_way import (
     BUSY_CORES,
     CALM_LOOKS,
     Load,
@@ -32,7 +32,7 @@ BURNT = """
 import os, time
 os.environ["GOMP_SPINCOUNT"] = "30000000"
 import numpy, torch
-from transformer_mt.machine.giving_way import ShortWaits
+from transformer_mt.machine.busy.giving_way import ShortWaits
 torch.set_num_threads(2)
 x, y = torch.ones(1_000_000), numpy.ones(1_000_000)
 passes = [lambda: x * 2]

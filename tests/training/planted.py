@@ -18,8 +18,8 @@ from transformer_mt.machine.joining import joined_world
 from transformer_mt.machine.world import World
 from transformer_mt.model.loss import LossSums
 from transformer_mt.training import updates
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.micro_batch import dropout_seed
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.running_update import RunningUpdate
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from commands import call_tmt
 from toy import toy_mapping, toy_pairs, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import killed_and_resumed, metrics
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.data.preparation import prepare_data
@@ -36,16 +36,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("config", ["mixed.yaml", "temperature.yaml"])
 def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path, config: str) -> None:
     """Killed in the second epoch, amid the second pass over the larger source."""
-    arguments = ("train", "--config", config, "training.max_tokens=128")
-    assert tmt_here(folder, *arguments, "name=straight").returncode == 0
-    resumed = (*arguments, "name=killed", "--resume", "auto")
-    process = start(folder, *resumed)
-    wait_for(folder / "runs" / "killed" / "checkpoints" / "step_10")
-    process.kill()
-    process.communicate()
-    result = to_the_end(start(folder, *resumed))
-    assert "going on from step" in result.stdout
-    assert_same_run(folder / "runs" / "straight", folder / "runs" / "killed", 20)
+    killed_and_resumed(folder, "train", "--config", config, "training.max_tokens=128")
 
 
 def test_the_order_goes_on_from_every_micro_batch(folder: Path) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_updates import CPU, make_updater
 from torch import Tensor
 from toy import toy_config
 from trainings import assert_same_run, metrics
+from updating import CPU, make_updater
 
 from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.load_model import build_model, load_run

@@ -6,26 +6,12 @@ import numpy as np
 import pytest
 import torch
 from toy import toy_config
+from updating import gradients, make_updater
 
-from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.preparation import PreparedData, prepare_data
-from transformer_mt.decoding.load_model import build_model
+from transformer_mt.data.preparation import prepare_data
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.micro_batch import dropout_seed
-from transformer_mt.training.updates import Updater
-
-CPU = torch.device("cpu")
-
-
-def make_updater(config: RunConfig, data: PreparedData) -> Updater:
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    return Updater(model, config.training, config.seed, "fp32", CPU)
-
-
-def gradients(updater: Updater) -> list[torch.Tensor]:
-    return [p.grad.clone() for p in updater.model.parameters() if p.grad is not None]
 
 
 @pytest.mark.parametrize("cut", [[8], [4, 4], [1, 2, 5], [1] * 8])
@@ -93,11 +79,10 @@ def test_micro_batches_of_an_update_draw_different_dropout() -> None:
 def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) -> None:
     config = toy_config(corpus)
     data = prepare_data(config)
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    updater = Updater(model, config.training, config.seed, "fp16", CPU)
-    model.output.weight.register_hook(lambda gradient: gradient * torch.nan)
-    before = model.output.weight.clone()
+    updater = make_updater(config, data, "fp16")
+    output = updater.model.output.weight
+    output.register_hook(lambda gradient: gradient * torch.nan)
+    before = output.clone()
 
     def forty_updates() -> None:
         for step in range(1, 41):
@@ -105,15 +90,13 @@ def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) ->
 
     with pytest.raises(UserError, match="The gradient norm is nan at step"):
         forty_updates()
-    assert torch.equal(before, model.output.weight), "every step was skipped"
+    assert torch.equal(before, output), "every step was skipped"
 
 
 def test_a_scale_of_the_loss_that_grows_skips_nothing(corpus: Path) -> None:
     config = toy_config(corpus)
     data = prepare_data(config)
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    updater = Updater(model, config.training, config.seed, "fp16", CPU)
+    updater = make_updater(config, data, "fp16")
     updater.scaler = torch.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
     found = []
     for step in range(1, 5):
@@ -128,11 +111,9 @@ def test_reduced_precision_learns_what_fp32_learns(corpus: Path, precision: str)
     data = prepare_data(config)
     losses = {}
     for name in ("fp32", precision):
-        torch.manual_seed(0)
-        model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-        updater = Updater(model, config.training, config.seed, name, CPU)
+        updater = make_updater(config, data, name)
         losses[name] = [updater.update(data.train, [np.arange(16)], step, "").result().loss for step in range(1, 16)]
-    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert all(p.dtype == torch.float32 for p in updater.model.parameters())
     np.testing.assert_allclose(losses[precision], losses["fp32"], rtol=0.03)
     assert losses[precision] != losses["fp32"]
 

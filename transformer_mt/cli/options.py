@@ -12,6 +12,7 @@ import typer
 from transformer_mt.cli.terminal import remark
 
 if TYPE_CHECKING:
+    from transformer_mt.decoding.filling.masked_words import MaskedModel
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
 
@@ -45,8 +46,48 @@ RUNS = Path("runs")
 
 
 @dataclass(frozen=True)
+class OneRun:
+    """The run that a verb is about, each field an option (see `with_options`)."""
+
+    run: RunOption = None
+    checkpoint: CheckpointOption = None
+    runs: RunsOption = RUNS
+
+    def chosen(self) -> "RunFolder":
+        """As `chosen_run`."""
+        return chosen_run(self.run, self.runs)
+
+
+@dataclass(frozen=True)
+class OneModel(OneRun):
+    """The model that a verb looks into, and where it computes."""
+
+    device: DeviceOption = "auto"
+
+    def load(self, precision: str | None = None) -> "Translator":
+        """Its translator, what it has to note said on standard error. UserError as in `Translator.load`."""
+        folder = self.chosen()
+        from transformer_mt.decoding.translator import Translator
+
+        return _noted(Translator.load(folder.path, self.checkpoint, self.device, precision))
+
+    def load_any(self) -> "tuple[Translator | MaskedModel, str]":
+        """`load`, or of an encoder alone what fills in hidden words; and the run and checkpoint, as they are told."""
+        from transformer_mt.decoding.filling.masked_words import MaskedModel
+        from transformer_mt.decoding.load_model import load_trained_config
+        from transformer_mt.decoding.translator import Translator
+
+        folder = self.chosen()
+        config, checkpoint = load_trained_config(folder, self.checkpoint)
+        told = f"{folder.path}, checkpoint {checkpoint.name}"
+        if config.model.architecture == "encoder_only":
+            return MaskedModel.load(folder, checkpoint.name, self.device), told
+        return _noted(Translator.load(folder.path, checkpoint.name, self.device)), told
+
+
+@dataclass(frozen=True)
 class Models:
-    """The models that translate, one or an ensemble, each field an option (see `with_search_flags`)."""
+    """The models that translate, one or an ensemble, each field an option (see `with_options`)."""
 
     run: Annotated[
         list[Path] | None, path_option("The folder of a run; several are an ensemble. Default: the newest in runs/.")
@@ -74,10 +115,13 @@ class Models:
         from transformer_mt.machine.memory import keep_freed_memory
 
         keep_freed_memory()
-        translator = Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode)
-        if translator.note:
-            remark(translator.note)
-        return translator
+        return _noted(Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode))
+
+
+def _noted(translator: "Translator") -> "Translator":
+    if translator.note:
+        remark(translator.note)
+    return translator
 
 
 def chosen_run(run: Path | None, runs: Path) -> "RunFolder":

@@ -99,7 +99,7 @@ SCORE_FLAGS = (
 )  # what scoring a given translation obeys
 
 
-def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
+def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
     """The verb with an option for each of these flags. It gets those that a user gives as its argument `decoding`, by
     name; and, if it has an argument `lines`, those of `LINE_FLAGS` in that. Of a parameter that is a dataclass, such as
     `Models`, each field is an option too.
@@ -117,6 +117,7 @@ def with_search_flags(verb: Callable[..., None], names: Iterable[str] = tuple(FL
 
     @functools.wraps(verb)
     def with_flags(**arguments: Any) -> None:
+        """Call the verb with the options of a group, or of a table, gathered in one argument."""
         given = {
             argument: {name: value for name in table if (value := arguments.pop(name)) is not None}
             for argument, table in tables.items()

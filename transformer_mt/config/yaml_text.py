@@ -227,6 +227,7 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
     lines: dict[tuple[str, ...], int] = {}
 
     def walk(node: Node | None, above: tuple[str, ...]) -> None:
+        """Add the keys below a node to which the keys `above` lead. A key of the map itself beats a merged one."""
         if isinstance(node, SequenceNode):  # of maps that are merged in
             for item in node.value:
                 walk(item, above)

@@ -54,8 +54,8 @@ from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, WordEdges
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
+from transformer_mt.machine.busy.giving_way import give_way
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
-from transformer_mt.machine.giving_way import give_way
 from transformer_mt.machine.workers import Workers
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.checkpoint_files import stale_average

@@ -13,11 +13,37 @@ STEP_PREFIX = "step_"
 MANIFEST = "manifest.json"
 
 
+class _Within:
+    """A file or folder at a fixed place within that of a run."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def __get__(self, run: "RunFolder", owner: type) -> Path:
+        return run.path / self._place
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """`runs/NAME`. Translating needs nothing else. Raises UserError for a path that is not UTF-8."""
 
     path: Path
+    config = _Within("config.yaml")  # the whole config, as `dump_config` writes it
+    tokenizers = _Within("tokenizers")  # the folder of both
+    origin = _Within("origin.json")  # with which run's weights the training began, if with any
+    checkpoints = _Within("checkpoints")  # each a folder of its own
+    average = _Within("checkpoints/average")  # the checkpoint that `tmt average` makes
+    metrics = _Within("metrics.jsonl")  # a line for each line of the log and each validation
+    recorder = _Within("recorder.jsonl")  # what diagnoses need beside them: a line for each validation and each spike
+    lock = _Within("train.lock")  # which a process locks while it trains here
+    memory_limit = _Within("memory_limit.json")  # what did not fit into the memory of one of several processes
+    changes = _Within("changes.jsonl")  # those that later starts made to the config: a line for each start
+    evaluations = _Within("evaluations")  # the results of `tmt evaluate`
+    aligner = _Within("aligner")  # the word aligner, trained on the run's own pairs
+    neighbours = _Within("neighbours")  # the index of the training pairs, for `tmt explain`
+    confidence = _Within("confidence")  # the calibrations, one for each way to translate
+    debug = _Within("debug")  # updates that were not finite
+    profile = _Within("profile")  # the traces of `tmt train --profile`
 
     def __post_init__(self) -> None:
         try:
@@ -27,89 +53,9 @@ class RunFolder:
                 f"The path of the run, {str(self.path)!a}, is not UTF-8. Rename the folder, or choose another."
             ) from None
 
-    @property
-    def config(self) -> Path:
-        """The whole config, as `dump_config` writes it."""
-        return self.path / "config.yaml"
-
-    @property
-    def tokenizers(self) -> Path:
-        """The folder of both tokenizers."""
-        return self.path / "tokenizers"
-
-    @property
-    def origin(self) -> Path:
-        """The file that says with which run's weights the training began, if with any."""
-        return self.path / "origin.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints. Each is a folder of its own."""
-        return self.path / "checkpoints"
-
-    @property
-    def metrics(self) -> Path:
-        """The metrics: a line of JSON for each line of the log and each validation."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def recorder(self) -> Path:
-        """What diagnoses need beside the metrics: a line of JSON for each validation and each spike of the loss."""
-        return self.path / "recorder.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """The file that a process locks while it trains here."""
-        return self.path / "train.lock"
-
-    @property
-    def memory_limit(self) -> Path:
-        """A note of what did not fit into the memory of one of several processes."""
-        return self.path / "memory_limit.json"
-
-    @property
-    def changes(self) -> Path:
-        """The changes that later starts made to the config: a line of JSON for each start."""
-        return self.path / "changes.jsonl"
-
-    @property
-    def evaluations(self) -> Path:
-        """The folder of the results of `tmt evaluate`."""
-        return self.path / "evaluations"
-
-    @property
-    def aligner(self) -> Path:
-        """The folder of the word aligner, trained on the run's own pairs."""
-        return self.path / "aligner"
-
-    @property
-    def neighbours(self) -> Path:
-        """The folder of the index of the training pairs, for `tmt explain`."""
-        return self.path / "neighbours"
-
-    @property
-    def confidence(self) -> Path:
-        """The folder of the calibrations of confidence, one for each way to translate."""
-        return self.path / "confidence"
-
-    @property
-    def debug(self) -> Path:
-        """The folder of updates that were not finite."""
-        return self.path / "debug"
-
-    @property
-    def profile(self) -> Path:
-        """The folder of the traces of `tmt train --profile`."""
-        return self.path / "profile"
-
     def step(self, step: int) -> Path:
         """The checkpoint of one step."""
         return self.checkpoints / f"{STEP_PREFIX}{step}"
-
-    @property
-    def average(self) -> Path:
-        """The checkpoint that `tmt average` makes."""
-        return self.checkpoints / "average"
 
     def steps(self) -> list[int]:
         """The steps with a whole checkpoint, ascending. UserError where the folder may not be read."""

@@ -19,6 +19,7 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.batch_feed import Feed, moved
 from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.debugging.diagnosis import diagnose
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.explaining import (
     go_uncompiled,
     is_split,
@@ -37,7 +38,6 @@ from transformer_mt.training.monitoring.meter import Meter
 from transformer_mt.training.monitoring.monitor import Monitor
 from transformer_mt.training.monitoring.spiked_pairs import spiked_pairs
 from transformer_mt.training.monitoring.step_profile import StepProfiler
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.proofs.prove import OFF, prove
 from transformer_mt.training.resuming.checkpoints import SaveError, check_folder, save_checkpoint
 from transformer_mt.training.resuming.training_state import TrainingState

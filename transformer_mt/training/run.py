@@ -18,9 +18,9 @@ from transformer_mt.data.vocabulary.sizes import reason as reason_of_auto
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
 from transformer_mt.machine import launch
+from transformer_mt.machine.busy.giving_way import give_way
 from transformer_mt.machine.determinism import be_deterministic
 from transformer_mt.machine.device import DTYPES, Choice, choose_device, choose_precision, machine_name, set_up
-from transformer_mt.machine.giving_way import give_way
 from transformer_mt.machine.joining import is_restart, joined_world, mark_beginning
 from transformer_mt.machine.memory import keep_freed_memory
 from transformer_mt.machine.world import World

@@ -11,8 +11,8 @@ from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.world import World
 from transformer_mt.model.loss import LossSums
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.memory.memory_parts import Part
-from transformer_mt.training.not_finite import NotFiniteError
 
 
 @dataclass(frozen=True)

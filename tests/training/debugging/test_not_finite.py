@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from toy import toy_config
 from trainings import assert_same_run
+from updating import make_updater
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Rows
@@ -26,16 +27,15 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import run as run_module
 from transformer_mt.training.begin import write_beginnings
 from transformer_mt.training.debugging.diagnosis import diagnose
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.debugging.replay_file import replay_file, replay_lines
 from transformer_mt.training.loop import Trainer
 from transformer_mt.training.memory.memory_parts import Part
 from transformer_mt.training.micro_batch import computed_with
-from transformer_mt.training.not_finite import NotFiniteError
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.updates import Updater
 
-CPU = torch.device("cpu")
 MICRO_BATCHES = [np.arange(8), np.arange(8, 19)]
 
 
@@ -56,12 +56,6 @@ def run(config: RunConfig, data: PreparedData, tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
     write_beginnings(config, folder, data)
     return folder
-
-
-def make_updater(config: RunConfig, data: PreparedData, precision: str = "fp32") -> Updater:
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    return Updater(model, config.training, config.seed, precision, CPU)
 
 
 def stop(updater: Updater, data: PreparedData, run: RunFolder, micro_batches: list[Rows] = MICRO_BATCHES) -> str:

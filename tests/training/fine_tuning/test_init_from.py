@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torchrun import run_together
 from toy import SPANISH, toy_mapping, toy_pairs, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import assert_same_run, kill_at, metrics, start, tmt_here, to_the_end
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.data.batches.batching import Batch, make_batch
@@ -171,16 +171,10 @@ def test_frozen_parts_stay_bit_for_bit_and_the_others_move(folder: Path) -> None
 def test_killed_and_resumed_without_the_old_run_is_the_same_run(folder: Path) -> None:
     """SIGKILL after the first checkpoint, which is written before the first step, and after one in the middle."""
     checkpoints, resume = folder / "runs/killed/checkpoints", ("train", "--resume", "runs/killed")
-    process = start(folder, "train", "--config", "fine.yaml", "name=killed")
-    wait_for(checkpoints / "step_0")
-    process.kill()
-    process.communicate()
+    kill_at(checkpoints / "step_0", folder, "train", "--config", "fine.yaml", "name=killed")
     shutil.move(folder / "runs/old", folder / "runs/gone")
     try:
-        process = start(folder, *resume)
-        wait_for(checkpoints / "step_10")
-        process.kill()
-        process.communicate()
+        kill_at(checkpoints / "step_10", folder, *resume)
         result = to_the_end(start(folder, *resume))
     finally:
         shutil.move(folder / "runs/gone", folder / "runs/old")

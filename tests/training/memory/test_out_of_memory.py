@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from toy import toy_config
+from updating import gradients, make_updater
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import plan_batches
@@ -33,7 +34,6 @@ from transformer_mt.training.micro_batch import computed_with, dropout_seed
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.updates import Updater
 
-CPU = torch.device("cpu")
 ERRORS: dict[str, Callable[[], Exception]] = {
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "cpu": lambda: RuntimeError(
@@ -72,16 +72,6 @@ class Memory:
         self.num_failures += 1
         self.seen.clear()
         raise self.error()
-
-
-def make_updater(config: RunConfig, data: PreparedData) -> Updater:
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    return Updater(model, config.training, config.seed, "fp32", CPU)
-
-
-def gradients(updater: Updater) -> list[Tensor]:
-    return [p.grad.clone() for p in updater.model.parameters() if p.grad is not None]
 
 
 # The update

@@ -12,7 +12,7 @@ import yaml
 from commands import call_tmt
 from test_pretraining import PAIRS, write_config
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import killed_and_resumed, metrics
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
@@ -92,14 +92,7 @@ def test_every_line_is_read_with_words_hidden_in_their_places(folder: Path, stre
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     kind = "stream" if stream else "whole"
     arguments = ("pretrain", "--config", "masked.yaml", "training.max_steps=20", "training.max_tokens=128", *stream)
-    assert tmt_here(folder, *arguments, f"name=straight_{kind}").returncode == 0
-    resumed = (*arguments, f"name=killed_{kind}", "--resume", "auto")
-    process = start(folder, *resumed)
-    wait_for(folder / "runs" / f"killed_{kind}" / "checkpoints" / "step_10")
-    process.kill()
-    process.communicate()
-    assert "going on from step" in to_the_end(start(folder, *resumed)).stdout
-    assert_same_run(folder / "runs" / f"straight_{kind}", folder / "runs" / f"killed_{kind}", 20)
+    killed_and_resumed(folder, *arguments, suffix=f"_{kind}")
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from commands import call_tmt
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import killed_and_resumed, metrics
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.special_ids import EOS_ID
@@ -90,16 +90,7 @@ def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str,
 
 @pytest.mark.parametrize("stream", [(), ("data.streaming=true", "data.shuffle_window=100")], ids=["whole", "stream"])
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
-    arguments = ("pretrain", "--config", "spans.yaml", "training.max_tokens=128", *stream)
-    assert tmt_here(folder, *arguments, "name=straight").returncode == 0
-    resumed = (*arguments, "name=killed", "--resume", "auto")
-    process = start(folder, *resumed)
-    wait_for(folder / "runs" / "killed" / "checkpoints" / "step_10")
-    process.kill()
-    process.communicate()
-    result = to_the_end(start(folder, *resumed))
-    assert "going on from step" in result.stdout
-    assert_same_run(folder / "runs" / "straight", folder / "runs" / "killed", 20)
+    result = killed_and_resumed(folder, "pretrain", "--config", "spans.yaml", "training.max_tokens=128", *stream)
     validated = [line for line in metrics(folder / "runs" / "straight") if line["kind"] == "validation"]
     assert validated
     assert all("bleu" not in line for line in validated), "a line without a translation has no score"

@@ -7,7 +7,7 @@ import yaml
 from commands import call_tmt
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import killed_and_resumed, metrics
 
 SECTIONS = {
     "model": {"dropout": 0.2, "num_heads": 1, "src_word_dropout": 0.1, "tgt_word_dropout": 0.1, "layer_drop": 0.2},
@@ -21,14 +21,7 @@ SECTIONS = {
 def test_killed_and_resumed_it_is_the_same_run_and_says_how_far_passes_are_apart(tmp_path: Path) -> None:
     write_toy_corpus(tmp_path / "data")
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(toy_mapping(tmp_path / "data", **SECTIONS)))
-    train = ("train", "--config", "toy.yaml")
-    assert tmt_here(tmp_path, *train, "name=straight").returncode == 0
-    process = start(tmp_path, *train, "name=parts")
-    wait_for(tmp_path / "runs/parts/checkpoints/step_10")
-    process.kill()
-    process.communicate()
-    assert to_the_end(start(tmp_path, *train, "name=parts", "--resume", "auto")).returncode == 0
-    assert_same_run(tmp_path / "runs/straight", tmp_path / "runs/parts", 24)
+    assert killed_and_resumed(tmp_path, "train", "--config", "toy.yaml", last=24).returncode == 0
 
     lines = [line for line in metrics(tmp_path / "runs/straight") if line["kind"] == "train"]
     assert [line["step"] for line in lines if "divergence" in line] == [16, 20, 24]
@@ -39,6 +32,8 @@ def test_killed_and_resumed_it_is_the_same_run_and_says_how_far_passes_are_apart
 
     state = json.loads((tmp_path / "runs/straight/checkpoints/step_24/state.json").read_text())
     assert state["window"] == {}
-    refused = call_tmt(tmp_path, *train, "name=parts", "--resume", "auto", "training.consistency.alpha=1")
+    refused = call_tmt(
+        tmp_path, "train", "--config", "toy.yaml", "name=killed", "--resume", "auto", "training.consistency.alpha=1"
+    )
     assert refused.returncode == 2
     assert "training.consistency.alpha: was None, is 1" in refused.stderr

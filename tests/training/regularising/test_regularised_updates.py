@@ -10,24 +10,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from toy import toy_config
+from updating import gradients, make_updater
 
-from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import PreparedData
-from transformer_mt.decoding.load_model import build_model
 from transformer_mt.model.loss import cross_entropy_sums, output_loss_sums
 from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import write_beginnings
 from transformer_mt.training.debugging.diagnosis import diagnose
+from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.debugging.replay_file import replay_file
 from transformer_mt.training.memory.probe import probe
-from transformer_mt.training.not_finite import NotFiniteError
-from transformer_mt.training.regularising.unigram import smoothing_prior, unigram
+from transformer_mt.training.regularising.unigram import unigram
 from transformer_mt.training.regularising.weight_decay import decaying
 from transformer_mt.training.updates import Updater
 
-CPU = torch.device("cpu")
 ALL = {
     "model": {"dropout": 0.2, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1, "layer_drop": 0.3},
     "training": {
@@ -35,17 +33,6 @@ ALL = {
         "clip_norm": None,
     },
 }  # fmt: skip
-
-
-def make_updater(config: RunConfig, data: PreparedData, precision: str = "fp32") -> Updater:
-    torch.manual_seed(0)
-    model = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-    prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
-    return Updater(model, config.training, config.seed, precision, CPU, prior=prior)
-
-
-def gradients(updater: Updater) -> list[Tensor]:
-    return [p.grad.clone() for p in updater.model.parameters() if p.grad is not None]
 
 
 # Weight decay

@@ -7,7 +7,7 @@ import yaml
 from safetensors.torch import load_file
 from torchrun import run_together
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, metrics, start, tmt_here, to_the_end, wait_for
+from trainings import assert_same_run, kill_at, metrics, start, tmt_here, to_the_end
 
 TRAIN = ("train", "--config", "toy.yaml")
 
@@ -44,10 +44,7 @@ def test_killed_in_either_part_it_is_the_same_run(folder: Path) -> None:
     before, after = 6 * ((switch - 1) // 6), 6 * ((switch + 11) // 6)
     assert 6 < before < switch < after < last
     for step in (6, before, after):
-        process = start(folder, *TRAIN, "--resume", "auto", "name=killed")
-        wait_for(folder / "runs" / "killed" / "checkpoints" / f"step_{step}")
-        process.kill()
-        process.communicate()
+        kill_at(folder / f"runs/killed/checkpoints/step_{step}", folder, *TRAIN, "--resume", "auto", "name=killed")
     result = to_the_end(start(folder, *TRAIN, "--resume", "auto", "name=killed"))
     assert result.returncode == 0
     assert "average of the steps" in result.stdout

@@ -15,7 +15,7 @@ import trainings
 import yaml
 from commands import call_tmt
 from toy import toy_config, toy_mapping, write_toy_corpus
-from trainings import metrics, start, start_anew, tmt, tmt_here, to_the_end, wait_for
+from trainings import kill_at, metrics, start, start_anew, tmt, tmt_here, to_the_end, wait_for
 
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
@@ -58,10 +58,8 @@ def test_the_same_seed_twice_is_the_same_run(folder: Path) -> None:
 def test_killed_and_resumed_is_the_same_run(folder: Path) -> None:
     """SIGKILL twice, at whatever moment follows the checkpoints of steps 10 and 25."""
     for step in (10, 25):
-        process = start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
-        wait_for(folder / "runs" / "killed" / "checkpoints" / f"step_{step}")
-        process.kill()
-        process.communicate()
+        checkpoint = folder / "runs" / "killed" / "checkpoints" / f"step_{step}"
+        kill_at(checkpoint, folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
     result = to_the_end(start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed"))
     assert "going on from step" in result.stdout
     assert result.returncode == 0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -20,7 +20,7 @@ from transformer_mt.cli.synthesis import (
 from transformer_mt.errors import UserError
 
 
-@partial(with_search_flags, names=SYNTHESIS_FLAGS)
+@partial(with_options, names=SYNTHESIS_FLAGS)
 def backtranslate(
     *,
     models: Models,

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
 
 
-@with_search_flags
+@with_options
 def calibrate(
     models: Models,
     data_root: Annotated[

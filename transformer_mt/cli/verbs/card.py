@@ -2,19 +2,15 @@
 
 import typer
 
-from transformer_mt.cli.options import RUNS, CheckpointOption, LicenceOption, RunOption, RunsOption, chosen_run
+from transformer_mt.cli.options import LicenceOption, OneRun
+from transformer_mt.cli.search_flags import with_options
 
 
-def card(
-    run: RunOption = None,
-    checkpoint: CheckpointOption = None,
-    licence: LicenceOption = None,
-    runs: RunsOption = RUNS,
-) -> None:
+@with_options
+def card(one: OneRun, licence: LicenceOption = None) -> None:
     """Print a model card: data, scores, settings and limits of a run, in Markdown."""
-
-    source = chosen_run(run, runs)
+    source = one.chosen()
     from transformer_mt.export.card import model_card
     from transformer_mt.storage.checkpoint_files import find_checkpoint
 
-    typer.echo(model_card(source, find_checkpoint(source, checkpoint).name, licence), nl=False)
+    typer.echo(model_card(source, find_checkpoint(source, one.checkpoint).name, licence), nl=False)

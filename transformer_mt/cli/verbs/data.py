@@ -16,7 +16,7 @@ def export(
     folder: Annotated[Path, path_argument("Where the files go; made if it is missing.")],
 ) -> None:
     """Write a built-in corpus out as aligned text files: train.en, train.es, and so on."""
-    from transformer_mt.data.export import export_builtin
+    from transformer_mt.data.builtin.export import export_builtin
 
     for path, num_lines in export_builtin(corpus, folder):
         print(f"{path}: {num_lines:,} lines")

@@ -8,7 +8,7 @@ import typer
 
 from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -22,7 +22,7 @@ from transformer_mt.cli.synthesis import (
 from transformer_mt.errors import UserError
 
 
-@partial(with_search_flags, names=SYNTHESIS_FLAGS)
+@partial(with_options, names=SYNTHESIS_FLAGS)
 def distill(
     *,
     models: Models,

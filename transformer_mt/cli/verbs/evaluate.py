@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformer_mt.evaluation.evaluate import Evaluation, Scoring
 
 
-@with_search_flags
+@with_options
 def evaluate(
     models: Models,
     split: Annotated[

@@ -12,7 +12,7 @@ import typer
 from transformer_mt.cli.line_files import PairedFiles, open_both
 from transformer_mt.cli.line_sink import LineSink, open_sink
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import SCORE_FLAGS, with_search_flags
+from transformer_mt.cli.search_flags import SCORE_FLAGS, with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 
@@ -28,7 +28,7 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
-@partial(with_search_flags, names=SCORE_FLAGS)
+@partial(with_options, names=SCORE_FLAGS)
 def score(
     src: Annotated[Path, path_option("The sources, one a line, plain or gzip; - is standard input.")],
     ref: Annotated[Path, path_option("Their translations, line by line; - is standard input.")],

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from transformer_mt.cli.options import RUNS, CheckpointOption, DeviceOption, RunsOption, chosen_runs, path_option
-from transformer_mt.cli.search_flags import FLAGS, with_search_flags
+from transformer_mt.cli.search_flags import FLAGS, with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -15,7 +15,7 @@ from transformer_mt.errors import UserError
 SERVE_FLAGS = tuple(name for name in FLAGS if name not in ("constraints", "to"))
 
 
-@partial(with_search_flags, names=SERVE_FLAGS)
+@partial(with_options, names=SERVE_FLAGS)
 def serve(
     run: Annotated[
         list[Path] | None,

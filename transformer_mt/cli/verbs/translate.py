@@ -13,7 +13,7 @@ import typer
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged, rest_of
 from transformer_mt.cli.line_sink import open_sink
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.errors import UserError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator
 
 
-@with_search_flags
+@with_options
 def translate(
     sentences: Annotated[
         list[str] | None,

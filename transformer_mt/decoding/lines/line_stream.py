@@ -143,6 +143,7 @@ def chunk_lines(
     lines = _LineQueue(maxsize=2 * size)
 
     def read() -> None:
+        """Put every line into the queue, and last None or the error that ended it. Nothing is raised in this thread."""
         try:
             is_told = False
             for number, line in enumerate(_raw_lines(stream), start=1):

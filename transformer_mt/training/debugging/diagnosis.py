@@ -9,6 +9,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.debugging.not_finite import ADVICE, NotFiniteError
 from transformer_mt.training.debugging.replay import finding, replay
 from transformer_mt.training.debugging.update_record import (
     PartRecord,
@@ -18,7 +19,6 @@ from transformer_mt.training.debugging.update_record import (
     write_weights,
 )
 from transformer_mt.training.micro_batch import computed_with
-from transformer_mt.training.not_finite import ADVICE, NotFiniteError
 from transformer_mt.training.updates import Updater
 
 

@@ -106,6 +106,8 @@ def _measured_modules(model: nn.Module, batch: Batch, passes: int) -> Iterator[t
     backward: list[Measured] = []
 
     def measured(name: str):
+        """A hook that measures the output of the module of this name, and in the backward pass its gradient."""
+
         def hook(module: nn.Module, inputs: tuple, output: object) -> None:
             if not isinstance(output, Tensor):
                 return

@@ -72,6 +72,8 @@ def _measured(model: nn.Module) -> Iterator[tuple[dict[str, list[Tensor]], dict[
     sizes: dict[str, Tensor] = {}
 
     def measure(name: str):
+        """A hook that keeps the weights of the attention of this name, and the contributions of its heads."""
+
         def hook(module: nn.Module, inputs: tuple) -> None:
             assert isinstance(module, Attention)
             found = module.weights_of(inputs)

@@ -5,15 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_mt.cli.options import (
-    RUNS,
-    CheckpointOption,
-    DeviceOption,
-    RunOption,
-    RunsOption,
-    chosen_run,
-    path_option,
-)
+from transformer_mt.cli.options import OneModel, path_option
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import output_is_coloured, remark, typed
 from transformer_mt.errors import UserError
 
@@ -21,7 +14,9 @@ if TYPE_CHECKING:
     from transformer_mt.explaining.explain import Explanation
 
 
+@with_options
 def explain(
+    one: OneModel,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
     target: Annotated[str | None, typer.Option(help="A translation. Default: the model's own.")] = None,
     neighbours: Annotated[
@@ -29,31 +24,24 @@ def explain(
     ] = 5,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every digit.")] = False,
     output: Annotated[Path | None, path_option("Also write a page, a .html without outside resources.")] = None,
-    run: RunOption = None,
-    checkpoint: CheckpointOption = None,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
 ) -> None:
     """Explain a translation: the source words that mattered, what else the model might have said, and the training
     pairs that are nearest.
     """
     if output is not None:
         _refuse_place(output)
-    folder = chosen_run(run, runs)
-    from transformer_mt.decoding.translator import Translator
+    translator = one.load("fp32")
     from transformer_mt.explaining.explain import explain as explain_sentence
     from transformer_mt.explaining.told import as_json, lines_about
     from transformer_mt.inspect.text_table import Paint
 
-    translator = Translator.load(folder.path, checkpoint, device, "fp32")
-    if translator.note:
-        remark(translator.note)
     texts = typed(sentence), None if target is None else typed(target)
     explanation = explain_sentence(translator, *texts, neighbours, remark)
     for line in [as_json(explanation)] if json else lines_about(explanation, Paint(output_is_coloured())):
         print(line)
     if output is not None:
-        _write(output, explanation, f"{folder.path}, checkpoint {translator.checkpoints[0][1].name}")
+        run, checkpoint = translator.checkpoints[0]
+        _write(output, explanation, f"{run.path}, checkpoint {checkpoint.name}")
 
 
 def _refuse_place(path: Path) -> None:

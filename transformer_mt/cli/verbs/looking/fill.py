@@ -4,47 +4,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_mt.cli.options import (
-    RUNS,
-    CheckpointOption,
-    DeviceOption,
-    RunOption,
-    RunsOption,
-    chosen_run,
-)
+from transformer_mt.cli.options import OneModel
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark, typed
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.filling.masked_words import MaskedModel
 
 
+@with_options
 def fill(
+    one: OneModel,
     sentence: Annotated[str, typer.Argument(help='A sentence with hidden words: "The [MASK] sat on the mat".')],
     number: Annotated[
         int,
         typer.Option("--number", "-n", min=1, max=1000, help="How many fillings, or words for each mask."),
     ] = 5,
-    run: RunOption = None,
-    checkpoint: CheckpointOption = None,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
 ) -> None:
     """Show what a model of `tmt pretrain` puts in the place of hidden words, with its probabilities."""
     from transformer_mt.data.word_splitting import printable
     from transformer_mt.decoding.filling.masked_words import MaskedModel
     from transformer_mt.decoding.filling.whole_sentences import fillings
-    from transformer_mt.decoding.load_model import load_trained_config
-    from transformer_mt.decoding.translator import Translator
-    from transformer_mt.storage.checkpoint_files import find_checkpoint
 
-    folder = chosen_run(run, runs)
-    if load_trained_config(folder, checkpoint)[0].model.architecture == "encoder_only":
-        _tell(MaskedModel.load(folder, checkpoint, device), typed(sentence), number)
+    model, _ = one.load_any()
+    if isinstance(model, MaskedModel):
+        _tell(model, typed(sentence), number)
         return
-    translator = Translator.load(folder.path, find_checkpoint(folder, checkpoint).name, device)
-    if translator.note:
-        remark(translator.note)
-    for filling in fillings(translator, typed(sentence), number):
+    for filling in fillings(model, typed(sentence), number):
         print(f"{filling.probability:.3f}  {printable(filling.text)}")
 
 

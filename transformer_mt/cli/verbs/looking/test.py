@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.options import RUNS, DeviceOption, Models, RunsOption, chosen_runs, path_argument, path_option
-from transformer_mt.cli.search_flags import with_search_flags
+from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator
 
 
-@with_search_flags
+@with_options
 def behaviour(
     runs_given: Annotated[
         list[Path] | None,

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.options import RUNS, CheckpointOption, DeviceOption, RunOption, RunsOption, chosen_run
-from transformer_mt.cli.terminal import output_is_coloured, output_width, remark, typed
+from transformer_mt.cli.options import OneModel
+from transformer_mt.cli.search_flags import with_options
+from transformer_mt.cli.terminal import output_is_coloured, output_width, typed
 
 
 class Format(StrEnum):
@@ -16,32 +17,26 @@ class Format(StrEnum):
     json = "json"
 
 
+@with_options
 def trace(
+    one: OneModel,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
-    run: RunOption = None,
-    checkpoint: CheckpointOption = None,
     token: Annotated[int, typer.Option(help="The position whose vectors are shown, in encoder and decoder.")] = 1,
     layer: Annotated[int | None, typer.Option(help="Show this layer of each stack only. Default: all.")] = None,
     head: Annotated[
         int | None, typer.Option(help="Show all rows of this head's weights. Default: the token's row of every head.")
     ] = None,
     format: Annotated[Format, typer.Option(help="json: every vector and every weight, on one line.")] = Format.text,
-    device: DeviceOption = "auto",
-    runs: RunsOption = RUNS,
 ) -> None:
     """Show what a trained model does with a sentence, vector by vector, as it finds the translation of `tmt translate`.
 
     Tokens, layers and heads count from 0.
     """
-    folder = chosen_run(run, runs)
-    from transformer_mt.decoding.translator import Translator
+    translator = one.load("fp32")
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
     from transformer_mt.inspect.trace_text import View, check_view, trace_lines
 
-    translator = Translator.load(folder.path, checkpoint, device, "fp32")
-    if translator.note:
-        remark(translator.note)
     traced = trace_sentence(translator, typed(sentence))
     view = View(token, layer, head, output_width(), output_is_coloured())
     check_view(traced, view)

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_mt.machine.fewer_cores import FewerCores
+from transformer_mt.machine.busy.fewer_cores import FewerCores
 from transformer_mt.machine.workers import WATCH
 
 FIRST_INTERVAL, INTERVAL = 0.2, 1.0  # seconds between two looks

@@ -1,0 +1,1 @@
+"""A busy machine, shared with the processes of others: how threads wait, and on which cores they run."""
