@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes the synthetic pairs that multi30k_task2.yaml trains on, of captions that have no translation.
+#
+#   bash scripts/multi30k_task2.sh FOLDER [KEY=VALUE ...]
+#   tmt train --config multi30k_task2.yaml data.root=FOLDER
+#
+# FOLDER holds the files of multi30k_en_de_tok.yaml and a folder task2 with train.lc.norm.tok.1.de to
+# train.lc.norm.tok.5.en, as the data set's repository has them in data/task2/tok: five more captions in each language of
+# the same 29,000 images. Both directions are trained first, unless runs/ has them. A KEY=VALUE is a setting of both
+# trainings. German captions get English sources, English ones German targets. Lines of the validation and test splits are
+# left out. After a stop the same command goes on.
+set -euo pipefail
+folder=$(cd "${1:?Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER}" && pwd)
+shift
+. "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
+
+for side in de en; do
+  cat "$folder"/task2/train.lc.norm.tok.[1-5].$side >"$folder/task2/captions.$side"
+done
+for reverse in false true; do
+  .venv/bin/tmt train --config multi30k_en_de_tok.yaml --resume auto data.root="$folder" data.reverse=$reverse "$@"
+done
+for run in multi30k_en_de_tok multi30k_en_de_tok-reverse; do
+  .venv/bin/tmt average "runs/$run" --last 10
+done
+make() {  # a verb, its run, the side of the captions, a tag, a folder
+  .venv/bin/tmt "$1" --run "runs/$2" --checkpoint average --input "$folder/task2/captions.$3" --tag "$4" \
+    --without "$folder/val.lc.norm.tok.$3" --without "$folder/test_2016_flickr.lc.norm.tok.$3" \
+    --output "$folder/task2/$5"
+}
+make backtranslate multi30k_en_de_tok-reverse de "<BT>" back_translated
+make distill multi30k_en_de_tok en "<ST>" self_trained
