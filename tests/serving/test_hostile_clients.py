@@ -34,7 +34,9 @@ def still_answers(translator: Translator) -> Answers:
     def check(server: Served) -> None:
         assert server.translate(sentences) == wanted
         assert server.get("/health").json == {"status": "ok"}
+        end = time.monotonic() + 60
         while "tmt_waiting_requests 0" not in (told := server.get("/metrics").body.decode()):
+            assert time.monotonic() < end, told
             time.sleep(0.01)  # one whose client is gone is still searched
         assert "tmt_processes_begun_again_total 0" in told
         assert 'status="500"' not in told

@@ -36,7 +36,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("config", ["mixed.yaml", "temperature.yaml"])
 def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path, config: str) -> None:
     """Killed in the second epoch, amid the second pass over the larger source."""
-    killed_and_resumed(folder, "train", "--config", config, "training.max_tokens=128")
+    result = killed_and_resumed(folder, "train", "--config", config, "training.max_tokens=128")
+    assert result.returncode == 0
 
 
 def test_the_order_goes_on_from_every_micro_batch(folder: Path) -> None:

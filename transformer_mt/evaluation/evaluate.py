@@ -88,6 +88,12 @@ class Scoring:
     lowercase: bool = False
     data: DataConfig | None = None
 
+    def over(self, config: RunConfig) -> RunConfig:
+        """The config with the data that is scored."""
+        data = self.data or config.data
+        root = data.root if self.data_root is None else self.data_root
+        return config.model_copy(update={"data": data.model_copy(update={"too_long": "filter", "root": root})})
+
     def sources(self, config: RunConfig) -> list[SourceConfig]:
         """The files, or what the config names for the split. UserError where it names nothing."""
         if self.files:
@@ -127,10 +133,8 @@ def evaluate(
     translation: `where`, and `source` (from 0) and `line` (from 1) as numbers; `src`, `ref`, `hypothesis`; `other_refs`
     where there are more references; and where the search is `scored`, `log_prob` and `num_tokens` (EOS counted).
     """
-    data = scoring.data or translator.config.data
-    root = data.root if scoring.data_root is None else scoring.data_root
-    data = data.model_copy(update={"too_long": "filter", "root": root})
-    config = translator.config.model_copy(update={"data": data})
+    config = scoring.over(translator.config)
+    data = config.data
     if scoring.tokenizer is not None:
         check_bleu_tokenizer(scoring.tokenizer)
     corpus = load_corpus(_with_tags(scoring.sources(config), translator, options), data)

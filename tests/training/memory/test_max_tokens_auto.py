@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_out_of_memory import Memory, make_updater, memory_of
+from test_out_of_memory import Memory, memory_of
 from toy import toy_config
+from updating import make_updater
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Rows, plan_batches

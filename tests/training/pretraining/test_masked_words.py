@@ -92,7 +92,7 @@ def test_every_line_is_read_with_words_hidden_in_their_places(folder: Path, stre
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     kind = "stream" if stream else "whole"
     arguments = ("pretrain", "--config", "masked.yaml", "training.max_steps=20", "training.max_tokens=128", *stream)
-    killed_and_resumed(folder, *arguments, suffix=f"_{kind}")
+    assert killed_and_resumed(folder, *arguments, suffix=f"_{kind}").returncode == 0
 
 
 @torch.no_grad()

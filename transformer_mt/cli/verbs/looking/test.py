@@ -12,6 +12,8 @@ from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
+    from transformer_mt.decoding.search.options import SearchOptions
+    from transformer_mt.decoding.translation import Translated
     from transformer_mt.decoding.translator import Translator
 
 
@@ -48,10 +50,8 @@ def behaviour(
     """
     if decoding.get("constraints") is not None:
         raise UserError("--constraints belongs to tmt translate: what is tested has none. Leave it out.")
-    from tqdm import tqdm
-
     from transformer_mt.behaviour.expectations import BUILT_IN, VALIDATION, read_expectations
-    from transformer_mt.behaviour.outcomes import outcomes, translate
+    from transformer_mt.behaviour.outcomes import outcomes
     from transformer_mt.behaviour.planning import plan, reads, texts_of, validation_pairs
     from transformer_mt.behaviour.told import as_json, lines_about
     from transformer_mt.decoding.search.options import search_options
@@ -67,16 +67,23 @@ def behaviour(
         expectations, config, pairs, options[0].glossary, lambda text: all(fits(text) for fits in fitting), cases
     )
     texts = texts_of(planned)
-    translations = []
-    for translator, its_options in zip(translators, options, strict=True):
-        with tqdm(desc="Translating", total=len(texts), unit=" sentences", disable=None) as bar:
-            translations.append(translate(translator, texts, its_options, bar.update))
+    translations = [_translated(*one, texts) for one in zip(translators, options, strict=True)]
     found = outcomes(planned, translations)
     names = [f"{run.path}, {checkpoint.name}" for one in translators for run, checkpoint in one.checkpoints]
     for line in [as_json(found, names, examples)] if json else lines_about(found, names, examples):
         print(line)
     if not all(outcome.is_reached for outcome in found):
         sys.exit(1)
+
+
+def _translated(translator: "Translator", options: "SearchOptions", texts: list[str]) -> "dict[str, Translated]":
+    """The translation of each text, with a bar."""
+    from tqdm import tqdm
+
+    from transformer_mt.behaviour.outcomes import translate
+
+    with tqdm(desc="Translating", total=len(texts), unit=" sentences", disable=None) as bar:
+        return translate(translator, texts, options, bar.update)
 
 
 def _loaded(
