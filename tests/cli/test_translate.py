@@ -258,6 +258,9 @@ def test_a_sentence_that_is_too_long_is_translated_in_pieces_when_asked(call) ->
         assert hypothesis["score"] == pytest.approx(hypothesis["log_prob"] / ((5 + length) / 6) ** 0.6, abs=1e-5)
     assert short["hypotheses"][0]["text"] == "ocho siete."
     assert "line 1: longer than the model's 24 positions, translated in pieces" in result.stderr
+    told = call("translate", "--too-long", "split", "--constraints", "ordered", f"{' '.join(sentences)}\tuno")
+    assert told.stdout == "\n"
+    assert re.fullmatch("run: .*\nline 1: it would be translated in pieces, .*; left blank\n", told.stderr)
 
 
 def test_a_precision_that_was_found_is_told_with_the_reason(call) -> None:
@@ -352,7 +355,7 @@ def test_from_python(trained: Path) -> None:
         (["--device", "cuda:x", "a"], "'cuda:x' is not a device"),
         (["--device", "cuda:7", "a"], "CUDA devices. Use auto or cpu"),
         (["--device", "tpu", "a"], "is not a device"),
-        (["--precision", "fp8", "a"], "is not a precision. Use auto, fp32, bf16, fp16 or int8."),
+        (["--precision", "fp8", "a"], "precision: 'fp8' is not one of fp32, bf16, fp16, int8, auto"),
         (["--runs", "data", "a"], "There is no trained run in"),
     ],
 )
@@ -407,6 +410,19 @@ def test_help_answers_without_torch(tmt) -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "translate" in result.stdout
+
+
+def test_options_that_do_not_go_together_are_told_without_torch(trained: Path) -> None:
+    code = (
+        "import sys\nfrom transformer_mt.cli.main import app\n"
+        "from transformer_mt.errors import UserError\n"
+        "try:\n    app(['translate', '--html', '--prefix', 'tab', 'a'], standalone_mode=False)\n"
+        "except UserError as error:\n    assert '--html and --prefix' in str(error)\n"
+        "else:\n    raise AssertionError\n"
+        "assert 'torch' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=trained)
+    assert result.returncode == 0, result.stderr
 
 
 def test_ctrl_c_at_an_open_pipe_ends_quietly(trained: Path) -> None:

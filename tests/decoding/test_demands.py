@@ -110,6 +110,19 @@ def test_what_is_to_be_avoided_is_in_no_translation(kind: str, beam_size: int, t
     assert [one.text for one in alone] == [one.text for one in found], "batch mates change nothing"
 
 
+def test_where_every_search_finds_it_the_line_is_blank_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformer_mt.decoding.translator.SEARCHES_TO_AVOID", 0)
+    translator = any_translator("word")
+    text = translator.translate(TEXTS[:1])[0]
+    (tmp_path / "avoid.txt").write_text(f"{text.split()[0]}\n", encoding="utf-8")
+    options = search_options(translator.config.decoding, avoid=str(tmp_path / "avoid.txt"), beam_size=1)
+    (told,) = translator.translate_lines(TEXTS[:1], options)
+    assert not told.hypotheses
+    assert told.problem == f"the search finds no translation without a phrase of {tmp_path / 'avoid.txt'}"
+
+
 class Babble:
     """Random words, other ones for each source and beginning, as a step function of the search."""
 

@@ -26,7 +26,8 @@ def glossary(path: Path, text: str) -> Path:
 def test_terms_are_whole_words_the_longest_first(tmp_path: Path) -> None:
     path = glossary(
         tmp_path / "terms",
-        "cat|cats\tgato|gatos\nblack cat\tgato negro\n\nUS\tEE. UU.\n鱼\tpez\nC++\tC++\nice  cream\thelado\n",
+        "cat|cats\tgato|gatos\nblack cat\tgato negro\ncat flap\tgatera\n"
+        "\nUS\tEE. UU.\n鱼\tpez\nC++\tC++\nice  cream\thelado\n",
     )
     terms = Glossary.read(path)
     cat, black = ("gato", "gatos"), ("gato negro",)
@@ -35,6 +36,7 @@ def test_terms_are_whole_words_the_longest_first(tmp_path: Path) -> None:
         ("A black cat, a black  cat", (black, black)),
         ("concat cat1 Cat catsup", ()),
         ("a black cats", (cat,)),
+        ("a cat flap, a cat", (("gatera",), cat)),
         ("(cat)", (cat,)),
         ("us in the US", (("EE. UU.",),)),
         ("我吃鱼", (("pez",),)),

@@ -144,6 +144,15 @@ def test_what_the_model_cannot_write_stands_by_the_alignment() -> None:
     assert translated.text == "cinco uno tres {name} dos.", "before the word that follows it"
 
 
+def test_a_space_is_put_only_where_there_is_none() -> None:
+    text, point = "7 8", "<img id=kept{}>".format
+    spans = [(0, 1), (2, 3)]
+    put_back = keeping("word")._put_back
+    assert put_back(f"uno {point(0)} dos, {point(1)}.", text, spans) == "uno 7 dos, 8."
+    assert put_back(f"uno {point(0)} dos{point(1)} &gt; tres", text, spans) == "uno 7 dos 8 > tres"
+    assert put_back(f"{point(0)}{point(1)}", text, spans) == "7 8"
+
+
 def test_prefixes_constraints_and_markup_go_with_it() -> None:
     translator = keeping("bpe")
     options = search_options(translator.config.decoding, constraints="unordered")

@@ -12,6 +12,7 @@ import typer
 from transformer_mt.cli.terminal import remark
 
 if TYPE_CHECKING:
+    from transformer_mt.config.sections.decoding import DecodingConfig
     from transformer_mt.decoding.filling.masked_words import MaskedModel
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
@@ -107,6 +108,14 @@ class Models:
     ] = None
     device: DeviceOption = "auto"
     runs: RunsOption = RUNS
+
+    def decoding(self) -> "DecodingConfig":
+        """The section `decoding` that they obey, which is the first one's, read before torch and weights are."""
+        from transformer_mt.config.loading import load_config
+        from transformer_mt.storage.run_folder import newest_run, open_run
+
+        run = open_run(self.run[0]) if self.run else newest_run(self.runs)
+        return load_config(str(run.config.resolve())).config.decoding
 
     def load(self, precision: str | None) -> "Translator":
         """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""

@@ -61,11 +61,11 @@ class TranslationStream:
         where = f"line {number}" if self.name == name_of(STANDARD) else f"{self.name}, line {number}"
         if is_beyond(translated.source):
             remark(f"{self.name}, line {number}: longer than {LONGEST_LINE:,} bytes, left blank. Break it up.")
+        elif translated.problem:
+            remark(f"{where}: {translated.problem}; left blank")
         elif translated.too_long:
             done = WHAT_BECOMES[self.options.too_long]
             remark(f"{where}: longer than the model's {self.positions} positions, {done}")
-        if translated.problem:
-            remark(f"{where}: {translated.problem}; left blank")
         if translated.rejected:
             remark(f"{where}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
 

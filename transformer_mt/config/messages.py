@@ -72,6 +72,12 @@ def problems_of(error: ValidationError, root: type[BaseModel] = RunConfig) -> li
     return lines
 
 
+def sentence_of(error: ValidationError, root: type[BaseModel]) -> str:
+    """All that is wrong as one sentence, with the mark at its end."""
+    said = "; ".join(problems_of(error, root))
+    return said if said.endswith("?") else f"{said}."
+
+
 def near(word: str, candidates: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """The candidates that `word` may stand for, at most two, the likeliest first.
 

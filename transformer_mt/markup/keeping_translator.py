@@ -28,6 +28,7 @@ from transformer_mt.markup.html_translator import HtmlTranslator
 from transformer_mt.markup.kept import Span, finder
 
 _POINT = re.compile(r"<img id=kept(\d+)>")
+_JOINT = re.compile(r"(?<![\s>])(?=<img id=kept)|(?<=>)(?!\s)")  # where a point has no space beside it; text has no >
 
 
 class KeepingTranslator(WrappingTranslator):
@@ -106,8 +107,8 @@ class KeepingTranslator(WrappingTranslator):
         """The translation as text, with what was taken out in the place of its points. Where something would run into
         its neighbours, all have a space on both sides.
         """
-        tight = _filled(written, text, spans, "")
-        return _filled(written, text, spans, " ") if self._wrong_in(tight, text, spans) else tight
+        tight = _filled(written, text, spans)
+        return _filled(_JOINT.sub(" ", written), text, spans) if self._wrong_in(tight, text, spans) else tight
 
     def _is_lost(self, translated: Translated, line: SourceLine, options: SearchOptions) -> bool:
         """Whether a line has no translation that keeps all, and may have one without what is kept."""
@@ -161,11 +162,11 @@ def _with_points(text: str, spans: Sequence[Span]) -> str:
     return "".join(parts)
 
 
-def _filled(written: str, text: str, spans: Sequence[Span], space: str) -> str:
-    """The translation as text, with each stretch in the place of its point, and more space around it."""
+def _filled(written: str, text: str, spans: Sequence[Span]) -> str:
+    """The translation as text, with each stretch in the place of its point."""
 
     def stretch(match: re.Match[str]) -> str:
         start, end = spans[int(match[1])]
-        return space + html.escape(text[start:end], quote=False) + space
+        return html.escape(text[start:end], quote=False)
 
     return html.unescape(_POINT.sub(stretch, written)).strip()

@@ -110,6 +110,7 @@ def test_only_unk_is_replaced() -> None:
         ({"n_best": 0}, "n_best: 0 is not allowed; must be at least 1."),
         ({"format": "xml"}, "format: 'xml' is not one of text, jsonl, moses."),
         ({"alignment": "firm"}, "alignment: 'firm' is not one of hard, soft."),
+        ({"alignment": "hardish"}, "alignment: 'hardish' is not one of hard, soft, did you mean hard?"),
         ({"html": None}, "html: null is not allowed, true or false is needed."),
     ],
 )

@@ -1,3 +1,4 @@
+import re
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,22 @@ def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None
     with pytest.raises(UserError) as caught:
         search_options(DecodingConfig(), **options)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "key"),
+    [
+        ({"temperature": 1.0}, {"constraints": "unordered"}, "temperature"),
+        ({"glossary": "terms.tsv"}, {"constraints": "ordered"}, "glossary"),
+        ({"beam_size": 1}, {"mbr": "chrf", "diverse_beam_groups": 2}, "beam_size"),
+        ({"constraints": "unordered"}, {"sampling_topk": 5}, "constraints"),
+        ({}, {"constraints": "unordered", "temperature": 1.0}, None),
+    ],
+)
+def test_it_is_said_what_comes_from_the_config(config: dict, given: dict, key: str | None) -> None:
+    with pytest.raises(UserError) as caught:
+        search_options(DecodingConfig(**config), **given)
+    assert re.findall(r"(\w+) is from the config\.", str(caught.value)) == [key] * (key is not None)
 
 
 @pytest.mark.parametrize("given", [{"sampling_topk": 0}, {"sampling_topp": 0.9}, {"temperature": 1.0}])

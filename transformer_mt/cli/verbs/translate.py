@@ -56,16 +56,18 @@ def translate(
         raise UserError("Sentences and --input were both given. Give one of them.")
     if image and (sentences or input):
         raise UserError(f"--image and {'sentences' if sentences else '--input'} were both given. Give one of them.")
-    from transformer_mt.decoding.demands import demanding
-    from transformer_mt.decoding.lines.line_formats import FORMATS
     from transformer_mt.decoding.lines.line_options import line_options
     from transformer_mt.decoding.search.options import search_options
 
     names = [str(path) for path in image] if image else sentences
     with _open_input(None if names == ["-"] else names, input) as texts:
+        of_run = models.decoding()
+        asked = line_options(of_run, lines, decoding)
+        options = search_options(of_run, **asked.of_search, **decoding)
+        from transformer_mt.decoding.demands import demanding  # with torch
+        from transformer_mt.decoding.lines.line_formats import FORMATS
+
         translator = models.load(decoding.get("precision"))
-        asked = line_options(translator.config.decoding, lines, decoding)
-        options = search_options(translator.config.decoding, **asked.of_search, **decoding)
         translator.languages.check(options.to)  # before anything is read
         pictures = _pictures(image, translator, asked, options) if image else []
         works = translator if asked.is_plain else _treated(translator, asked, options)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from transformer_mt.config.messages import problems_of
+from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import LinesConfig, clash_of
 from transformer_mt.decoding.lines.long_lines import TooLong
@@ -61,7 +61,7 @@ def line_options(
     try:
         lines = LineOptions.model_validate(config.lines.model_dump() | given)
     except ValidationError as error:
-        raise UserError("; ".join(problems_of(error, LineOptions)) + ".") from None
+        raise UserError(sentence_of(error, LineOptions)) from None
     clash = clash_of(lines, searched.get("constraints", config.constraints), has_prefix=lines.prefixes is not None)
     if clash is not None:
         one, other = (_origin(key, given.keys() | searched.keys()) for key in (clash.one, clash.other))

@@ -1,11 +1,12 @@
 """The settings of a search as one object: the section `decoding`, with the changes of a caller."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from transformer_mt.config.messages import problems_of
+from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import SAMPLING, SearchConfig
 from transformer_mt.config.sections.section import PositiveInt
 from transformer_mt.decoding.lines.long_lines import TooLong
@@ -89,10 +90,11 @@ class SearchOptions(SearchConfig):
 def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     """The config's options with the changes that are not None, by the names of `SearchOptions`.
 
-    Raises UserError for a name that is none, and for values that make no sense. Where more hypotheses are asked for
-    than the config's beam holds, and no beam size is given, the beam grows. A beam size that is given is stronger than
-    what the config says of `mbr`: greedy search leaves nothing to choose from, and a small beam fewer candidates. A
-    change that asks for samples replaces the config's beam, and one that asks for a beam the config's sampling.
+    Raises UserError for a name that is none, and for values that make no sense; it says which come from the config.
+    Where more hypotheses are asked for than the config's beam holds, and no beam size is given, the beam grows. A beam
+    size that is given is stronger than what the config says of `mbr`: greedy search leaves nothing to choose from, and
+    a small beam fewer candidates. A change that asks for samples replaces the config's beam, and one that asks for a
+    beam the config's sampling.
     """
     given = {key: value for key, value in changes.items() if value is not None}
     if "mbr_candidates" in given and given.get("mbr", config.mbr) is None:
@@ -101,12 +103,25 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
             "leave it out."
         )
     plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
+    of_config = config.model_dump(exclude={"lines"})  # `config` may be options already, with more than its keys
     try:
-        of_config = config.model_dump(exclude={"lines"})  # `config` may be options already, with more than its keys
-        options = SearchOptions.model_validate(of_config | _replaced(config, plain) | plain)
+        return _made(of_config | _replaced(config, plain) | plain, given)
+    except UserError as error:
+        said = str(error)  # names the keys with their values
+        told = [
+            f"{key} is from the config."
+            for key, value in of_config.items()
+            if key not in given and re.search(rf"\b{key} (is )?{re.escape(str(value))}(?![\w.]\w)", said)
+        ]
+        raise UserError(" ".join([said, *told])) from None
+
+
+def _made(values: dict[str, Any], given: dict[str, Any]) -> SearchOptions:
+    """The options of these values, with a beam that is wide enough where its size is not `given`."""
+    try:
+        options = SearchOptions.model_validate(values)
     except ValidationError as error:
-        said = "; ".join(problems_of(error, SearchOptions))
-        raise UserError(said if said.endswith("?") else f"{said}.") from None
+        raise UserError(sentence_of(error, SearchOptions)) from None
     if "beam_size" not in given and not options.is_sampling:
         groups = options.diverse_beam_groups
         wanted = -(-options.num_candidates // groups) * groups
