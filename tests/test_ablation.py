@@ -85,8 +85,8 @@ def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
 
 
 def test_every_row_that_is_shipped_can_be_trained() -> None:
-    """`narrow` and `less dropout` are shipped configs. The others say how they differ, and none trains what another does,
-    unless it is judged in another way.
+    """`narrow` and `less dropout` are shipped configs. The others say how they differ, and none trains what another
+    does, unless it is judged in another way.
     """
     config, rows = rows_of(SCRIPT.with_name("ablation_multi30k.yaml"))
     trained = {}
