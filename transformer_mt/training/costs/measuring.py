@@ -24,18 +24,21 @@ from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
 
-WARM_UP, VALIDATED, SAVED, NUM_STEPS = 3, 6, 9, 12  # the first steps load kernels; after these others come pauses
+# The first steps and validations load kernels. A step behind a validation or a save has waited for it.
+WARM_UP, EVERY, VALIDATED, SAVED, NUM_STEPS = 3, 4, 12, 14, 16
 SAMPLE = 4  # batches of the search
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a target token in a step, of a validation with its checkpoint, and of another checkpoint. Bytes of the
-    training and of a search: of the process, or on a GPU of torch's tensors there. What `max_tokens: auto` came to.
+    """Seconds of a target token in a step, of a validation with its checkpoint, of another checkpoint, and those that
+    the first validations took beyond a later one. Bytes of the training and of a search: of the process, or on a GPU of
+    torch's tensors there. What `max_tokens: auto` came to.
     """
 
     seconds_a_token: float
     validation_seconds: float
+    first_validations_seconds: float
     checkpoint_seconds: float
     training_bytes: int
     decoding_bytes: int
@@ -55,25 +58,27 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
         bytes_of_search, _ = _in_a_process(_search, text, folder)
         lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
     seconds, tokens = _of_steps([line for line in lines if line["kind"] == "train"])
-    paced = [step for step in seconds if step > WARM_UP and step - 1 not in (VALIDATED, SAVED)]
+    validations = range(EVERY, VALIDATED + 1, EVERY)
+    paced = [step for step in seconds if step > WARM_UP and step - 1 not in (*validations, SAVED)]
     pace = sum(seconds[step] for step in paced) / sum(tokens[step] for step in paced)
-    validation, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (VALIDATED, SAVED))
+    *first, validation, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (*validations, SAVED))
+    beyond = sum(max(0.0, one - validation) for one in first)
     max_tokens, micro_batches = state
-    return Measured(pace, validation, save, bytes_of_training, bytes_of_search, max_tokens, micro_batches, NUM_STEPS)
+    num_bytes = (bytes_of_training, bytes_of_search)
+    return Measured(pace, validation, beyond, save, *num_bytes, max_tokens, micro_batches, NUM_STEPS)
 
 
 def few_steps(config: RunConfig, tgt_a_src: float) -> RunConfig:
-    """The config with a few steps, each of them written down, one validation and one checkpoint among them."""
+    """The config with a few steps, each of them written down, validations and one checkpoint among them."""
     mapping: dict[str, Any] = parse_yaml(dump_config(config), "the config")  # pyright: ignore[reportAssignmentType]
     mapping["training"] |= {
         "max_steps": NUM_STEPS, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
         "warmup_steps": 1000, "decay_steps": None, "log_every_steps": 1, "checkpoint_every_steps": SAVED,
-        "average_last": None, "keep_checkpoints": 1, "proofs": "off",
+        "average_last": None, "keep_checkpoints": 1,
     }  # fmt: skip
     if mapping["training"]["consistency"]:
         mapping["training"]["consistency"]["start_step"] = 1
-    mapping["validation"] |= {"every_steps": VALIDATED, "every_epochs": None, "patience": None}
-    mapping["data"]["check"] = "off"
+    mapping["validation"] |= {"every_steps": EVERY, "every_epochs": None, "patience": None}
     mapping["decoding"] |= {"max_length_ratio": round(tgt_a_src, 3), "max_length_extra": 1}
     return parse_run_config(mapping, "the config of a few steps")
 

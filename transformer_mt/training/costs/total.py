@@ -65,6 +65,7 @@ def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Me
     seconds = (
         steps * found.seconds_a_token * epoch.num_tokens / epoch.updates
         + num_validations * found.validation_seconds
+        + found.first_validations_seconds
         + num_saves * found.checkpoint_seconds
     )
     return seconds / 60 if most is None else min(most, seconds / 60)
