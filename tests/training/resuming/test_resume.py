@@ -140,11 +140,14 @@ def test_without_standard_output_or_error_the_training_is_the_same(folder: Path,
 
 
 def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
-    limits = ["training.max_minutes=0.00001", "training.max_steps="]
+    limits = ["training.max_minutes=0.00001", "training.max_steps=3"]
     result = tmt_here(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
     assert result.returncode == 0
     assert "finished at step 1: max_minutes 1e-05 reached" in result.stdout
     assert (folder / "runs/brief/checkpoints/step_1").is_dir()
+    assert "max_steps is 3; go on with, say: tmt train --resume runs/brief training.max_minutes=2e-05" in result.stdout
+    result = tmt_here(folder, "train", "--resume", "runs/brief", "training.max_minutes=5")
+    assert "finished at step 3: max_steps 3 reached\ntranslate with" in result.stdout
 
 
 def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:

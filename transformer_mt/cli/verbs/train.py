@@ -10,6 +10,7 @@ import typer
 from transformer_mt.cli.options import RUNS, path_option, user_path
 
 if TYPE_CHECKING:
+    from transformer_mt.config.schema import RunConfig
     from transformer_mt.training.run import Outcome
 
 PRETRAIN = "Train a model on text in one language, as data.noise says; options are those of `tmt train`."
@@ -72,23 +73,25 @@ def train(
 
     outcome = start_or_resume(loaded.config, run, resume is not None, change_lr, profile)
     with suppress(BrokenPipeError):  # the reader may have ended by the same Ctrl-C
-        _tell(outcome, loaded.config.data.noise is not None, loaded.config.model.architecture == "encoder_only")
+        _tell(outcome, loaded.config)
         sys.stdout.flush()
     sys.exit(outcome.exit_status)
 
 
-def _tell(outcome: "Outcome", pretrained: bool, encoder_only: bool) -> None:
-    run = outcome.run
-    if outcome.reason is not None and pretrained:
-        print(f"finished at step {outcome.step:,}: {outcome.reason}")
-        if encoder_only:
-            print(f'fill in words with: tmt fill --run {run.quoted} "The [MASK] …"')
-            print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
-        else:
-            print(f"train on pairs from here with: training.init_from={run.quoted}")
-    elif outcome.reason is not None:
-        print(f"finished at step {outcome.step:,}: {outcome.reason}")
-        print(f'translate with: tmt translate --run {run.quoted} "..."')
-    else:
+def _tell(outcome: "Outcome", config: "RunConfig") -> None:
+    run, name = outcome.run, outcome.run.quoted
+    if outcome.reason is None:
         saved = f"saved at step {outcome.step:,}" if outcome.step else "stopped before the first step"
-        print(f"{saved}; go on with: tmt train --resume {run.quoted}")
+        print(f"{saved}; go on with: tmt train --resume {name}")
+        return
+    print(f"finished at step {outcome.step:,}: {outcome.reason}")
+    most, minutes = config.training.max_steps, config.training.max_minutes
+    if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
+        print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
+    if config.data.noise is None:
+        print(f'translate with: tmt translate --run {name} "..."')
+    elif config.model.architecture == "encoder_only":
+        print(f'fill in words with: tmt fill --run {name} "The [MASK] …"')
+        print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
+    else:
+        print(f"train on pairs from here with: training.init_from={name}")
