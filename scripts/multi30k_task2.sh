@@ -6,9 +6,10 @@
 #
 # FOLDER holds the files of multi30k_en_de_tok.yaml and a folder task2 with train.lc.norm.tok.1.de to
 # train.lc.norm.tok.5.en, as the data set's repository has them in data/task2/tok: five more captions in each language of
-# the same 29,000 images. Both directions are trained first, unless runs/ has them. A KEY=VALUE is a setting of both
-# trainings. German captions get English sources, English ones German targets. Lines of the validation and test splits are
-# left out. After a stop the same command goes on.
+# the same 29,000 images. First come the models that translate: four of diversify.sh, and one that learns from what those
+# write, multi30k_diverse.yaml's. What is there already is kept. A KEY=VALUE is a setting of all five. German captions get
+# English sources, English ones two German targets. Lines of the validation and test splits are left out. After a stop the
+# same command goes on.
 set -euo pipefail
 folder=$(cd "${1:?Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER}" && pwd)
 shift
@@ -17,16 +18,14 @@ shift
 for side in de en; do
   cat "$folder"/task2/train.lc.norm.tok.[1-5].$side >"$folder/task2/captions.$side"
 done
-for reverse in false true; do
-  .venv/bin/tmt train --config multi30k_en_de_tok.yaml --resume auto data.root="$folder" data.reverse=$reverse "$@"
-done
-for run in multi30k_en_de_tok multi30k_en_de_tok-reverse; do
-  .venv/bin/tmt average "runs/$run" --last 10
-done
+bash scripts/diversify.sh multi30k_en_de_tok.yaml "$folder/diverse" data.root="$folder" "$@"
+.venv/bin/tmt train --config multi30k_diverse.yaml --resume auto training.average_last=10 data.root="$folder" "$@"
+
 make() {  # a verb, its run, the side of the captions, a tag, a folder
   .venv/bin/tmt "$1" --run "runs/$2" --checkpoint average --input "$folder/task2/captions.$3" --tag "$4" \
     --without "$folder/val.lc.norm.tok.$3" --without "$folder/test_2016_flickr.lc.norm.tok.$3" \
     --output "$folder/task2/$5"
 }
-make backtranslate multi30k_en_de_tok-reverse de "<BT>" back_translated
-make distill multi30k_en_de_tok en "<ST>" self_trained
+make backtranslate multi30k_en_de_tok_back de "<BT>" back_translated
+make distill multi30k_diverse en "<ST>" self_trained
+make distill multi30k_en_de_tok_forward_2 en "<ST>" self_trained_plain
