@@ -100,6 +100,10 @@ def test_a_config_names_all_splits(folder: Path) -> None:
         ((*FILES, "--html", "page.txt"), "page.txt does not end in .html."),
         ((*FILES, "--html", "none/page.html"), "There is no folder"),
         ((*FILES, "--jsonl", "data"), "data is a folder. Name a file for --jsonl."),
+        ((*FILES, "--jsonl", "pipe"), "pipe is a link, a pipe or a device, and would be replaced."),
+        ((*FILES, "--jsonl", "link"), "link is a link, a pipe or a device, and would be replaced."),
+        ((*FILES, "--html", "void/a.html", "--write", "void"), "void/a.html is in the way of --write void."),
+        ((*FILES, "--jsonl", "new", "--write", "new"), "new is in the way of --write new."),
         ((*FILES, "--html", "a.html", "--jsonl", "a.html"), "--html and --jsonl are both a.html. Name two files."),
         (("--config", "none.yaml"), "none.yaml"),
         (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
@@ -109,6 +113,9 @@ def test_a_config_names_all_splits(folder: Path) -> None:
 def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, folder: Path) -> None:
     (folder / "data" / "empty").write_bytes(b"")
     (folder / "data" / "binary").write_bytes(bytes(range(256)) * 100)
+    (folder / "void").mkdir()
+    (folder / "link").symlink_to("/dev/stdout")
+    os.mkfifo(folder / "pipe")
     before = sorted(path for path in folder.rglob("*"))
     result = call_tmt(folder, "data", "check", *arguments)
     assert (result.returncode, result.stdout) == (2, "")

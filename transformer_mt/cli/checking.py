@@ -103,6 +103,10 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
             )
         if path.is_dir():
             raise UserError(f"{path} is a folder. Name a file for {option}.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
+        if asked.write is not None and asked.write.absolute() in (path.absolute(), path.absolute().parent):
+            raise UserError(f"{path} is in the way of --write {asked.write}. Name another place for {option}.")
         if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
             raise UserError(f"{path} is a file that is checked. Name another for {option}, or it would be replaced.")
     if asked.html is not None and asked.html.suffix.lower() not in (".html", ".htm"):
