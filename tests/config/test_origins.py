@@ -58,6 +58,15 @@ def test_each_value_has_the_line_preset_override_or_default_that_it_comes_from()
     assert of["training.grad_accum"] == of["decoding.beam_size"] == DEFAULT
 
 
+def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "above").mkdir()
+    file = tmp_path / "above/lower.yaml"
+    file.write_text("extends: ../lower.yaml\nseed: 4\n")
+    of = found(file=str(file))
+    assert of["seed"] == f"{file}:2"
+    assert of["training.lr"] == f"{file.parent}/../lower.yaml:8"
+
+
 def test_a_preset_among_the_overrides_replaces_the_files_model_and_other_overrides_stay() -> None:
     of = found("model.d_model=60", "model.preset=rnn-small")
     assert of["model.d_model"] == of["model.preset"] == "override"
