@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pages import blocks, read as read_page, tables
+from pages import blocks, tables
+from pages import read as read_page
 
 from transformer_mt.behaviour.expectations import BUILT_IN, Expectation, read_expectations
 from transformer_mt.behaviour.kinds import KINDS

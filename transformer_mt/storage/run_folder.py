@@ -106,8 +106,8 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
-    """The run in `runs` with the most recent checkpoint, or if `untrained` the one that a training wrote to last, with a
-    checkpoint or without. Runs that may not be read are passed over. Raises UserError where there is none.
+    """The run in `runs` with the most recent checkpoint, or if `untrained` the one that a training wrote to last, with
+    a checkpoint or without. Runs that may not be read are passed over. Raises UserError where there is none.
     """
     times, refused = {}, None
     with permission_to_read(runs):
