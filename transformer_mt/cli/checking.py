@@ -43,6 +43,7 @@ def check_corpus(asked: Asked) -> None:
         refuse_folder(asked.write)
     from transformer_mt.checking.check import check_sources
     from transformer_mt.checking.written.told import text_lines
+    from transformer_mt.training.stop_signals import unwind_on_signals
 
     try:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
@@ -50,7 +51,9 @@ def check_corpus(asked: Asked) -> None:
             print(line)
         _write_reports(asked, checked)
         if asked.write is not None:
-            for path, number in write_clean(checked[0], asked.write, corpus.endings):
+            with unwind_on_signals():  # nothing half written stays there
+                written = write_clean(checked[0], asked.write, corpus.endings)
+            for path, number in written:
                 remark(f"{path}: {number:,} lines")
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The data was only read; what had been written as a whole is there.") from None
