@@ -204,7 +204,7 @@ class Meter:
         minutes, pace = self.minutes_left, f"{self.seconds_a_step:.2f} seconds a step"
         if not self._began_to_say:
             return self._first_news(minutes, f"{pace} over the first {FIRST_STEPS}")
-        if minutes is None or self._said is None:
+        if not minutes or self._said is None:
             return []
         said, then = self._said
         expected = max(0.0, said - (self.state.elapsed_seconds / 60 - then))
