@@ -1,7 +1,6 @@
 """`--write`: the pairs that are kept and those that are taken out, each as two parallel files, with the reasons."""
 
 import errno
-import glob
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from transformer_mt.checking.check import CheckedSplit
 from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
+from transformer_mt.storage.files import make_folder, sweep, way_to_write
 
 KEPT, OUT, REASONS = "kept", "taken_out", "taken_out.reasons.tsv"
 
@@ -31,14 +30,12 @@ def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> 
     """Write the pairs of a split to `kept` and `taken_out` with these endings, line n beside line n, in their order;
     the reasons of line n of the latter are line n of `REASONS`. Returns each file and its lines.
 
-    The whole folder is written, or nothing; what a kill left of it before is deleted. A line end inside a text becomes
-    a space; a text that is too long to be kept in memory becomes an empty line. Raises UserError where it cannot be
-    written.
+    The whole folder is written, or nothing. A line end inside a text becomes a space; a text that is too long to be
+    kept in memory becomes an empty line. Raises UserError where it cannot be written.
     """
     refuse_folder(folder)
     try:
-        for left in folder.parent.glob(f"{TEMPORARY}{glob.escape(folder.name)}-{8 * '[0-9a-f]'}"):
-            remove(left)
+        sweep(folder)
         make_folder(folder, lambda new: _write(split, new, endings))
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
