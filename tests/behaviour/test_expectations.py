@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from pages import blocks
+from pages import blocks, tables
+from pages import read as read_page
 
 from transformer_mt.behaviour.expectations import BUILT_IN, Expectation, read_expectations
 from transformer_mt.behaviour.kinds import KINDS
@@ -39,6 +40,13 @@ def test_a_good_file(tmp_path: Path) -> None:
 def test_the_file_of_the_docs(tmp_path: Path) -> None:
     (text,) = (block for block in blocks("docs/behaviour_tests.md", "text") if block.startswith("- name"))
     assert len(read(tmp_path, text)) >= 3
+
+
+def test_the_tables_of_the_docs_have_every_kind_and_key() -> None:
+    kinds, keys = tables(read_page("docs/behaviour_tests.md"))
+    assert [row[0] for row in kinds[1:]] == [f"`{placed.expectation.kind}`" for placed in BUILT_IN]
+    assert [row[0] for row in keys[1:]] == [f"`{key}`" for key in Expectation.model_fields]
+    assert all(f"`{name}`" in keys[2][1] for name, kind in KINDS.items() if kind.takes == "expected")
 
 
 ONE = "- name: a\n  kind: equals\n"

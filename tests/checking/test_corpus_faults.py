@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import section, tables
 from planted_faults import sources_of_pairs
 
 from transformer_mt.checking import reading
@@ -17,7 +18,7 @@ from transformer_mt.checking.faults.leaks import LEAST_WORDS, NEAR, HeldOut
 from transformer_mt.checking.faults.names import count_names, names_in, other_names
 from transformer_mt.checking.faults.pair_texts import faults_of_pair, letters_of
 from transformer_mt.checking.faults.ratios import Bands
-from transformer_mt.checking.faults.rules import BITS, names_of
+from transformer_mt.checking.faults.rules import BITS, RULES, names_of
 from transformer_mt.checking.faults.scripts import SCRIPTS, script_counts
 from transformer_mt.checking.reading import read_blocks
 from transformer_mt.checking.shifts import _viterbi, shifted_parts
@@ -25,6 +26,11 @@ from transformer_mt.checking.shifts import _viterbi, shifted_parts
 
 def faults(src: str, tgt: str, max_words: int = 100) -> list[str]:
     return names_of(faults_of_pair(src, tgt, (letters_of(src), letters_of(tgt)), max_words))
+
+
+def test_the_table_of_the_docs_is_that_of_the_rules() -> None:
+    (table,) = tables(section("docs/data_check.md", "The faults"))
+    assert table[1:] == [[f"`{rule.name}`", rule.says, rule.found] for rule in RULES]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,16 @@ def test_a_shift_is_found_within_twenty_lines(line: int, shift: int, shared_data
     assert part.last == len(pairs)
 
 
+@pytest.mark.parametrize(("line", "shift"), [(2309, 1), (1043, -1)])
+def test_lines_that_hide_a_shift_for_a_while_do_not_put_it_off(
+    line: int, shift: int, shared_data: Callable[[str], Path]
+) -> None:
+    """Windows of these short sentences first look wrong a hundred lines and more behind the change."""
+    (part,) = checked(shifted(clean_texts(data_of(shared_data), 2500)["en-ja"], line, shift)).shifts
+    assert part.shift == shift
+    assert abs(part.first - (line + 1)) <= 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("code", planted_faults.CLEAN)
 @pytest.mark.parametrize("shift", [1, -1])

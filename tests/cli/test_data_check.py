@@ -14,6 +14,7 @@ from commands import call_tmt
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt.checking import check
+from transformer_mt.checking.written import clean
 
 
 @pytest.fixture
@@ -100,6 +101,10 @@ def test_a_config_names_all_splits(folder: Path) -> None:
         ((*FILES, "--html", "page.txt"), "page.txt does not end in .html."),
         ((*FILES, "--html", "none/page.html"), "There is no folder"),
         ((*FILES, "--jsonl", "data"), "data is a folder. Name a file for --jsonl."),
+        ((*FILES, "--jsonl", "pipe"), "pipe is a link, a pipe or a device, and would be replaced."),
+        ((*FILES, "--jsonl", "link"), "link is a link, a pipe or a device, and would be replaced."),
+        ((*FILES, "--html", "void/a.html", "--write", "void"), "void/a.html is in the way of --write void."),
+        ((*FILES, "--jsonl", "new", "--write", "new"), "new is in the way of --write new."),
         ((*FILES, "--html", "a.html", "--jsonl", "a.html"), "--html and --jsonl are both a.html. Name two files."),
         (("--config", "none.yaml"), "none.yaml"),
         (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
@@ -109,6 +114,9 @@ def test_a_config_names_all_splits(folder: Path) -> None:
 def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, folder: Path) -> None:
     (folder / "data" / "empty").write_bytes(b"")
     (folder / "data" / "binary").write_bytes(bytes(range(256)) * 100)
+    (folder / "void").mkdir()
+    (folder / "link").symlink_to("/dev/stdout")
+    os.mkfifo(folder / "pipe")
     before = sorted(path for path in folder.rglob("*"))
     result = call_tmt(folder, "data", "check", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
@@ -140,26 +148,48 @@ def test_a_full_disk_under_the_cleaned_files_leaves_nothing_half(folder: Path) -
 STOPPED = """
 import os, signal, sys
 from transformer_mt.checking import check
+from transformer_mt.checking.written import clean
 from transformer_mt.cli.main import main
-learn = check.learn
+number, place, name = int(sys.argv.pop()), *((check, "learn"), (clean, "names_of"))[int(sys.argv.pop())]
+work = getattr(place, name)
 def stop(*arguments):
-    os.kill(os.getpid(), signal.SIGINT)
-    return learn(*arguments)
-check.learn = stop
+    os.kill(os.getpid(), number)
+    return work(*arguments)
+setattr(place, name, stop)
 main()
 """
 
 
-def test_ctrl_c_ends_it_and_nothing_is_lost(folder: Path) -> None:
+def stopped(folder: Path, while_writing: bool, number: int) -> tuple[int, str]:
+    """The exit status and what is said where this signal comes."""
     assert check.learn
-    before = sorted(folder.rglob("*"))
+    assert clean.names_of
+    arguments = ("data", "check", *FILES, "--write", "clean", str(int(while_writing)), str(number))
     result = subprocess.run(
-        [sys.executable, "-c", STOPPED, "data", "check", *FILES, "--write", "clean"],
+        [sys.executable, "-c", STOPPED, *arguments],
         cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    assert result.returncode == 130, result.stderr
-    assert result.stderr == "tmt: stopped. The data was only read; what had been written as a whole is there.\n"
+    return result.returncode, result.stderr
+
+
+def test_ctrl_c_ends_it_and_nothing_is_lost(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    status, told = stopped(folder, False, signal.SIGINT)
+    assert status == 130, told
+    assert told == "tmt: stopped. The data was only read; what had been written as a whole is there.\n"
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_signal_while_cleaned_files_are_written_leaves_none_half_and_a_kill_no_more_than_the_next_deletes(
+    folder: Path,
+) -> None:
+    before = sorted(folder.rglob("*"))
+    assert stopped(folder, True, signal.SIGKILL)[0] == -signal.SIGKILL
+    (left,) = set(folder.iterdir()) - set(before)
+    assert left.name.startswith(".tmp-clean-")
+    os.utime(left, (1, 1))  # a younger one may be in the making
+    assert stopped(folder, True, signal.SIGTERM) == (143, "")
     assert sorted(folder.rglob("*")) == before
 
 

@@ -122,6 +122,44 @@ def test_the_state_is_that_of_the_folder(run: Path) -> None:
     assert "target tokens a second" in state()
 
 
+def test_a_run_is_watched_before_its_first_checkpoint(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    with Served(run, verb="watch") as served:
+        page = served.get("/")
+    assert page.status == 200
+    assert "stopped before its first checkpoint" in page.body.decode()
+
+
+def test_epochs_and_a_training_that_was_made_longer(run: Path) -> None:
+    """36 steps of a minute each were 3 epochs and 12 micro-batches of the next, 2 a step: 10 steps an epoch."""
+    ask = asker(run)
+    config = (run / "config.yaml").read_text()
+    state = json.loads((run / "checkpoints/step_1200/state.json").read_text())
+    state |= {"step": 36, "epoch": 3, "micro_batch": 12, "micro_batches_per_update": 2}
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints/step_36").mkdir(parents=True)
+    (run / "checkpoints/step_36/state.json").write_text(json.dumps(state))
+    (run / "checkpoints/step_36/manifest.json").touch()
+    line = {"kind": "train", "nll": 1.0, "epoch": 3, "tokens_per_second": 9.0}
+    lines = [{**line, "step": step, "elapsed_seconds": 60.0 * step} for step in range(1, 37)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    def told(limits: str) -> str:
+        (run / "config.yaml").write_text(re.sub("max_steps: .*\n *max_epochs: .*", limits, config))
+        return re.sub("<[^>]+>", " ", ask("/parts").json["parts"]["state"])
+
+    with FileLock(run / "train.lock"):
+        (run / "train.lock").write_text("process of another kind")
+        for limits, steps, epochs, left in (
+            ("max_steps: 5000\n  max_epochs: 8", "36 of 5,000", "4 of 8", "44"),  # 8 * 30 / 3 - 36 minutes
+            ("max_steps: 5000\n  max_epochs: null", "36 of 5,000", "4", "4,964"),
+            ("max_steps: 1200\n  max_epochs: 200", "36 of 1,200", "4 of 200", "1,164"),
+        ):
+            said = " ".join(told(limits).split())
+            assert f"step {steps} epoch {epochs} minutes of" in said
+            assert f"minutes left, about {left}" in said
+
+
 def test_text_is_never_markup_and_no_place_of_the_page(run: Path) -> None:
     from transformer_mt.watching.event_files import SampleText
     from transformer_mt.watching.page_parts import Now, parts
@@ -179,6 +217,9 @@ def test_a_browser_follows_and_survives(run: Path, width: int) -> None:
                 file.write('{"kind": "train", "step": 1300, "loss": 7.5, "nll": 7.25, "elapsed_seconds": 99.0}\n')
             until(page, "document.getElementById('curves').innerHTML.includes('step 1,300')")
             assert page.execute_script("return document.querySelector('details').open")
+            page.refresh()
+            until(page, "document.getElementById('curves').innerHTML.includes('step 1,300')")
+            until(page, "document.querySelectorAll('article').length === 5")
         until(page, "!document.getElementById('away').hidden")
         with Served(run, "--port", str(served.port), verb="watch"):
             until(page, "document.getElementById('away').hidden")

@@ -1,8 +1,10 @@
 """Where each value of a config comes from: files, presets, overrides, defaults."""
 
+import re
 from pathlib import Path
 
 import pytest
+from pages import section
 
 from transformer_mt.config.loading import load_config, shipped_configs
 from transformer_mt.config.origins import DEFAULT, explained_config, origin_of, origins_of
@@ -56,6 +58,25 @@ def test_each_value_has_the_line_preset_override_or_default_that_it_comes_from()
     assert of["training.max_steps"] == "override"
     assert of["training.lr"] == "lower.yaml:8"
     assert of["training.grad_accum"] == of["decoding.beam_size"] == DEFAULT
+
+
+def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "above").mkdir()
+    file = tmp_path / "above/lower.yaml"
+    file.write_text("extends: ../lower.yaml\nseed: 4\n")
+    of = found(file=str(file))
+    assert of["seed"] == f"{file}:2"
+    assert of["training.lr"] == f"{file.parent}/../lower.yaml:8"
+
+
+def test_the_example_of_the_docs_is_what_is_printed() -> None:
+    text = section("docs/configuration.md", "What it will cost")
+    found = re.search(r"^tmt config explain (\S+) (.*)$", text, re.MULTILINE)
+    assert found
+    printed = [line.split() for line in explained_config(found[1], found[2].split()).split("\n")]
+    shown = re.findall(r"^ {4,}(\w+: .* # .*)$", text, re.MULTILINE)
+    assert len(shown) >= 5
+    assert all(line.split() in printed for line in shown)
 
 
 def test_a_preset_among_the_overrides_replaces_the_files_model_and_other_overrides_stay() -> None:

@@ -1,5 +1,6 @@
 """Trainings of a few steps of a very small model, each with something wrong, and one without."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -146,6 +147,24 @@ def slow_down(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(feed.Feed, "_in_turn", slow_batch)
 
 
+def halt(patch: pytest.MonkeyPatch) -> None:
+    """A clock by which a step takes a second, and an hour goes by in the 25th, after which the process goes on."""
+    clock = SimpleNamespace(now=0.0, steps=0)
+    for module in (meter, feed):
+        patch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    update = Updater.update
+
+    def halted_update(self: Updater, *arguments):
+        clock.steps += 1
+        if clock.steps == 25:
+            clock.now += 3600.0
+            signal.raise_signal(signal.SIGCONT)
+        clock.now += 1.0
+        return update(self, *arguments)
+
+    patch.setattr(Updater, "update", halted_update)
+
+
 HEALTHY = Provocation(
     toy_pairs(620)[:600], toy_pairs(620)[600:], {**GOOD, "max_steps": 120, "max_tokens": 256}, {"every_steps": 30}
 )
@@ -162,6 +181,7 @@ PROVOKED = {
     "short": wrong_targets(lambda src, tgt: tgt.split()[0].strip(".")),
     "garbage": with_garbage(),
     "dead_head": Provocation(HEALTHY.train, HEALTHY.valid, {"max_steps": 20}, provoke=kill_a_head),
+    "halted": Provocation(HEALTHY.train, HEALTHY.valid, {**GOOD, "max_steps": 40}, provoke=halt),
     "slow": Provocation(HEALTHY.train, HEALTHY.valid, {**GOOD, "max_steps": 44}, provoke=slow_down),
     "unused_words": Provocation([*HEALTHY.train[:60], KNOWN], HEALTHY.valid, {**GOOD, "max_steps": 30}),
     "many_words": Provocation(

@@ -135,6 +135,13 @@ def test_each_rule_has_a_record_that_it_holds_of_and_one_that_it_does_not() -> N
     }
 
 
+def test_a_head_has_the_number_that_it_has_in_a_trace() -> None:
+    """There layers and heads count from 0."""
+    found = Diagnoses.of([look(1, contributions={"encoder.layers.0.self_attn": [0.0, 0.2, 0.0005]})]).found
+    dead = [f"encoder.layers.0.self_attn head {number}" for number in (0, 2)]
+    assert found["dead_heads"].finding.figures == {"dead": dead, "num_heads": 3}
+
+
 def test_a_finding_is_the_same_however_much_is_recorded_after_it() -> None:
     """A training says what it sees at once; a reader of the whole record must find the same at the same step."""
     entries = [*lines(9, 6, 5, 3, 3, 3, 3, 3, 4, 4, 4, 2, 2, 2, 2, 2, 2), *paced((10, 1000))]

@@ -54,10 +54,24 @@ def test_a_training_provokes_what_is_wrong_with_it(training: str, provoked: Run)
     assert expected <= names <= expected | BESIDE.get(training, set())
 
 
+@pytest.mark.slow
+def test_the_head_that_is_dead_is_named(provoked: Run) -> None:
+    finding = found(provoked("dead_head"))["dead_heads"].finding
+    assert finding.figures["dead"] == ["decoder.layers.0.cross_attn head 0"]
+
+
 def test_a_healthy_training_provokes_none_and_all_rules_were_judged(provoked: Run) -> None:
     run = provoked("healthy")
     assert found(run) == {}
     assert not_judged(read_recorded(run)) == {}
+
+
+def test_an_hour_in_which_a_training_was_halted_is_not_slow(provoked: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-Z, say: the time does not count, neither as that of the run nor for what is left."""
+    run = provoked("halted")
+    assert found(run) == {}
+    assert [entry["elapsed_seconds"] for kind, entry in read_recorded(run).entries if kind == "train"][-1] == 40
+    assert "hours" not in capsys.readouterr().out
 
 
 def test_a_spike_names_the_lines_of_its_update_and_shows_their_texts(provoked: Run) -> None:

@@ -62,6 +62,20 @@ def test_runs_that_may_not_be_read(folder_without_rights: Path) -> None:
         newer.path.chmod(0o755)
 
 
+def test_a_run_that_has_only_begun_is_found_by_what_needs_no_checkpoint(tmp_path: Path) -> None:
+    trained, begun = make_run(tmp_path / "trained"), RunFolder(tmp_path / "begun")
+    begun.path.mkdir()
+    begun.config.touch()
+    os.utime(trained.config, (1, 1))
+    assert newest_run(tmp_path, untrained=True) == begun == open_run(begun.path, untrained=True)
+    assert newest_run(tmp_path) == trained
+    trained.metrics.touch()
+    os.utime(begun.config, (2, 2))
+    assert newest_run(tmp_path, untrained=True) == trained
+    with pytest.raises(UserError, match="has no checkpoint yet"):
+        open_run(begun.path)
+
+
 def test_a_path_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights in it are not damaged: the libraries that read and write there take no such path."""
     monkeypatch.chdir(tmp_path)

@@ -21,6 +21,17 @@ def test_a_signal_is_a_request_inside_and_afterwards_what_it_was(number: signal.
     assert handlers() == before
 
 
+def test_a_process_that_goes_on_says_so_inside_alone() -> None:
+    before, told = signal.getsignal(signal.SIGCONT), []
+    with stop_on_signals() as request:
+        request.on_continue = lambda: told.append(1)
+        signal.raise_signal(signal.SIGCONT)
+        assert request.exit_status is None
+    assert signal.getsignal(signal.SIGCONT) == before
+    signal.raise_signal(signal.SIGCONT)
+    assert told == [1]
+
+
 def test_signals_are_what_they_were_after_an_error_too() -> None:
     before = handlers()
 

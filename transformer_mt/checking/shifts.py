@@ -46,7 +46,23 @@ def path_of(matcher: Matcher, stretch: Stretch) -> NDArray[np.int16]:
         settled = len(part) if last == number else max(len(part) - 3 * WINDOW, 1 + begin + low - first)
         path[first : first + settled] = part[:settled]
         shift, begin = int(part[settled - 1]), first + settled
+    _place_changes(matcher, numbered, path)
     return path
+
+
+def _place_changes(matcher: Matcher, numbered: NumberedStretch, path: NDArray[np.int16]) -> None:
+    """Move each change of the shift to where the lines around it, a region to each side, make it likeliest: weak lines
+    may have hidden it from the windows for a while.
+    """
+    changes = [0, *(np.flatnonzero(np.diff(path)) + 1).tolist(), len(path)]
+    for place in range(1, len(changes) - 1):
+        change = changes[place]
+        before, after = int(path[change - 1]), int(path[change])
+        first, last = max(changes[place - 1], change - REGION), min(changes[place + 1], change + REGION)
+        lines = np.arange(first, last)
+        gained = matcher.scores(numbered, lines, before) - matcher.scores(numbered, lines, after)
+        changes[place] = first + int(np.append(0, np.cumsum(gained)).argmax())
+        path[first : changes[place]], path[changes[place] : last] = before, after
 
 
 def _low_window(matcher: Matcher, scores: Floats, num_words: Floats) -> int | None:

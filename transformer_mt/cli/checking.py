@@ -43,6 +43,7 @@ def check_corpus(asked: Asked) -> None:
         refuse_folder(asked.write)
     from transformer_mt.checking.check import check_sources
     from transformer_mt.checking.written.told import text_lines
+    from transformer_mt.training.stop_signals import unwind_on_signals
 
     try:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
@@ -50,7 +51,9 @@ def check_corpus(asked: Asked) -> None:
             print(line)
         _write_reports(asked, checked)
         if asked.write is not None:
-            for path, number in write_clean(checked[0], asked.write, corpus.endings):
+            with unwind_on_signals():  # nothing half written stays there
+                written = write_clean(checked[0], asked.write, corpus.endings)
+            for path, number in written:
                 remark(f"{path}: {number:,} lines")
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The data was only read; what had been written as a whole is there.") from None
@@ -103,6 +106,10 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
             )
         if path.is_dir():
             raise UserError(f"{path} is a folder. Name a file for {option}.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
+        if asked.write is not None and asked.write.absolute() in (path.absolute(), path.absolute().parent):
+            raise UserError(f"{path} is in the way of --write {asked.write}. Name another place for {option}.")
         if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
             raise UserError(f"{path} is a file that is checked. Name another for {option}, or it would be replaced.")
     if asked.html is not None and asked.html.suffix.lower() not in (".html", ".htm"):

@@ -133,17 +133,19 @@ def _noted(translator: "Translator") -> "Translator":
     return translator
 
 
-def chosen_run(run: Path | None, runs: Path) -> "RunFolder":
-    """The run of `--run`, or else the newest in `--runs`, named on standard error. UserError where there is none."""
-    return chosen_runs(None if run is None else [run], runs)[0]
+def chosen_run(run: Path | None, runs: Path, untrained: bool = False) -> "RunFolder":
+    """As `chosen_runs`, of one."""
+    return chosen_runs(None if run is None else [run], runs, untrained)[0]
 
 
-def chosen_runs(given: list[Path] | None, runs: Path) -> "list[RunFolder]":
-    """The runs of `--run`, or else the newest in `--runs`, named on standard error. UserError where there is none."""
+def chosen_runs(given: list[Path] | None, runs: Path, untrained: bool = False) -> "list[RunFolder]":
+    """The runs of `--run`, or else the newest in `--runs`, named on standard error. UserError where there is none, or
+    unless `untrained` none with a checkpoint.
+    """
     from transformer_mt.storage.run_folder import newest_run, open_run
 
     if given:
-        return [open_run(run) for run in given]
-    newest = newest_run(runs)
+        return [open_run(run, untrained) for run in given]
+    newest = newest_run(runs, untrained)
     remark(f"run: {newest.path}")
     return [newest]

@@ -11,6 +11,7 @@ from transformer_mt.config.loading import (
     put_over,
     read_layers,
     read_text,
+    shipped_configs,
     with_overrides,
 )
 from transformer_mt.config.presets import MODELS
@@ -103,5 +104,5 @@ def _values(mapping: Mapping[str, Any], above: Keys = ()) -> Iterator[Keys]:
 
 
 def _shown(path: Path) -> str:
-    """A path as the user named it; of a file elsewhere, such as a shipped one, its name."""
-    return path.name if path.is_absolute() else str(path)
+    """A path as the user named it; of a shipped file its name."""
+    return path.name if path.parent == shipped_configs() else str(path)

@@ -45,11 +45,11 @@ def unmoved_embeddings(history: History) -> Finding | None:
 
 
 def _heads(look: Entry, figure: str) -> dict[str, float]:
-    """The figure of each head, by the name of its module and its number from 1."""
+    """The figure of each head, by the name of its module and its number from 0, as in a trace."""
     return {
         f"{module} head {number}": value
         for module, values in (look.get(figure) or {}).items()
-        for number, value in enumerate(values, start=1)
+        for number, value in enumerate(values)
     }
 
 

@@ -9,7 +9,7 @@ from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.explaining.sentence_index import SentenceIndex, pooled, read_index, write_index
-from transformer_mt.storage.files import make_folder, remove, way_to_write
+from transformer_mt.storage.files import make_folder, remove, sweep, way_to_write
 from transformer_mt.storage.manifest import MANIFEST, DamagedError, digest
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -78,6 +78,7 @@ def _make(translator: Translator, corpus: Corpus, run: RunFolder, key: dict[str,
             remove(run.neighbours)
 
     try:
+        sweep(run.neighbours)
         make_folder(run.neighbours, lambda folder: write_index(folder, translator, corpus, key), make_way)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process has put its own there a moment ago

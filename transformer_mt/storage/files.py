@@ -1,11 +1,13 @@
 """Writing a file or a folder whole or not at all, and what to say where the system forbids reading or writing."""
 
 import errno
+import glob
 import os
 import secrets
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,6 +54,14 @@ def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable
         _sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep(final: Path) -> None:
+    """Delete what killed processes left of this folder an hour ago or more; what is younger may be in the making."""
+    for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > 3600:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def temporary_beside(final: Path) -> Path:

@@ -105,9 +105,9 @@ def _inside(folder: Path) -> list[Path]:
         return []
 
 
-def newest_run(runs: Path) -> RunFolder:
-    """The run in `runs` with the most recent checkpoint. Runs that may not be read are passed over. Raises UserError
-    where there is none.
+def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
+    """The run in `runs` with the most recent checkpoint, or if `untrained` the one that a training wrote to last, with
+    a checkpoint or without. Runs that may not be read are passed over. Raises UserError where there is none.
     """
     times, refused = {}, None
     with permission_to_read(runs):
@@ -116,8 +116,10 @@ def newest_run(runs: Path) -> RunFolder:
         try:
             run = RunFolder(folder)
             with permission_to_read(run.path):
-                if run.config.exists() and (steps := run.steps()):
-                    times[run] = (run.step(steps[-1]) / MANIFEST).stat().st_mtime
+                checkpoints = [run.step(step) / MANIFEST for step in run.steps()]
+                written = [run.config, run.metrics] if untrained else checkpoints[-1:]
+                if run.config.exists() and written:
+                    times[run] = max(path.stat().st_mtime for path in written if path.exists())
         except UserError as error:
             refused = error
     if refused is not None and not times:
@@ -130,9 +132,9 @@ def newest_run(runs: Path) -> RunFolder:
     return max(times, key=lambda run: times[run])
 
 
-def open_run(path: Path, to_train: bool = False) -> RunFolder:
-    """The run at a path that a user typed. Raises UserError where there is no run, or where it has no checkpoint yet
-    unless it is to be trained.
+def open_run(path: Path, untrained: bool = False) -> RunFolder:
+    """The run at a path that a user typed. Raises UserError where there is no run, or unless `untrained` where it has
+    no checkpoint yet.
     """
     run = RunFolder(path)
     with permission_to_read(path):
@@ -141,6 +143,6 @@ def open_run(path: Path, to_train: bool = False) -> RunFolder:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
         hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")
-    if not to_train:
+    if not untrained:
         run.trained_steps()
     return run

@@ -86,6 +86,7 @@ class Trainer:
             config.training.max_epochs,
         )
         self.meter = Meter(config, state)
+        request.on_continue = self.meter.skip
         self.stop_status: int | None = None  # None until a signal reached any of the processes
         self.last_metrics: dict[str, float] = {}
         # Weights that were taken from another run are saved before the first step: from then on it is not needed.
@@ -267,7 +268,8 @@ class Trainer:
     def _count_time(self, settling: bool = False) -> None:
         seconds = self.meter.tick()
         compiled = self._say_compiled(f"in step {self.state.step:,}", seconds)
-        self.meter.count_step(seconds, self.feed.take_waited(), compiled, settling)
+        waited = min(seconds, self.feed.take_waited())  # whose clock runs on while the process is halted
+        self.meter.count_step(seconds, waited, compiled, settling)
 
     def _line_of_metrics(self, result: UpdateResult) -> dict[str, float]:
         """The metrics of the updates since the last line; `result` is that of the newest."""

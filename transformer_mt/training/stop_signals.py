@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -19,10 +19,13 @@ class StopRequest:
 
     A second signal within `patience_seconds` after the first counts as the first: Ctrl-C reaches a process that
     `torchrun` started twice, from the terminal and from `torchrun`.
+
+    `on_continue` is called when the process goes on after it was halted, as by Ctrl-Z.
     """
 
     def __init__(self, patience_seconds: float = 0.0) -> None:
         self.exit_status: int | None = None
+        self.on_continue: Callable[[], object] = lambda: None
         self.patience_seconds = patience_seconds
         self._since = 0.0
         self._terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
@@ -57,7 +60,7 @@ class StopRequest:
 def stop_on_signals(patience_seconds: float = 0.0) -> Iterator[StopRequest]:
     """While inside, SIGINT, SIGTERM and SIGHUP set the request instead of ending the process."""
     request = StopRequest(patience_seconds)
-    with _handled(request._handle):
+    with _handled(request._handle), _handled(lambda *_: request.on_continue(), ["SIGCONT"]):
         yield request
 
 
@@ -89,13 +92,15 @@ def signals_held() -> Iterator[None]:
 
 
 @contextmanager
-def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled(
+    handle: Callable[[int, FrameType | None], object], names: Sequence[str] = ("SIGINT", "SIGTERM", "SIGHUP")
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # Python lets no other handle signals
         yield
         return
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
-        numbers.append(signal.SIGHUP)
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+        numbers = [number for number in numbers if number != signal.SIGHUP]
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield

@@ -36,7 +36,8 @@ class LiveRun:
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
-        self.config = load_config(str(run.config.resolve())).config
+        self._config_written = 0
+        self._read_config()
         self.metrics = MetricsTail(run.metrics)
         self.events = EventFiles(run.path)
         self._lock = threading.Lock()
@@ -65,6 +66,7 @@ class LiveRun:
         try:
             if not self.run.path.is_dir():
                 raise UserError(f"{self.run.path} is gone. What it said last stands below.")
+            self._read_config()
             self.metrics.update()
             self.events.update()
             training_state = _newest_state(self.run)
@@ -77,6 +79,13 @@ class LiveRun:
         )
         found = parts(now)
         return Look(hashlib.sha256("\0".join(found.values()).encode()).hexdigest()[:16], found)
+
+    def _read_config(self) -> None:
+        """Where it is another one than before: a training that goes on may be longer."""
+        written = self.run.config.stat().st_mtime_ns
+        if written != self._config_written:
+            self.config = load_config(str(self.run.config.resolve())).config
+            self._config_written = written
 
     def _diagnose(self) -> None:
         if time.monotonic() < self._next_diagnosis:

@@ -1,5 +1,6 @@
 """The parts of the page: each is markup of its own, so that a browser exchanges only what has changed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -55,10 +56,11 @@ def parts(now: Now) -> dict[str, Html]:
 def _state(now: Now) -> Html:
     train, validation = now.metrics.last.get("train", {}), now.metrics.last.get("validation", {})
     step = max(int(train.get("step", 0)), int(validation.get("step", 0)), now.newest.step if now.newest else 0)
-    most = now.config.training.max_steps
-    facts: list[tuple[str, str]] = [("step", f"{step:,}" + (f" of {most:,}" if most else ""))]
+    training, end = now.config.training, _last_step(now)
+    facts: list[tuple[str, str]] = [("step", f"{step:,}" + _of(training.max_steps))]
     if train:
-        facts.append(("epoch", f"{int(train.get('epoch', 0)) + 1:,}"))
+        epoch = min(int(train.get("epoch", 0)) + 1, training.max_epochs or math.inf)
+        facts.append(("epoch", f"{epoch:,}" + _of(training.max_epochs)))
         facts.append(("minutes of training", f"{float(train.get('elapsed_seconds', 0.0)) / 60:,.1f}"))
         facts.append(("target tokens a second", f"{float(train.get('tokens_per_second', 0.0)):,.0f}"))
     if now.state == "training" and (left := _minutes_left(now, step)) is not None:
@@ -69,9 +71,25 @@ def _state(now: Now) -> Html:
     return joined(
         tag("p", now.trouble, class_="trouble", role="alert") if now.trouble else None,
         tag("p", tag("strong", now.state), f" ({checkpoint}{broken})") if now.state else None,
-        tag("progress", value=float(min(step, most)), max=float(most), aria_label="steps made") if most else None,
+        tag("progress", value=float(min(step, end)), max=end, aria_label="steps made") if end else None,
         tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts)),
     )
+
+
+def _of(most: int | None) -> str:
+    return "" if most is None else f" of {most:,}"
+
+
+def _last_step(now: Now) -> float | None:
+    """The step at which the config's steps or epochs are over; None while it is not known. An epoch to come is taken to
+    have as many steps as those that were over at the newest checkpoint.
+    """
+    training, newest = now.config.training, now.newest
+    limits = [] if training.max_steps is None else [float(training.max_steps)]
+    if training.max_epochs is not None and newest is not None and newest.epoch:
+        steps = newest.step - newest.micro_batch / newest.micro_batches_per_update
+        limits.append(training.max_epochs * steps / newest.epoch)
+    return min(limits, default=None)
 
 
 def _minutes_left(now: Now, step: int) -> float | None:
@@ -79,8 +97,8 @@ def _minutes_left(now: Now, step: int) -> float | None:
     limits = []
     if training.max_minutes is not None and (train := now.metrics.last.get("train")):
         limits.append(training.max_minutes - float(train.get("elapsed_seconds", 0.0)) / 60)
-    if training.max_steps is not None and pace is not None:
-        limits.append((training.max_steps - step) * pace / 60)
+    if (end := _last_step(now)) is not None and pace is not None:
+        limits.append((end - step) * pace / 60)
     return max(0.0, min(limits)) if limits else None
 
 

@@ -1,6 +1,10 @@
 """What `tmt config explain` says of a training's costs, beside the training."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +104,28 @@ def test_a_few_steps_are_measured(folder: Path) -> None:
     assert 100e6 < found["training_bytes"] < 3e9
     assert found["minutes"] > 400 * found["seconds_a_step"] / 60 > 0
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
+def test_a_signal_while_it_measures_leaves_no_process_and_no_folder(folder: Path) -> None:
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_mt", "config", "explain", "toy.yaml", "--json"],
+        cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    while process.poll() is None and not list(temporary.glob("tmt-explain-*/run/config.yaml")):
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert children
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, list(temporary.glob("tmt-explain-*"))) == (143, [])
+    assert "Traceback" not in errors
+    until = time.monotonic() + 30  # multiprocessing's own process ends when it notices
+    while (there := [child for child in children if Path("/proc", child).exists()]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not there
 
 
 def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: Path) -> None:

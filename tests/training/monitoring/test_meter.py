@@ -133,6 +133,15 @@ def test_it_is_said_first_and_then_when_it_has_changed_by_a_third(training: Trai
     assert len(training.said) <= 4, "the estimate has changed by a factor of two in all"
 
 
+def test_at_the_end_there_is_nothing_left_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last steps are faster than was thought, by more than a minute up to the very last."""
+    training = Training(monkeypatch, max_steps=30)
+    training.steps(20, 200)
+    training.steps(10, 1)
+    assert len(training.said) > 2
+    assert all(line.startswith("about ") for line in training.said[2:])
+
+
 def test_a_minute_more_or_less_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(monkeypatch, max_steps=70)
     training.steps(30, 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
+from pages import section, tables
 from torch import Tensor
 from torchrun import run_together, write_config
 from toy import toy_mapping, write_toy_corpus
@@ -12,6 +13,7 @@ from trainings import assert_same_run
 
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.proofs.prove import PROOFS
 
 HOLD = "proofs: causality, padding, cache, batch order, gradients and loss hold, on 4 pairs ("
 
@@ -27,6 +29,11 @@ def folder(tmp_path: Path) -> Path:
 def train(folder: Path, *arguments: str) -> tuple[int, str]:
     result = call_tmt(folder, "train", "--config", "toy.yaml", *arguments, together=True)
     return result.returncode, result.stdout
+
+
+def test_the_table_of_the_docs_has_every_proof_and_its_law() -> None:
+    (table,) = tables(section("docs/training.md", "Proofs before the first step"))
+    assert [row[:2] for row in table[1:]] == [[name, proof.law] for name, proof in PROOFS.items()]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from transformer_mt.checking.check import CheckedSplit
 from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import make_folder, way_to_write
+from transformer_mt.storage.files import make_folder, sweep, way_to_write
 
 KEPT, OUT, REASONS = "kept", "taken_out", "taken_out.reasons.tsv"
 
@@ -35,6 +35,7 @@ def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> 
     """
     refuse_folder(folder)
     try:
+        sweep(folder)
         make_folder(folder, lambda new: _write(split, new, endings))
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):

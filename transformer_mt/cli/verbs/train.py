@@ -44,7 +44,7 @@ def train(
 
     launch.let_first_speak()
     try:
-        folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), to_train=True)
+        folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), untrained=True)
         if config is None and folder is None:
             raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
         if config is None and folder is not None:

@@ -23,6 +23,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
+from transformer_mt.training.stop_signals import unwind_on_signals
 
 # The first steps and validations load kernels. A step behind a validation or a save has waited for it.
 WARM_UP, EVERY, VALIDATED, SAVED, NUM_STEPS = 3, 4, 12, 14, 16
@@ -52,7 +53,7 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     of the source, by which the search of an untrained model, which knows no end, is made as long as a trained one's.
     Raises UserError where the training would.
     """
-    with tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
+    with unwind_on_signals(), tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
         text = dump_config(few_steps(config, tgt_a_src))
         bytes_of_training, state = _in_a_process(_train, text, folder)
         bytes_of_search, _ = _in_a_process(_search, text, folder)
@@ -106,8 +107,8 @@ def _in_a_process(work: Any, *arguments: str) -> tuple[int, Any]:
             "out. Use --no-measure for all that is known without them."
         ) from None
     finally:
-        if process.is_alive() and sys.exc_info()[0] is KeyboardInterrupt:
-            process.terminate()
+        if process.is_alive() and sys.exc_info()[0] in (KeyboardInterrupt, SystemExit):  # by a signal
+            process.kill()
         process.join()
     if error:
         raise UserError(error)

@@ -55,10 +55,15 @@ class Meter:
 
     def tick(self) -> float:
         """Add the seconds since the last tick to the time of the run, and return them."""
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
+        before = self._clock
+        self._clock = time.perf_counter()
+        seconds = self._clock - before
         self.state.elapsed_seconds += seconds
         return seconds
+
+    def skip(self) -> None:
+        """Leave out the time since the last tick, in which the process was halted. A signal may call this anywhere."""
+        self._clock = time.perf_counter()
 
     def count_step(self, seconds: float, waited: float, compiled: bool, settling: bool) -> None:
         """Count the seconds of a step, of which it `waited` some for data. `compiled`: something was compiled in it.
@@ -199,7 +204,7 @@ class Meter:
         minutes, pace = self.minutes_left, f"{self.seconds_a_step:.2f} seconds a step"
         if not self._began_to_say:
             return self._first_news(minutes, f"{pace} over the first {FIRST_STEPS}")
-        if minutes is None or self._said is None:
+        if not minutes or self._said is None:
             return []
         said, then = self._said
         expected = max(0.0, said - (self.state.elapsed_seconds / 60 - then))

@@ -13,7 +13,6 @@ The newest checkpoint is `last`. Its state names the `best` step, whose folder i
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import trained
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
-from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
+from transformer_mt.storage.files import TEMPORARY, make_folder, remove, sweep, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
@@ -154,12 +153,8 @@ def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE,
 
 
 def sweep_half_written(final: Path) -> None:
-    """Delete what killed processes left of this folder an hour ago or more; younger files may be in the making. Put
-    back an earlier folder that was set aside.
-    """
-    for left in final.parent.glob(f"{TEMPORARY}{final.name}-*"):
-        if time.time() - left.stat().st_mtime > 3600:
-            shutil.rmtree(left, ignore_errors=True)
+    """`sweep` this folder, and put back an earlier one that was set aside."""
+    sweep(final)
     aside = final.with_name(_ASIDE + final.name)
     if aside.exists() and not final.exists():
         os.rename(aside, final)

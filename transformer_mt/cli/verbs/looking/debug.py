@@ -32,7 +32,7 @@ def batch(
 
     if run is None and not file.exists():
         raise UserError(f"There is no file {file}. Training writes one to runs/NAME/debug when a loss is not finite.")
-    folder = open_run(run if run is not None else file.absolute().parent.parent, to_train=True)
+    folder = open_run(run if run is not None else file.absolute().parent.parent, untrained=True)
     from transformer_mt.training.debugging.replay_file import replay_file, replay_lines
 
     replayed = replay_file(file, folder, device, precision, checkpoint)

@@ -22,7 +22,7 @@ def watch(
     from transformer_mt.watching.application import run_page
     from transformer_mt.watching.live_run import LiveRun
 
-    folder = chosen_run(run, runs)
+    folder = chosen_run(run, runs, untrained=True)
     live = LiveRun(folder)
     listener = bound(host, port)
     try:
