@@ -15,6 +15,7 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt.checking import check
 from transformer_mt.checking.written import clean
+from transformer_mt.data.builtin import builtin_pairs
 
 
 @pytest.fixture
@@ -149,6 +150,7 @@ STOPPED = """
 import os, signal, sys
 from transformer_mt.checking import check
 from transformer_mt.checking.written import clean
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.cli.main import main
 number, place, name = int(sys.argv.pop()), *((check, "learn"), (clean, "names_of"))[int(sys.argv.pop())]
 work = getattr(place, name)
@@ -221,3 +223,14 @@ def test_a_line_that_no_memory_holds_and_line_ends_in_a_table(folder: Path) -> N
     read = {path.name: path.read_text().split("\n")[:-1] for path in (folder / "clean").iterdir()}
     assert len(read["kept.en"]) + len(read["taken_out.en"]) == 60
     assert len(read["kept.es"]) + len(read["taken_out.es"]) == 60
+
+
+def test_sides_that_are_swapped_as_a_whole_are_told(tmp_path: Path) -> None:
+    pairs = builtin_pairs("validation")[:200]
+    for name, side in (("right.en", 0), ("right.es", 1), ("wrong.en", 1), ("wrong.es", 0)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    says = "swapped: the source is named en and in es, the target named es and in en; swap the files"
+    for stem in ("right", "wrong"):
+        result = call_tmt(tmp_path, "data", "check", f"{stem}.en", f"{stem}.es")
+        assert result.returncode == 0, result.stderr
+        assert (says in result.stdout) == (stem == "wrong")

@@ -42,11 +42,14 @@ def check_corpus(asked: Asked) -> None:
     if asked.write is not None:
         refuse_folder(asked.write)
     from transformer_mt.checking.check import check_sources
+    from transformer_mt.checking.faults.languages import swap_of_sides
     from transformer_mt.checking.written.told import text_lines
     from transformer_mt.training.stop_signals import unwind_on_signals
 
     try:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
+        if swap := swap_of_sides(corpus.endings, checked[0].learned.languages):
+            checked[0].remarks.insert(0, swap)
         for line in text_lines(checked):
             print(line)
         _write_reports(asked, checked)

@@ -39,6 +39,16 @@ def language_of_side(texts: Sequence[str]) -> str | None:
     return language if number >= LEAST_SHARE * found.total() else None
 
 
+def swap_of_sides(named: Sequence[str], found: Sequence[str | None]) -> str | None:
+    """What to say where each side is in the language that the other one is named for; None where it is not. `named`:
+    codes such as en, en_GB or .en, of the source and of the target.
+    """
+    src, tgt = (name.strip(".").lower().replace("_", "-").split("-")[0] for name in named)
+    if src == tgt or tuple(found) != (tgt, src):
+        return None
+    return f"swapped: the source is named {src} and in {tgt}, the target named {tgt} and in {src}; swap the files"
+
+
 def other_language(text: str, own: str) -> str | None:
     """The language of a text, where it is surely not its side's own one."""
     if len(text) < LEAST_CHARACTERS:
