@@ -10,6 +10,7 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 from trainings import assert_same_run
 
 from transformer_mt.aligning.find_kernels import compiled_kernels
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.storage.run_folder import RunFolder
 
 
@@ -96,3 +97,14 @@ def test_a_stream_is_not_looked_at(folder: Path) -> None:
     status, output = train(folder, "data.streaming=true")
     assert status == 0, output
     assert "data check: a stream is not looked at" in output
+
+
+def test_sides_that_are_swapped_as_a_whole_are_told(folder: Path) -> None:
+    english, spanish = map(list, zip(*builtin_pairs("validation")[:150], strict=True))
+    said = "; the source is named en and in es, the target named es and in en; swap the files; "
+    write_pairs(folder, spanish, english)
+    own = ("data.validation=[{src: train.en, tgt: train.es}]", "tokenizer.vocab_size=2000", "training.max_steps=1")
+    assert said in train(folder, *own)[1]
+    status, output = train(folder, *own, "data.reverse=true", "data.src_lang=es", "data.tgt_lang=en", "name=right")
+    assert status == 0, output
+    assert "; swap the files" not in output

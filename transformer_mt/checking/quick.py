@@ -11,17 +11,19 @@ from typing import NamedTuple
 import numpy as np
 
 from transformer_mt.aligning.find_kernels import compiled_kernels
+from transformer_mt.checking.faults.languages import is_there, language_of_side, swap_of_sides
 from transformer_mt.checking.faults.pair_texts import faults_of_pair, letters_of
 from transformer_mt.checking.faults.ratios import Bands
 from transformer_mt.checking.faults.rules import names_of
 from transformer_mt.checking.matching import Matcher, Stretch, train_matcher
 from transformer_mt.checking.shifts import path_of, shifted_parts
 from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.cache import Counts, cache_folder, cached
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.errors import UserError
 
-FORMAT_VERSION = 1  # raise it whenever the same corpus would give another result
+FORMAT_VERSION = 2  # raise it whenever the same corpus would give another result
 STRETCH, MOST_STRETCHES = 100, 30  # neighbouring pairs that are looked at, and how often
 LEAST_PAIRS = 500  # in fewer no shift is looked for
 REGION = 600  # pairs in which the beginning of a shift is looked for line by line
@@ -40,10 +42,14 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
 
     Raises UserError where its sides are shifted: from some line on, line n of one translates line n + k of the other.
     """
-    key = hashlib.blake2b(json.dumps([FORMAT_VERSION, corpus.fingerprint]).encode(), digest_size=20).hexdigest()
+    of_one = not any(source.src_lang or source.tgt_lang or language_of(source.tag) for source in data.train)
+    named = (data.src_lang, data.tgt_lang) if of_one and is_there() else None
+    parts = [FORMAT_VERSION, corpus.fingerprint, named]
+    key = hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+    swap = named and swap_of_sides(named, named[::-1])
 
     def write(folder: Path) -> Counts:
-        return _look(corpus)
+        return _look(corpus, named)
 
     _, counts = cached(cache_folder(data) / "checks" / key, write, lambda folder: None)
     if counts.get("shift"):
@@ -51,7 +57,11 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
     found = [f"{name} {counts[name]:,}" for name in TOLD if counts.get(name)]
     number, of = counts["num_looked_at"], len(corpus)
     looked_at = f"{number:,} of {of:,} training pairs" if number < of else f"{of:,} training pairs"
-    said = [", ".join(found) or "nothing found", *_about_shifts(counts)]
+    said = [
+        ", ".join(found) or "nothing found",
+        *([swap] if swap and counts["swapped"] else []),
+        *_about_shifts(counts),
+    ]
     return f"data check ({looked_at}): {'; '.join(said)}; `tmt data check` reads them all"
 
 
@@ -70,7 +80,7 @@ def _shift_error(corpus: Corpus, counts: Counts) -> UserError:
     )
 
 
-def _look(corpus: Corpus) -> Counts:
+def _look(corpus: Corpus, named: tuple[str, str] | None) -> Counts:
     starts = _starts(corpus)
     texts = [_texts(corpus, start, start + STRETCH) for start in starts]
     pairs = [pair for src, tgt in texts for pair in zip(src, tgt, strict=True)]
@@ -78,6 +88,9 @@ def _look(corpus: Corpus) -> Counts:
     counts: Counts = {"num_looked_at": len(pairs), "looked_for_shifts": 0, "can_tell": 0}
     for name in (name for one in flags for name in names_of(one)):
         counts[name] = counts.get(name, 0) + 1
+    if named:
+        found = [language_of_side([pair[side] for pair in pairs]) for side in (0, 1)]
+        counts["swapped"] = int(swap_of_sides(named, found) is not None)
     src, tgt = np.array([[len(src), len(tgt)] for src, tgt in pairs], np.uint32).T
     if bands := Bands.of(src, tgt):
         counts["ratio"] = int(bands.outside(src, tgt).sum())

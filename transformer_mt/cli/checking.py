@@ -49,7 +49,7 @@ def check_corpus(asked: Asked) -> None:
     try:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
         if swap := swap_of_sides(corpus.endings, checked[0].learned.languages):
-            checked[0].remarks.insert(0, swap)
+            checked[0].remarks.insert(0, f"swapped: {swap}")
         for line in text_lines(checked):
             print(line)
         _write_reports(asked, checked)

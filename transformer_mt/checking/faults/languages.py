@@ -46,7 +46,7 @@ def swap_of_sides(named: Sequence[str], found: Sequence[str | None]) -> str | No
     src, tgt = (name.strip(".").lower().replace("_", "-").split("-")[0] for name in named)
     if src == tgt or tuple(found) != (tgt, src):
         return None
-    return f"swapped: the source is named {src} and in {tgt}, the target named {tgt} and in {src}; swap the files"
+    return f"the source is named {src} and in {tgt}, the target named {tgt} and in {src}; swap the files"
 
 
 def other_language(text: str, own: str) -> str | None:
