@@ -1,13 +1,13 @@
 """How well `tmt data check` finds faults: faults of every kind planted in real text at known lines, shifts at known
 lines, and text as it is.
 
-    python scripts/planted_faults.py --data ../shared/data [--pairs 6000] [--only faults|shifts|clean]
+    python scripts/planted_faults.py --data ../shared/data [--pairs 6000] [--only faults|clean|shifts|random]
 
 `--data` is a folder with `multi30k/raw`, `tatoeba_en_es` and `other_scripts` in it. Faults are planted in English and
 German image captions, twenty of each kind. Recall is the share of them that is found under its own name. A false alarm
 is a line that nothing was done to and that is found under that name; precision is the share of the planted lines among
-both. Shifts are a line taken out of one side, or put in. The alarms on text as it is leave out what is a fact and no
-guess: blank lines, duplicates, several targets of a source.
+both. Shifts are a line taken out of one side, or put in: at chosen lines, and by one at lines that a seed draws. The
+alarms on text as it is leave out what is a fact and no guess: blank lines, duplicates, several targets of a source.
 """
 
 import argparse
@@ -28,6 +28,7 @@ from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.data.sources.source import Source
 
 Pair = tuple[str, str]
+NUM_RANDOM = 16  # shifts of each language
 EACH = 20  # lines with each fault
 NUM_NAMES = 200  # lines that get a name on both sides, so that there is something to learn
 NUM_VALIDATION = 200
@@ -193,6 +194,22 @@ def shift_rows(data: Path, num_pairs: int) -> list[str]:
     return rows
 
 
+def random_shift_rows(data: Path, num_pairs: int) -> list[str]:
+    """The rows of the table of shifts by one at random lines, and how far from them they were found."""
+    rng = random.Random(1)
+    rows = ["| languages | shifts | within 20 lines | not found | farthest |", "|---|---|---|---|---|"]
+    for languages, pairs in clean_texts(data, num_pairs).items():
+        distances: list[int] = []
+        for _ in range(NUM_RANDOM):
+            line, shift = rng.randrange(3, len(pairs) - 3), rng.choice((1, -1))
+            found = [part for part in checked(shifted(pairs, line, shift)).shifts if part.shift == shift]
+            distances += [abs(found[0].first - (line + 1))] if found else []
+        near = sum(distance <= 20 for distance in distances)
+        missed = NUM_RANDOM - len(distances)
+        rows.append(f"| {languages} | {NUM_RANDOM} | {near} | {missed} | {max(distances, default=0)} |")
+    return rows
+
+
 def clean_texts(data: Path, num_pairs: int) -> dict[str, list[Pair]]:
     """Text as it is, by languages."""
     return {name: command.parallel(data / src, data / tgt)[:num_pairs] for name, (src, tgt) in CLEAN.items()}
@@ -217,14 +234,17 @@ def clean_rows(data: Path, num_pairs: int) -> list[str]:
     return rows
 
 
+TABLES = {"faults": fault_rows, "clean": clean_rows, "shifts": shift_rows, "random": random_shift_rows}
+
+
 def main() -> None:
     """Plant, check and print."""
     parser = command.Parser(__doc__)
     parser.add_argument("--data", type=command.folder, required=True)
     parser.add_argument("--pairs", type=command.count(1000), default=6000)
-    parser.add_argument("--only", choices=("faults", "shifts", "clean"))
+    parser.add_argument("--only", choices=tuple(TABLES))
     args: argparse.Namespace = parser.parse_args()
-    for name, make in (("faults", fault_rows), ("clean", clean_rows), ("shifts", shift_rows)):
+    for name, make in TABLES.items():
         if args.only in (None, name):
             print("\n".join(make(args.data, args.pairs)), flush=True)
             print()

@@ -119,7 +119,7 @@ def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
                 checkpoints = [run.step(step) / MANIFEST for step in run.steps()]
                 written = [run.config, run.metrics] if untrained else checkpoints[-1:]
                 if run.config.exists() and written:
-                    times[run] = max(path.stat().st_mtime for path in written if path.exists())
+                    times[run] = max((path.stat().st_mtime for path in written if path.exists()), default=0.0)
         except UserError as error:
             refused = error
     if refused is not None and not times:
