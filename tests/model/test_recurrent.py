@@ -5,12 +5,14 @@ import itertools
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.model.recurrent import cells
 from transformer_mt.model.recurrent.attention import AdditiveAttention, GeneralAttention
-from transformer_mt.model.recurrent.cells import CELLS, Steps
+from transformer_mt.model.recurrent.cells import CELLS, Steps, all_steps
 from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 from transformer_mt.model.recurrent.rnn import Rnn
 
@@ -218,3 +220,35 @@ def test_the_recurrent_matrices_begin_orthogonal_and_forget_gates_open() -> None
     gates = rnn.get_parameter("bias_ih_l0").detach().split(6)
     assert gates[1].eq(1).all()
     assert not torch.cat([gates[0], *gates[2:], rnn.get_parameter("bias_hh_l0").detach()]).any()
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("packed", [True, False])
+@torch.enable_grad()
+def test_layers_that_a_processor_cannot_round_run_in_single_precision(
+    cell: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the states and the gradients that they have without autocast; and to ask draws no random number."""
+    layers = CELLS[cell].layers(3, 4, 2, batch_first=True)
+    words = torch.randn(2, 5, 3, requires_grad=True)
+    given = pack_padded_sequence(words, [5, 2], batch_first=True) if packed else words
+    before = torch.get_rng_state()
+    expected, last = layers(given)
+    cells._has_kernel.cache_clear()
+    monkeypatch.setattr(cells.nn.Module, "__call__", refuse_in_bf16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, found_last = all_steps(layers, given)
+    cells._has_kernel.cache_clear()
+    assert torch.equal(torch.get_rng_state(), before)
+    found, expected = (one.data if isinstance(one, PackedSequence) else one for one in (found, expected))
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+    assert all(map(torch.equal, found_last, last))
+    (gradient,) = torch.autograd.grad(found.sum(), words, retain_graph=True)
+    assert torch.equal(gradient, torch.autograd.grad(expected.sum(), words)[0])
+
+
+def refuse_in_bf16(module: nn.Module, *given: object) -> object:
+    if torch.is_autocast_enabled("cpu"):
+        raise RuntimeError("could not create a primitive descriptor")
+    return module.forward(*given)

@@ -11,6 +11,8 @@ from pathlib import Path
 import bench_serve
 import pytest
 
+from transformer_mt.errors import UserError
+
 SCRIPT = Path(bench_serve.__file__)
 PAIRS = [("one", "uno"), ("two", "dos"), ("three", "tres")]
 
@@ -44,12 +46,17 @@ def test_the_processor_s_time_is_that_of_the_process_and_its_children() -> None:
         process.kill()
 
 
-def test_too_few_lines_are_refused(run: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "--run", str(run), "--lines", "70"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "bench_serve.py: 70 lines take hardly longer than the start of tmt translate. Give more --lines.\n"
-    )
+def test_too_few_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["one"] * 100
+
+    def speed(seconds: float) -> bench_serve.Speed:
+        done = bench_serve.OfFile(["uno"] * 100, seconds, processor=seconds)
+        monkeypatch.setattr(bench_serve, "translate", lambda run, lines: done)
+        return bench_serve.speed_of_file(Path("runs/toy"), lines, bench_serve.OfFile([], 2.0, 2.0))[1]
+
+    with pytest.raises(UserError, match=r"100 lines take hardly longer than the start of tmt translate\. Give more"):
+        speed(2.9)
+    assert speed(3.5).per_second == pytest.approx((100 - bench_serve.WARM_LINES) / 1.5)
 
 
 def tally_of(answer: Callable[[str, int], bytes]) -> bench_serve.Tally:

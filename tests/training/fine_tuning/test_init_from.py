@@ -290,7 +290,9 @@ def test_two_processes_go_on_as_one_does(folder: Path, sharding: str) -> None:
     frozen = [n for n in before if belongs(n, "encoder")]
     assert all(torch.equal(before[n], after[n]) for n in frozen)
     straight = weights(folder / "runs/straight", LAST)
-    assert all(torch.allclose(after[n], straight[n], rtol=0, atol=1e-4) for n in after)
+    # Adam makes steps of a gradient that is rounding alone, as that of a key's bias, which the softmax does not see.
+    for name in (name for name in after if "k_proj.bias" not in name):
+        torch.testing.assert_close(after[name], straight[name], rtol=0, atol=1e-4)
 
 
 def test_the_run_and_its_card_know_where_it_came_from(folder: Path) -> None:

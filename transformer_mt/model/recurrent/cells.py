@@ -6,10 +6,13 @@ depends on the step before, it is made here. What of the products does not is ma
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from transformer_mt.model.parts.attention import lowered
 from transformer_mt.model.parts.dropout import dropout
@@ -17,6 +20,7 @@ from transformer_mt.model.parts.dropout import dropout
 # (num_layers, rows, d_model) each: the hidden states h, and under LSTM the cell states c.
 States = tuple[Tensor, ...]
 Layers = nn.GRU | nn.LSTM
+Given = TypeVar("Given", bound=Tensor | PackedSequence)
 
 
 def gru_step(given: Tensor, past: Tensor, state: States) -> States:
@@ -54,6 +58,30 @@ class Cell:
 
 
 CELLS = {"gru": Cell(nn.GRU, 3, 1, gru_step), "lstm": Cell(nn.LSTM, 4, 2, lstm_step)}
+
+
+def all_steps(layers: Layers, given: Given, states: Tensor | States | None = None) -> tuple[Given, Tensor | States]:
+    """torch's layers over all positions of `given`, in single precision where this processor has no other for them.
+
+    `states` and the results are those of the layers.
+    """
+    lowers = given.data.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    if not lowers or _has_kernel(type(layers), torch.get_autocast_dtype("cpu")):
+        return layers(given, states)
+    single = given._replace(data=given.data.float()) if isinstance(given, PackedSequence) else given.float()
+    with torch.autocast("cpu", enabled=False):
+        return layers(single, states)
+
+
+@cache
+def _has_kernel(layers: type[Layers], dtype: torch.dtype) -> bool:
+    """Whether this processor computes such layers in this precision: oneDNN's LSTM wants AVX-512 for bfloat16."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype), torch.enable_grad():
+            layers(2, 2, batch_first=True)(torch.zeros(1, 1, 2))[0].sum().backward()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Steps:

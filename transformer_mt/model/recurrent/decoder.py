@@ -18,7 +18,7 @@ from transformer_mt.model.recurrent.attention import (
     GeneralAttention,
     SourceAttention,
 )
-from transformer_mt.model.recurrent.cells import CELLS, States, Steps
+from transformer_mt.model.recurrent.cells import CELLS, States, Steps, all_steps
 from transformer_mt.model.recurrent.encoder import WordEmbedder
 
 
@@ -196,7 +196,7 @@ class LuongDecoder(RecurrentDecoder):
             return super().all_positions(words, start)
         # Nothing that is chosen goes back into the cells, so no position waits for another's attention.
         states = start.states[0] if isinstance(self.rnn, nn.GRU) else start.states
-        tops, _ = self.rnn(words, states)
+        tops, _ = all_steps(self.rnn, words, states)
         memory = start.memory
         return self._vectors(self.cross_attn(tops, memory.keys, memory.vectors, memory.mask), tops)
 

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.parts.dropout import Dropout
-from transformer_mt.model.recurrent.cells import CELLS
+from transformer_mt.model.recurrent.cells import CELLS, all_steps
 
 
 class WordEmbedder(nn.Module):
@@ -47,6 +47,6 @@ class RecurrentEncoder(nn.Module):
         """
         lengths = (src != PAD_ID).sum(dim=1).cpu()
         packed = pack_padded_sequence(self.embedder(src, factors), lengths, batch_first=True, enforce_sorted=False)
-        states, last = self.rnn(packed)
+        states, last = all_steps(self.rnn, packed)
         memory, _ = pad_packed_sequence(states, batch_first=True, total_length=src.size(1))
         return memory, (last if isinstance(last, Tensor) else last[0])[-1]
