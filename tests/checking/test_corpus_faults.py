@@ -20,8 +20,10 @@ from transformer_mt.checking.faults.pair_texts import faults_of_pair, letters_of
 from transformer_mt.checking.faults.ratios import Bands
 from transformer_mt.checking.faults.rules import BITS, RULES, names_of
 from transformer_mt.checking.faults.scripts import SCRIPTS, script_counts
+from transformer_mt.checking.matching import Stretch
 from transformer_mt.checking.reading import read_blocks
-from transformer_mt.checking.shifts import _viterbi, shifted_parts
+from transformer_mt.checking.shifts import shifted_parts
+from transformer_mt.checking.viterbi import likeliest_states
 
 
 def faults(src: str, tgt: str, max_words: int = 100) -> list[str]:
@@ -177,17 +179,25 @@ def test_ratios_are_those_of_the_corpus() -> None:
     assert Bands.of(src[:50], tgt[:50]) is None
 
 
-def test_the_likeliest_path_is_that_of_brute_force() -> None:
+@pytest.mark.parametrize("first", [0, 2, None])
+def test_the_likeliest_path_is_that_of_brute_force(first: int | None) -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
         scores = rng.normal(size=(6, 3)) * 3
 
         def value(path: Sequence[int], scores: np.ndarray = scores) -> float:
-            changes = sum(a != b for a, b in itertools.pairwise((0, *path)))
+            changes = sum(a != b for a, b in itertools.pairwise(path if first is None else (first, *path)))
             return float(sum(scores[n, state] for n, state in enumerate(path))) - 2.0 * changes
 
         best = max(itertools.product(range(3), repeat=6), key=value)
-        assert tuple(_viterbi(scores, 2.0).tolist()) == best
+        assert tuple(likeliest_states(scores, 2.0, first).tolist()) == best
+
+
+def test_lines_are_paired_along_a_path() -> None:
+    stretch = Stretch(["a", "b", "c", "d"], ["x", "a", "b", "c"])
+    assert stretch.along([1, None, 1, 1]) == [("a", "a"), ("c", "c")]  # the last one's partner is beyond the end
+    assert stretch.along([-1, 0, 0, 0]) == [("b", "a"), ("c", "b"), ("d", "c")]
+    assert stretch.along([]) == []
 
 
 def test_parts_of_a_path() -> None:

@@ -17,6 +17,7 @@ from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.bitext import Bitext, Side, starts_of
 from transformer_mt.aligning.diagonal_model import DiagonalModel
 from transformer_mt.aligning.lexical_table import UNKNOWN
+from transformer_mt.checking.viterbi import likeliest_states
 from transformer_mt.data.word_splitting import UNSPACED
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,8 @@ FIRST_TRIES = (1, 12)  # lines to each side with which a line is paired before a
 NEAR = 12  # lines to each side among which the shift of a stretch is looked for
 CHANCE = (23, 37)  # lines of distance at which nothing is a translation
 TELLS = 1.0  # nats a word between a translation and chance; a wrong shift everywhere has 0.6
+CHANGE_IN_LESSON = 20.0  # nats that a change within a stretch must gain, so that its lines teach with their own shifts
+UNSURE = 4  # lines to each side of such a change, which teach nothing
 LEAST_LINES = 60  # in fewer nothing is learned
 _WORD = regex.compile(rf"[{UNSPACED}]|[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]+|[^\s\w]", regex.VERSION1)
 
@@ -47,6 +50,12 @@ class Stretch:
         src, tgt = self.sides
         first, last = max(0, -shift), min(len(src), len(tgt) - shift)
         return [(" ".join(src[n]), " ".join(tgt[n + shift])) for n in range(first, last)]
+
+    def along(self, path: Sequence[int | None]) -> list[tuple[str, str]]:
+        """Each line beside the one that the path has for it, where it has one."""
+        src, tgt = self.sides
+        places = [(n, n + shift) for n, shift in enumerate(path) if shift is not None]
+        return [(" ".join(src[n]), " ".join(tgt[m])) for n, m in places if 0 <= m < len(tgt)]
 
 
 @lru_cache(2**16)
@@ -195,9 +204,11 @@ def _train_within(stretches: Sequence[Stretch], farthest: int) -> Matcher | None
         ]
         if number and known == before:
             break
-    matcher = _trained(
-        [pair for one, shift in zip(stretches, known, strict=True) for pair in _paired(one, shift, [0])], 4
-    )
+    paths = [
+        _path_in(matcher, stretch, shift) if (matcher := halves[1 - n % 2]) else []
+        for n, (stretch, shift) in enumerate(zip(stretches, known, strict=True))
+    ]
+    matcher = _trained([pair for one, path in zip(stretches, paths, strict=True) for pair in one.along(path)], 4)
     if not matcher:
         return None
     true, chance = np.zeros(2), np.zeros(2)  # score and words
@@ -237,6 +248,27 @@ def _trained(pairs: list[tuple[str, str]], num_iterations: int) -> Matcher | Non
     return Matcher(aligner, shares[0], shares[1], 0.0, 0.0)
 
 
+def _path_in(matcher: Matcher, stretch: Stretch, known: int | None) -> list[int | None]:
+    """The shift of each line of a stretch in which another may begin; None near a change, or where nothing is sure."""
+    shifts, scores = _scored(matcher, stretch)
+    states = likeliest_states(scores.T, CHANGE_IN_LESSON, None)
+    if (states == states[0]).all():
+        return [known] * len(stretch)
+    path: list[int | None] = shifts[states].tolist()
+    for change in (np.flatnonzero(np.diff(states)) + 1).tolist():
+        for line in range(max(0, change - UNSURE), min(change + UNSURE, len(path))):
+            path[line] = None
+    return path
+
+
+def _scored(matcher: Matcher, stretch: Stretch) -> tuple[NDArray[np.int64], Floats]:
+    """The shifts that a stretch may have, the least first, and the scores of its lines, (num_shifts, num_lines)."""
+    numbered, lines = NumberedStretch(stretch, matcher.aligner), np.arange(len(stretch))
+    shifts = np.array(sorted({*range(-NEAR, NEAR + 1), shift_by_lengths(_lengths(stretch))}, key=abs))
+    scores = matcher.scores(numbered, np.tile(lines, len(shifts)), np.repeat(shifts, len(lines)))
+    return shifts, scores.reshape(len(shifts), len(lines))
+
+
 def _lengths(stretch: Stretch) -> tuple[Floats, Floats]:
     src, tgt = (np.array([len(line) for line in side], np.float64) for side in stretch.sides)
     return src, tgt
@@ -244,10 +276,8 @@ def _lengths(stretch: Stretch) -> tuple[Floats, Floats]:
 
 def _shift_of(matcher: Matcher, stretch: Stretch) -> int | None:
     """The shift at which the lines of a stretch score best; None where its halves do not agree on it."""
-    numbered, lines = NumberedStretch(stretch, matcher.aligner), np.arange(len(stretch))
-    shifts = np.array(sorted({*range(-NEAR, NEAR + 1), shift_by_lengths(_lengths(stretch))}, key=abs))
-    scores = matcher.scores(numbered, np.tile(lines, len(shifts)), np.repeat(shifts, len(lines)))
-    halves = np.array_split(scores.reshape(len(shifts), len(lines)), 2, axis=1)
+    shifts, scores = _scored(matcher, stretch)
+    halves = np.array_split(scores, 2, axis=1)
     first, second = (int(shifts[half.sum(axis=1).argmax()]) for half in halves)
     return first if first == second else None
 
