@@ -165,7 +165,7 @@ def test_every_threshold_is_used_and_has_a_reason(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, "threshold", noted)
     for _, _, entries, _ in CASES:
         names(entries)
-    note(*21 * [3.0], 9.0)
+    note(*51 * [3.0], 9.0)
     assert asked == set(THRESHOLDS)
     assert all(one.reason for one in THRESHOLDS.values())
 
@@ -177,20 +177,20 @@ def note(*nlls: float, tokens: Callable[[int], int] = lambda i: 100) -> list[int
 
 
 def test_a_spike_is_the_first_update_that_stands_out() -> None:
-    assert note(*20 * [3.0], 3.9, 3.0) == []  # by less than a nat
-    assert note(*20 * [3.0], 4.1, 3.0, 3.0) == [20]
-    assert note(*20 * [3.0], 6.0, 6.0, 6.0, 3.0, 6.0) == [20, 24]  # a loss that stays high is one spike
-    assert note(*19 * [3.0], 9.0) == []  # too early to judge
-    assert note(*20 * [3.0], 9.0, tokens=lambda i: 100 if i < 20 else 40) == []  # a rest of an epoch
-    assert note(*20 * [3.0], math.inf, 3.0, 9.0) == [20, 22]
-    assert note(*20 * [3.0], math.nan, 3.0, 9.0) == [22]
+    assert note(*50 * [3.0], 3.9, 3.0) == []  # by less than a nat
+    assert note(*50 * [3.0], 4.1, 3.0, 3.0) == [50]
+    assert note(*50 * [3.0], 6.0, 6.0, 6.0, 3.0, 6.0) == [50, 54]  # a loss that stays high is one spike
+    assert note(*49 * [3.0], 9.0) == []  # too early to judge
+    assert note(*50 * [3.0], 9.0, tokens=lambda i: 100 if i < 50 else 40) == []  # a rest of an epoch
+    assert note(*50 * [3.0], math.inf, 3.0, 9.0) == [50, 52]
+    assert note(*50 * [3.0], math.nan, 3.0, 9.0) == [52]
 
 
 def test_what_is_usual_follows_a_loss_that_falls_and_its_spread() -> None:
     """Neighbours differ by 0.3, so the spread is 0.3 * 1.4826 / sqrt(2) = 0.3145, and 8 of them are 2.5."""
-    noisy = [3.0 + 0.3 * (i % 2) for i in range(30)]
+    noisy = [3.0 + 0.3 * (i % 2) for i in range(50)]
     assert note(*noisy, 5.6) == []
-    assert note(*noisy, 5.7) == [30]
+    assert note(*noisy, 5.7) == [50]
     falling = [9.0 - 0.1 * i for i in range(50)]
     assert note(*falling, 7.4) == []
     assert note(*falling, 7.8) == [50]

@@ -25,7 +25,7 @@ class Usual:
 
 def usual(memory: dict[str, Any]) -> Usual | None:
     """What is usual by the recent updates, (nll a token, target tokens) each; None where there are too few to tell."""
-    if len(recent := memory.get("recent", [])) < threshold("spike_first"):
+    if len(recent := memory.get("recent", [])) < threshold("spike_window"):
         return None
     nlls = [nll for nll, _ in recent]
     middle = median(nlls)

@@ -11,8 +11,9 @@ class Threshold(NamedTuple):
 
 
 THRESHOLDS = {
-    "spike_window": Threshold(50, "updates that say what is usual: few enough to follow a loss that falls"),
-    "spike_first": Threshold(20, "updates before the first judgement: a median of fewer says little"),
+    "spike_window": Threshold(
+        50, "updates that say what is usual, and before the first judgement: enough to hold an easy and a hard batch"
+    ),
     "spike_spreads": Threshold(
         8, "robust deviations above the median: batches of like length differ more than chance would have it"
     ),

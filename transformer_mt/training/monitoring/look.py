@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.config.special_ids import BOS_ID
+from transformer_mt.config.special_ids import BOS_ID, SPECIAL_TOKENS
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.preparation import TrainingData
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.named_parts import trained
 from transformer_mt.model.parts.attention import Attention, MultiHeadAttention
@@ -21,6 +22,7 @@ from transformer_mt.training.validation import ValidationResult
 MOST_TOKENS = 64  # of a side of a sample
 FIRST_QUERY = 3  # queries before it have few keys in a decoder, so that their weights are great whatever they are
 DIGITS = 4
+NUM_BYTES = 256
 
 Heads = dict[str, list[float]]  # a figure of each head, by the name of the module
 
@@ -39,9 +41,10 @@ def look(model: TranslationModel, updater: Updater, data: TrainingData, result: 
         sharpness, contributions = heads_on(model, pairs)
         figures |= {"sharpness": sharpness, "contributions": contributions or None}
     if updater.sharing.whole_optimizer:
+        num_given = max(map(_num_given, (data.src_tokenizer, data.tgt_tokenizer)))
         figures |= {
             "relative_update": _rounded(relative_update(updater.model, updater.optimizer)),
-            "unmoved": unmoved_rows(updater.model, updater.optimizer),
+            "unmoved": unmoved_rows(updater.model, updater.optimizer, num_given),
         }
     return figures
 
@@ -126,16 +129,25 @@ def relative_update(model: nn.Module, optimizer: torch.optim.Optimizer) -> float
 
 
 @torch.no_grad()
-def unmoved_rows(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float] | None:
-    """Of each table of embeddings that is trained the share of rows whose gradient was always 0. None before the first
+def unmoved_rows(model: nn.Module, optimizer: torch.optim.Optimizer, num_given: int) -> dict[str, float] | None:
+    """Of each table of embeddings that is trained the share of rows whose gradient was always 0, at least: `num_given`
+    rows, of entries that a vocabulary has whatever its text, may be among them and do not count. None before the first
     step. A row without a gradient for thousands of steps counts too, since Adam forgets.
     """
-    shares = {
-        name: (optimizer.state[module.weight]["exp_avg_sq"].amax(dim=1) == 0).float().mean()
+    numbers = {
+        name: ((optimizer.state[module.weight]["exp_avg_sq"].amax(dim=1) == 0).sum().item(), len(module.weight))
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding) and optimizer.state.get(module.weight)
     }
-    return {name: round(share.item(), DIGITS) for name, share in shares.items()} or None
+    return {
+        name: round(max(0, unmoved - num_given) / max(1, rows - num_given), DIGITS)
+        for name, (unmoved, rows) in numbers.items()
+    } or None
+
+
+def _num_given(tokenizer: Tokenizer) -> int:
+    """Entries that its vocabulary has whatever the text: special ones, tags, and the bytes of subwords."""
+    return len(SPECIAL_TOKENS) + len(tokenizer.tags) + (NUM_BYTES if tokenizer.knows_every_text else 0)
 
 
 def _means(found: dict[str, list[Tensor]]) -> Heads:

@@ -1,0 +1,22 @@
+"""What a validation looks at beside its scores."""
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_mt.training.monitoring.look import unmoved_rows
+
+
+@torch.enable_grad()
+def test_rows_that_every_vocabulary_has_do_not_count_as_unmoved() -> None:
+    """Of 300 rows 30 move. Under subwords 256 bytes and 4 special tokens are there whatever the text."""
+    tables = [nn.Embedding(300, 2), nn.Embedding(5, 2)]
+    model = nn.ModuleList(tables)
+    optimizer = torch.optim.Adam(model.parameters())
+    assert unmoved_rows(model, optimizer, 4) is None
+    for table in tables:
+        table(torch.arange(len(table.weight) // 10)).square().sum().backward()
+    optimizer.step()
+    assert unmoved_rows(model, optimizer, 0) == {"0": 0.9, "1": 1.0}
+    assert unmoved_rows(model, optimizer, 4) == {"0": pytest.approx(266 / 296, abs=1e-4), "1": 1.0}
+    assert unmoved_rows(model, optimizer, 260) == {"0": 0.25, "1": 0.0}
