@@ -62,8 +62,9 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     validations = range(EVERY, VALIDATED + 1, EVERY)
     paced = [step for step in seconds if step > WARM_UP and step - 1 not in (*validations, SAVED)]
     pace = sum(seconds[step] for step in paced) / sum(tokens[step] for step in paced)
-    *first, validation, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (*validations, SAVED))
-    beyond = sum(max(0.0, one - validation) for one in first)
+    *asides, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (*validations, SAVED))
+    validation = min(asides)  # one may have waited for the machine
+    beyond = sum(one - validation for one in asides)
     max_tokens, micro_batches = state
     num_bytes = (bytes_of_training, bytes_of_search)
     return Measured(pace, validation, beyond, save, *num_bytes, max_tokens, micro_batches, NUM_STEPS)
