@@ -139,7 +139,8 @@ def test_nothing_is_wider_than_the_window_and_nothing_is_asked_elsewhere(page: A
     assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     asked = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     urls = [one["params"]["request"]["url"] for one in asked if one["method"] == "Network.requestWillBeSent"]
-    own = (f"http://127.0.0.1:{server.port}/", "data:", "chrome:", "about:")
+    of_its_first_tab = ("chrome:", "chrome-untrusted:")
+    own = (f"http://127.0.0.1:{server.port}/", "data:", "about:", *of_its_first_tab)
     assert [url for url in urls if not url.startswith(own)] == []
     assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
 
