@@ -7,9 +7,20 @@ import torch
 import translators
 from torch import Tensor
 
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
+from transformer_mt.export.expressible import OPTIONS
+from transformer_mt.model.interface import TranslationModel
+
+ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
+
+
+def expressible(key: str) -> list[str]:
+    """The values of a key of `model` of which their table says how CTranslate2 computes them."""
+    return [name for name, option in OPTIONS[key].items() if option.ctranslate2 is not None]
 
 
 def make_translator(
@@ -25,6 +36,10 @@ def export(translator: Translator, folder: Path, quantization: str | None = None
         translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config, folder, quantization
     )
     return ExportedTranslator(folder, threads=1)
+
+
+def _parts(translator: Translator) -> tuple[TranslationModel, Tokenizer, Tokenizer, RunConfig]:
+    return translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
 
 
 @torch.no_grad()

@@ -2,45 +2,27 @@
 
 import json
 import random
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from toy import TRANSLATING, all_entries, toy_pairs
-from translators import MODELS_BY_NAME, SMALL
+from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.sections.decoding import DecodingConfig
-from transformer_mt.config.sections.lines import LinesConfig
-from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.search.beam import Sentence
-from transformer_mt.decoding.search.options import LENGTH_NORMS, SearchOptions, search_options
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.model.interface import TranslationModel
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
-from exports import export, make_translator, our_log_probs, their_log_probs
+from exports import ONE_STREAM, _parts, export, expressible, make_translator, our_log_probs, their_log_probs
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, _lines_notes, _other_norm, write_model
-from transformer_mt.export.ctranslate2_spec import refuse_inexpressible
-from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
+from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, write_model
 
-
-def expressible(key: str) -> list[str]:
-    """The values of a key of `model` of which their table says how CTranslate2 computes them."""
-    return [name for name, option in OPTIONS[key].items() if option.ctranslate2 is not None]
-
-
-INEXPRESSIBLE = [(key, name) for key in OPTIONS for name in OPTIONS[key] if name not in expressible(key)]
-ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
 CONVERTED: dict[str, dict[str, Any]] = {
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
@@ -102,79 +84,6 @@ def test_far_positions(positions: str, tmp_path: Path) -> None:
     pairs = [(dice.choices(range(4, 20), k=199), dice.choices(range(4, 20), k=199))]
     (found,) = their_log_probs(export(translator, tmp_path / "model"), pairs)
     torch.testing.assert_close(found, our_log_probs(translator, *pairs[0]), atol=2e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("model", "key"),
-    [
-        ({"num_experts": 4}, "model.num_experts is 4"),
-        ({"num_experts": 4, "attention_window": 23}, r"model.num_experts is 4.*\nmodel.attention_window is 23"),
-        ({"attention_window": 23}, "model.attention_window is 23"),
-        ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
-        ({"attention_window": 47, **ONE_STREAM}, "model.attention_window is 47"),
-        ({"positions": "relative_bias", **ONE_STREAM}, "model.positions is relative_bias"),
-        *(({key: name}, f"model.{key} is {name}, .* Train one with model.{key}: ") for key, name in INEXPRESSIBLE),
-    ],
-)
-def test_what_cannot_be_computed_is_refused_by_its_key(model: dict[str, Any], key: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=key):
-        export(make_translator({"num_encoder_layers": 1, **SMALL, **model}), tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_tags_of_languages_are_refused_by_their_key_beside_all_others(kind: str, tmp_path: Path) -> None:
-    tokenizer = {"kind": kind, "vocab_size": 320, "tags": ["<BT>", "<2es>", "<2en>"]}
-    translator = make_translator({"num_encoder_layers": 1, **SMALL, "num_experts": 2}, tokenizer=tokenizer)
-    with pytest.raises(UserError, match=r"^model.num_experts is 2.*\ntokenizer.tags holds <2es>, <2en>, tags of lang"):
-        export(translator, tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
-    class Newer(ModelConfig):
-        soft_cap: float | None = None
-
-    assert set(ModelConfig.model_fields) >= KNOWN_KEYS
-    refuse_inexpressible(Newer.model_validate(SMALL))
-    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: None"):
-        refuse_inexpressible(Newer.model_validate({**SMALL, "soft_cap": 30.0}))
-
-
-@pytest.mark.parametrize(("key", "name"), [(key, name) for key in OPTIONS for name in OPTIONS[key]])
-def test_an_option_that_says_nothing_of_ctranslate2_is_refused_by_its_key(
-    key: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(OPTIONS[key], name, replace(OPTIONS[key][name], ctranslate2=None))
-    with pytest.raises(UserError, match=f"model.{key} is {name}, which CTranslate2 does not compute"):
-        refuse_inexpressible(ModelConfig.model_validate({**SMALL, key: name}))
-
-
-@pytest.mark.parametrize(
-    ("decoding", "is_told"),
-    [
-        *(({"beam_size": 4, "length_norm": kind}, kind != "average") for kind in LENGTH_NORMS),
-        ({"beam_size": 4, "length_norm": "gnmt", "length_penalty": 0.0}, False),
-        ({"beam_size": 1, "length_norm": "gnmt"}, False),
-    ],
-)
-def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bool) -> None:
-    note = _other_norm(DecodingConfig(**decoding))
-    kind = decoding["length_norm"]
-    assert note.startswith(f"decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
-    assert bool(note) == is_told
-
-
-def test_a_key_of_lines_is_told() -> None:
-    (note,) = _lines_notes(DecodingConfig(avoid="words.txt", lines=LinesConfig(html=True)))
-    assert note.startswith("decoding.lines.html is True, which `tmt translate` does")
-    assert _lines_notes(DecodingConfig()) == []
-
-
-def test_a_key_of_the_search_that_it_does_not_obey_is_refused(tmp_path: Path) -> None:
-    translator = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"beam_size": 1, "avoid": "words.txt"})
-    with pytest.raises(UserError, match=r"decoding.avoid is 'words.txt', which CTranslate2 does not do"):
-        export(translator, tmp_path / "model").translate(["one."])
 
 
 @pytest.mark.parametrize("stream", [{}, ONE_STREAM])
@@ -326,10 +235,6 @@ def test_batches_by_hand(size: int, kind: str, same: dict[int, int] | None, expe
     assert _batches({0: 3, 1: 5, 2: 5, 3: 2}, size, kind, same) == expected
 
 
-def _parts(translator: Translator) -> tuple[TranslationModel, Tokenizer, Tokenizer, RunConfig]:
-    return translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
-
-
 def test_quantizing_is_near_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     translator = make_translator({"num_encoder_layers": 1, **SMALL})
     before = {name: parameter.clone() for name, parameter in translator.model.named_parameters()}
@@ -355,58 +260,3 @@ def test_torch_keeps_its_threads(threads: int, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         ExportedTranslator(tmp_path / "model", threads=threads, compute_type="int7")
     assert torch.get_num_threads() == before
-
-
-def test_what_a_user_can_get_wrong(tmp_path: Path) -> None:
-    translator = make_translator({"num_encoder_layers": 1, **SMALL})
-    parts = _parts(translator)
-    with pytest.raises(UserError, match=r"'int7' is not a quantization. Use one of int8, "):
-        write_model(*parts, tmp_path / "model", "int7")
-    (tmp_path / "file").write_text("precious")
-    with pytest.raises(UserError, match="file exists and is not an empty folder"):
-        write_model(*parts, tmp_path / "file")
-    (tmp_path / "link").symlink_to(tmp_path)
-    for name in (tmp_path / "link", Path()):
-        with pytest.raises(UserError, match="is not the name of a new folder"):
-            write_model(*parts, name)
-    (tmp_path / "link").unlink()
-    with pytest.raises(UserError, match="cannot be written: Not a directory"):
-        write_model(*parts, tmp_path / "file" / "model")
-    with pytest.raises(UserError, match=r"transformer_mt.json cannot be used: No such file"):
-        ExportedTranslator(tmp_path)
-    (tmp_path / "empty").mkdir()
-    exported = export(translator, tmp_path / "empty")
-    with pytest.raises(UserError, match=r"translate takes a list of texts. Write translate\(\['one two'\]\)"):
-        exported.translate("one two", beam_size=1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"], "nothing half-written is left"
-    with pytest.raises(UserError, match=r"decoding.length_norm is gnmt, .* Pass length_penalty"):
-        exported.translate(["one."])
-    with pytest.raises(UserError, match=r"batch_type is 'words'. Use examples or tokens"):
-        exported.translate(["one."], beam_size=1, batch_type="words")
-    with pytest.raises(UserError, match=r"CTranslate2 cannot load .* Check the device and the compute type"):
-        ExportedTranslator(tmp_path / "empty", compute_type="int7")
-    for damaged in ("[]", "", "{}", '{"tokenizer": {"kind": "words"}}'):
-        (tmp_path / "empty/transformer_mt.json").write_text(damaged)
-        with pytest.raises(UserError, match=r"cannot be used: it is damaged"):
-            ExportedTranslator(tmp_path / "empty")
-
-
-@pytest.mark.parametrize("harm", ["one is missing", "one is damaged", "all are missing"])
-def test_tokenizers_that_an_export_lost_are_exported_again(harm: str, tmp_path: Path) -> None:
-    """There is nothing to train again: the run that it was made of has them."""
-    export(make_translator({"num_encoder_layers": 1, **SMALL}), tmp_path / "model")
-    tokenizers = tmp_path / "model/tokenizers"
-    if harm == "all are missing":
-        shutil.rmtree(tokenizers)
-    elif harm == "one is missing":
-        (tokenizers / "tgt.json").unlink()
-    else:
-        (tokenizers / "tgt.json").write_text("{}")
-    with pytest.raises(UserError, match=r"\. Export the run again with `tmt export --to ctranslate2`\.$"):
-        ExportedTranslator(tmp_path / "model")
-
-
-def test_a_recurrent_network_is_refused_by_the_key_of_its_architecture(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^model.architecture is rnn, .* encoder_decoder or decoder_only to export it"):
-        export(make_translator(MODELS_BY_NAME["rnn-search"]), tmp_path / "model")
-    assert list(tmp_path.iterdir()) == []

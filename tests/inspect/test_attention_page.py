@@ -97,7 +97,7 @@ def test_the_page_holds_the_weights_of_the_model() -> None:
     assert cross["queries"] == [*tgt_words, "</s>"], "a row of cross-attention is named by the word that it chooses"
 
 
-# Pictures of the source have a test of their own, in tests/cli/test_translate_image.py.
+# Pictures of the source have a test of their own, in tests/cli/translating/test_translate_image.py.
 @pytest.mark.parametrize("preset", [name for name, model in MODELS.items() if model["patches"] is None])
 def test_every_preset_gives_a_page_and_pictures(preset: str, tmp_path: Path) -> None:
     src, tgt = "one two three four.", "uno dos tres."

@@ -1,149 +1,45 @@
-"""A search over an arena, by steps that were recorded and are repeated, finds what a search finds that has neither.
-
-There is no CUDA graph on a CPU. A `Recording` has its laws: it repeats operations on the memory of then, without the
-Python between them; what is asked of the device while it records is an error; and what it recorded counts as not done.
-"""
+"""A search over an arena, by steps that were recorded and are repeated, finds what a search finds that has neither."""
 
 import pickle
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, is_tensor
+from recordings import (
+    BATCHES,
+    NORM,
+    Recording,
+    Recordings,
+    assert_same,
+    begun,
+    model_of,
+    recordings_by,
+    search,
+    sources,
+)
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 from toy import toy_pairs
 from translators import MODELS_BY_NAME, make_translator, rules
 
-from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
 from transformer_mt.decoding.fast_layers.cuda_graphs import (
     CudaGraphs,
     GraphedDecoder,
     GraphedDecoders,
     Step,
-    power_of_two,
 )
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
-from transformer_mt.decoding.search.options import LengthNorm, search_options
-from transformer_mt.model.interface import TranslationModel
+from transformer_mt.decoding.search.options import search_options
 
-CPU = torch.device("cpu")
-NORM = LengthNorm("gnmt", 0.6)
 GRAPHED = [
     name
     for name, model in MODELS_BY_NAME.items()
     if model.get("num_experts", 1) == 1 and model.get("architecture") != "rnn"
 ]
-# Of the device, or of what is copied to it from memory that it cannot read by itself.
-ASKS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "lift_fresh"}
-
-
-class Recording(TorchDispatchMode):
-    """A step as the operations it came to."""
-
-    def __init__(self, step: Step) -> None:
-        super().__init__()
-        self.calls: list[tuple[Any, Any, Any, Any]] = []
-        with self:
-            self.result = step()
-        self.result.fill_(torch.nan)  # a capture computes nothing
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        by_mask = name.startswith("index") and any(t.dtype == torch.bool for t in tree_leaves(args[1]) if is_tensor(t))
-        if name in ASKS or by_mask:
-            raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
-        result = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, kwargs or {}, result))
-        return result
-
-    def __call__(self) -> Tensor:
-        now: dict[int, Tensor] = {}
-        for func, args, kwargs, before in self.calls:
-            args, kwargs = tree_map_only(Tensor, lambda tensor: now.get(id(tensor), tensor), (args, kwargs))
-            for old, new in zip(tree_leaves(before), tree_leaves(func(*args, **kwargs)), strict=True):
-                if isinstance(old, Tensor):
-                    now[id(old)] = new
-        return self.result.copy_(now[id(self.result)])
-
-
-class Recordings:
-    """What `CudaGraphs` is on a GPU, with room for so many bytes."""
-
-    make: Callable[[Step], Step] = Recording
-
-    def __init__(self, room: int = 2**40) -> None:
-        self.room = room
-        self.num_forgotten = 0
-
-    def __call__(self, step: Step) -> Step:
-        return type(self).make(step)
-
-    def forget(self) -> None:
-        self.num_forgotten += 1
-
-    def has_room(self, num_bytes: int) -> bool:
-        return num_bytes <= self.room
-
-
-def recordings_by(record: Callable[[Step], Step]) -> Callable[[], Recordings]:
-    class Other(Recordings):
-        make = staticmethod(record)
-
-    return Other
-
-
-def model_of(name: str, **options: Any) -> TranslationModel:
-    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
-    model = make_translator({**MODELS_BY_NAME[name], **options}).model
-    with torch.no_grad():
-        model.output.weight.mul_(3)
-    return model
-
-
-def sources(vocab_size: int, lengths: Sequence[int], seed: int) -> Tensor:
-    """Rows of so many tokens and EOS."""
-    src = torch.randint(4, vocab_size, (len(lengths), max(lengths) + 1), generator=torch.Generator().manual_seed(seed))
-    for row, length in enumerate(lengths):
-        src[row, length] = EOS_ID
-        src[row, length + 1 :] = PAD_ID
-    return src
-
-
-def begun(
-    decoders: GraphedDecoders, model: TranslationModel, src: Tensor, limits: list[int], beam: int
-) -> StepFunction:
-    """There is room, and nothing has failed."""
-    decoder = decoders.begin(model, src, max(limits), beam)
-    assert decoder is not None
-    return decoder
-
-
-def search(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
-    if beam_size == 1:
-        return greedy_search(decoder, limits, rules(norm=NORM), CPU)
-    return beam_search(decoder, limits, rules(beam_size, 2, NORM), CPU)
-
-
-# Sentences' lengths and largest lengths, batch by batch: smaller, larger than all before, of other sources, alone.
-BATCHES = [
-    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
-    ([2, 4, 4], [12, 22, 1]),
-    ([17, 3, 2, 9, 9, 4, 1, 5, 16], [22, 4, 4, 13, 13, 22, 22, 3, 2]),
-    ([8, 1, 5, 3, 8], [20, 3, 17, 22, 9]),
-    ([6], [22]),
-]
-
-
-def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]]) -> None:
-    for mine, its in zip(ours, theirs, strict=True):
-        assert [hypothesis.tokens for hypothesis in mine] == [hypothesis.tokens for hypothesis in its]
-        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in its], abs=1e-3, rel=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -288,83 +184,6 @@ def test_where_nothing_can_be_captured_the_search_goes_on_and_says_so_once() -> 
     assert decoders.arena is None, "what nobody uses any more takes no memory"
     assert asked == 1
     assert decoders.num_captured == 0
-
-
-@torch.inference_mode()
-def test_without_room_or_where_it_must_be_deterministic_there_is_no_arena() -> None:
-    """One sentence of 16 positions and 20 steps takes 2 layers' keys and values, 16 numbers each, of 48 slots."""
-    model = model_of("sinusoidal, pre-norm")
-    needed = 2 * 2 * 16 * (32 + 16) * 4
-    src = sources(model.output.out_features, [15], 1)
-    tight, roomy = (GraphedDecoders(partial(Recordings, room)) for room in (needed - 1, needed))
-    assert tight.begin(model, src, 20, 1) is None
-    assert tight.arena is None
-    assert roomy.begin(model, src, 20, 1) is not None
-    two = sources(model.output.out_features, [15, 15], 1)
-    assert roomy.begin(model, two, 20, 1) is None
-    assert roomy.arena is None, "what is there is given up first"
-    decoder = roomy.begin(model, src, 20, 1)
-    assert decoder is not None
-    assert_same(search(decoder, [20], 1), search(ModelDecoder(model, src), [20], 1))
-    torch.use_deterministic_algorithms(True)
-    try:
-        assert roomy.begin(model, src, 20, 1) is None
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@torch.inference_mode()
-def test_a_larger_arena_is_as_large_as_all_before_where_there_is_room_and_forgets_what_was_captured() -> None:
-    model = model_of("sinusoidal, pre-norm")
-    decoders = GraphedDecoders(Recordings)
-    capture = decoders.capture
-    assert isinstance(capture, Recordings)
-    for lengths, rows, sizes in (
-        ([3] * 9, 1, (16, 1, 32, 16)),
-        ([17], 3, (16, 3, 64, 32)),
-        ([2, 2], 2, (16, 3, 64, 32)),
-    ):
-        begun(decoders, model, sources(model.output.out_features, lengths, 1), [20], rows)
-        assert decoders.arena is not None
-        assert decoders.arena.sizes == sizes
-    assert capture.num_forgotten == 1
-
-
-@torch.inference_mode()
-def test_numbers_of_an_earlier_batch_that_are_not_finite_reach_no_later_one() -> None:
-    model = model_of("sinusoidal, pre-norm")
-    decoders = GraphedDecoders(Recordings)
-    src, limits = sources(model.output.out_features, [8, 1, 5], 1), [20, 20, 20]
-    expected = search(ModelDecoder(model, src), limits, 3)
-    search(begun(decoders, model, src, limits, 3), limits, 3)
-    spoil(decoders)
-    assert_same(search(begun(decoders, model, src, limits, 3), limits, 3), expected)
-
-
-def spoil(decoders: GraphedDecoders) -> None:
-    assert decoders.arena is not None
-    decoders.arena.heads.fill_(torch.nan)
-    decoders.arena.memory.fill_(torch.nan)
-
-
-@torch.inference_mode()
-def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> None:
-    """Sources of 61 and 41 tokens: both have room for 64, filled up to 64 and to 48."""
-    model = model_of("sinusoidal, pre-norm", max_len=64)
-    decoders = GraphedDecoders(Recordings)
-    long, short = (sources(model.output.out_features, lengths, 1) for lengths in ([60, 60], [40, 33]))
-    expected = search(ModelDecoder(model, short), [9, 9], 2)
-    search(begun(decoders, model, long, [9, 9], 2), [9, 9], 2)
-    spoil(decoders)
-    assert_same(search(begun(decoders, model, short, [9, 9], 2), [9, 9], 2), expected)
-    search(begun(decoders, model, long, [9, 9], 2), [9, 9], 2)
-    assert_same(search(begun(decoders, model, short, [9, 9], 2), [9, 9], 2), expected)
-
-
-@pytest.mark.parametrize(("size", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
-def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
-    assert power_of_two(size) == rounded
-    assert power_of_two(max(1, size), 1) == (rounded if size > 8 else 1)
 
 
 @pytest.mark.parametrize(

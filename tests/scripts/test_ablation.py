@@ -15,7 +15,7 @@ from toy import toy_mapping, write_toy_corpus
 from transformer_mt.api import evaluate
 from transformer_mt.config.loading import load_config
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts/ablation.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/ablation.py"
 ROWS = [
     {"name": "plain", "set": ["training.max_steps=7"]},
     {"name": "wider", "set": ["model.d_ff=64"], "why": "a wider model"},

@@ -11,7 +11,7 @@ from pretraining_gain import key
 
 from transformer_mt.errors import UserError
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts/domain_adaptation.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/domain_adaptation.py"
 ANIMALS = ["cat", "dog", "horse", "bird", "cow"]
 PLACES = ["hill", "lawn", "street", "field", "roof", "bridge", "shore", "farm", "step", "path"]
 SCENES = [f"a {a} sleeps on the {place} of {b}s" for a in ANIMALS for b in ANIMALS for place in PLACES]

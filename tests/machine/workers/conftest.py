@@ -1,0 +1,19 @@
+"""Every test begins with two threads and leaves two threads, no process and no thread of its own."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2, "given back"
+    assert not multiprocessing.active_children()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("workers")]
+    torch.set_num_threads(before)

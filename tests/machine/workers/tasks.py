@@ -1,0 +1,119 @@
+"""Tasks, both ways of working on them, and programs whose processes are at work."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transformer_mt.machine import workers as module
+from transformer_mt.machine.workers import Workers
+
+CPU = torch.device("cpu")
+Tasks = Iterable[Callable[[], Any]]
+Way = Callable[[Tasks, int], Generator[Any]]
+
+
+def call(task: Callable[[], Any]) -> Any:
+    return task()
+
+
+def in_threads(tasks: Tasks, num_workers: int) -> Generator[Any]:
+    return module.in_threads(call, tasks, num_workers)
+
+
+def in_processes(tasks: Tasks, num_workers: int) -> Generator[Any]:
+    """Results of tasks that cannot be pickled, by their place; of those that come one by one, as they come."""
+    workers = Workers("the work", "Do less.")
+    if not isinstance(tasks, Sequence):
+        return workers._in_processes(call, tasks, num_workers)
+    return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
+
+
+def in_parallel(tasks: Sequence[Callable[[], Any]], device: torch.device) -> Generator[Any]:
+    return Workers("the work", "Do less.").map(lambda place: tasks[place](), range(len(tasks)), device)
+
+
+both = pytest.mark.parametrize(
+    "way",
+    [
+        in_threads,
+        pytest.param(
+            in_processes, marks=pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+        ),
+    ],
+)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+
+
+def slow(i: int, log: Path) -> Callable[[], tuple[int, int]]:
+    def task() -> tuple[int, int]:
+        time.sleep(0.02 * (i % 2))
+        with log.open("a") as file:
+            file.write(f"{i}\n")
+        return i, torch.get_num_threads()
+
+    return task
+
+
+def fail(error: Exception) -> Callable[[], tuple[int, int]]:
+    def task() -> tuple[int, int]:
+        raise error
+
+    return task
+
+
+def logged(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().split()]
+
+
+def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A program of two processes at work that have begun; they write their numbers into the first argument."""
+    head = """
+        import json, os, sys, threading, time
+        from pathlib import Path
+        import torch
+        from transformer_mt.machine.workers import READER, Workers, may_fork
+        def in_processes(tasks, num_workers):
+            workers = Workers("the work", "Do less.")
+            return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
+        def in_parallel(tasks, device):
+            return Workers("the work", "Do less.").map(lambda place: tasks[place](), range(len(tasks)), device)
+        def long():
+            Path(sys.argv[1], str(os.getpid())).touch()
+            time.sleep(2)
+    """
+    program = textwrap.dedent(head) + textwrap.dedent(code)
+    # A shell has its background jobs, these tests among them, ignore Ctrl-C, and they leave that to their children.
+    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **heeds, **options)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        state = Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def pid_of(_argument: object) -> int:
+    return os.getpid()
+
+
+def pids(workers: Workers, number: int = 6) -> set[int]:
+    return set(workers.map(pid_of, range(number), CPU))

@@ -1,0 +1,150 @@
+"""What ends a training, what is kept of it, and what is told of what an end left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from stopped_runs import write_config
+from toy import toy_config
+from trainings import metrics, start, start_anew, tmt_here, wait_for
+
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.monitoring.monitor import Monitor
+from transformer_mt.training.resuming.training_state import TrainingState
+
+
+def test_a_lost_terminal_is_told_like_ctrl_c_unless_nohup_hides_it(folder: Path) -> None:
+    command = ["nohup", sys.executable, "-m", "transformer_mt", "train", "--config", "toy.yaml", "name=nohup"]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    wait_for(folder / "runs" / "nohup" / "checkpoints" / "step_5")
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "max_steps 40 reached" in output
+
+
+def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
+    limits = ["training.max_minutes=0.00001", "training.max_steps=3"]
+    result = tmt_here(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
+    assert result.returncode == 0
+    assert "finished at step 1: max_minutes 1e-05 reached" in result.stdout
+    assert (folder / "runs/brief/checkpoints/step_1").is_dir()
+    assert "max_steps is 3; go on with, say: tmt train --resume runs/brief training.max_minutes=2e-05" in result.stdout
+    result = tmt_here(folder, "train", "--resume", "runs/brief", "training.max_minutes=5")
+    assert "finished at step 3: max_steps 3 reached\ntranslate with" in result.stdout
+
+
+def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
+    assert tmt_here(folder, "train", "--config", "toy.yaml", "name=few", "training.keep_checkpoints=2").returncode == 0
+    run = folder / "runs" / "few"
+    state = json.loads((run / "checkpoints" / "step_40" / "state.json").read_text())
+    values = {line["step"]: line["nll"] for line in metrics(run) if line["kind"] == "validation"}
+    assert state["best_step"] == min(values, key=lambda step: values[step])
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    newest = sorted({*range(5, 41, 5), *best_so_far(values)})[-2:]
+    assert names == {f"step_{step}" for step in {*newest, state["best_step"]}}
+
+
+def best_so_far(values: dict[int, float]) -> list[int]:
+    """The steps that were saved because no validation before them was as good."""
+    found, best = [], float("inf")
+    for step, value in sorted(values.items()):
+        if value < best:
+            found.append(step)
+            best = value
+    return found
+
+
+def test_patience_ends_the_training(folder: Path) -> None:
+    result = tmt_here(
+        folder, "train", "--config", "toy.yaml", "name=patient", "training.factor=50.0", "training.max_steps=200",
+        "validation.patience=2", "validation.every_steps=2",
+    )  # fmt: skip
+    assert result.returncode == 0
+    assert "nll has not improved in 2 validations" in result.stdout
+    values = [line["nll"] for line in metrics(folder / "runs" / "patient") if line["kind"] == "validation"]
+    assert min(values) == values[-3]
+
+
+def test_a_signal_in_the_last_validation_is_no_end(folder: Path) -> None:
+    """The training is over only when its last validation is; until then there is something to go on with."""
+    write_config(folder, "long.yaml", validation={"every_steps": 1000})
+    with (folder / "data/valid.en").open() as en, (folder / "data/valid.es").open() as es:
+        pairs = [en.read() * 300, es.read() * 300]
+    (folder / "data/many.en").write_text(pairs[0])
+    (folder / "data/many.es").write_text(pairs[1])
+    arguments = ["train", "--config", "long.yaml", "name=last", "data.validation=[{src: many.en, tgt: many.es}]",
+                 "training.max_steps=9", "validation.num_translated=6000"]  # fmt: skip
+    process = start(folder, *arguments)
+    metrics_file = folder / "runs/last/metrics.jsonl"
+    while not (metrics_file.exists() and '"step": 9' in metrics_file.read_text()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "saved at step 9; go on with: tmt train --resume runs/last" in output
+    result = tmt_here(folder, "train", "--resume", "runs/last")
+    assert result.returncode == 0
+    assert "max_steps 9 reached" in result.stdout
+    assert [line["step"] for line in metrics(folder / "runs/last") if line["kind"] == "validation"] == [9]
+    state = json.loads((folder / "runs/last/checkpoints/step_9/state.json").read_text())
+    assert state["last_validation_step"] == state["best_step"] == 9
+
+
+def test_a_validation_that_is_not_finite_stops_before_it_is_saved(folder: Path) -> None:
+    result = tmt_here(
+        folder, "train", "--config", "toy.yaml", "name=wild", "training.factor=1e30", "training.keep_checkpoints=1",
+        "training.checkpoint_every_steps=1", "validation.every_steps=1", "training.clip_norm=null",
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "at step 1" in result.stdout
+    assert "so the training stops" in result.stdout
+    assert not list((folder / "runs/wild/checkpoints").glob("step_*"))
+
+
+def test_an_average_that_was_left_behind_is_named(folder: Path) -> None:
+    name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=stale"]
+    assert tmt_here(folder, *name, "training.max_steps=10").returncode == 0
+    assert tmt_here(folder, "average", "runs/stale", "--last", "2").returncode == 0
+    use = ["translate", "--run", "runs/stale", "--checkpoint", "average", "one."]
+    assert "note" not in tmt_here(folder, *use).stdout
+    assert tmt_here(folder, *name, "training.max_steps=15").returncode == 0
+    assert "note: the average is of the steps " in tmt_here(folder, *use).stdout
+
+
+def test_tensorboard_reads_what_a_resumed_training_writes_last(tmp_path: Path) -> None:
+    """It goes by names: a second, a host, a process. The earlier file is of this second and of a later process."""
+    (tmp_path / f"events.out.tfevents.{int(time.time()) + 1:010d}.zzz.1.0").write_bytes(b"")
+    Monitor(RunFolder(tmp_path), toy_config(tmp_path), TrainingState(step=5)).close()
+    assert ".zzz." in sorted(tmp_path.glob("events.*"))[0].name
+
+
+def test_a_clock_that_was_set_back_is_told_for_tensorboard(folder: Path) -> None:
+    name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=future"]
+    assert tmt_here(folder, *name, "training.max_steps=5").returncode == 0
+    (file,) = (folder / "runs/future").glob("events.out.tfevents.*")
+    file.rename(file.with_name(f"events.out.tfevents.{int(time.time()) + 1000:010d}.host.1.0"))
+    assert "files of this run are from the future" in tmt_here(folder, *name, "training.max_steps=10").stdout
+
+
+def test_a_reader_that_dies_of_the_same_ctrl_c_costs_nothing(folder: Path) -> None:
+    process = start_anew(folder, "train", "--config", "toy.yaml", "name=teed", "training.checkpoint_every_steps=1000")
+    assert process.stdout is not None
+    while "three" not in process.stdout.readline():  # the report, so that training is about to begin
+        assert process.poll() is None
+    metrics_file = folder / "runs/teed/metrics.jsonl"
+    while not (metrics_file.exists() and metrics_file.read_text()):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) in (0, 130)
+    assert list((folder / "runs/teed/checkpoints").glob("step_*"))

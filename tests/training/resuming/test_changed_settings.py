@@ -1,0 +1,96 @@
+"""Settings that are others at the next start: the learning rate, the data, the precision of validations."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from saved_runs import TRAINING, metrics, train
+from toy import toy_mapping
+
+from transformer_mt.config.loading import parse_run_config
+from transformer_mt.errors import UserError
+from transformer_mt.storage.manifest import write_manifest
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training import validation
+from transformer_mt.training.run import start_or_resume
+
+
+def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: RunFolder, capsys) -> None:
+    with pytest.raises(UserError, match=r"training\.factor: was 1\.0, is 0\.5\n.*--change-lr lets") as refused:
+        train(data, run, resume=True, factor=0.5, max_steps=15)
+    assert "max_steps" not in str(refused.value), "what may change is no reason"
+    assert not run.changes.exists()
+    assert train(data, run, resume=True, change_lr=True, factor=0.5, max_steps=15).exit_status == 0
+    assert "changed: training.factor was 1.0, is 0.5" in capsys.readouterr().out
+    recorded = [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]]
+    assert recorded == [
+        {"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}},
+    ]
+    assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"
+    recorded.append({"step": 15, "changes": {"training.max_steps": [15, 16]}})
+    assert [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]] == recorded
+    rates = {line["step"]: line["lr"] for line in metrics(run) if line["kind"] == "train"}
+    assert rates[15] == pytest.approx(0.5 * 16**-0.5 * 15**-0.5)
+    with pytest.raises(UserError, match=r"model\.d_ff: was 32, is 64"):
+        start_or_resume(
+            parse_run_config(toy_mapping(data, training=TRAINING, model={"dropout": 0.2, "d_ff": 64}), "toy"),
+            run, True, True,
+        )  # fmt: skip
+
+
+def test_changed_data_is_named_with_its_counts(data: Path, run: RunFolder, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    for name, line in (("train.en", "one two.\n"), ("train.es", "dos uno.\n")):
+        with (tmp_path / "data" / name).open("a") as file:
+            file.write(line)
+    with pytest.raises(UserError, match=r"train: was 120 pairs \(fingerprint \w+\), is 121 \(\w+\)\n") as refused:
+        train(tmp_path / "data", run, resume=True, max_steps=15)
+    assert "validation" not in str(refused.value)
+
+
+def test_another_device_has_the_precision_of_validations_measured_anew(data: Path, tmp_path: Path, monkeypatch) -> None:
+    """One that a CPU is fast at, int8 say, a GPU has not."""
+    answers = iter(["bf16", "fp32"])
+    monkeypatch.setattr(validation, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
+    run = RunFolder(tmp_path / "run")
+    for end, expected in ((3, "bf16"), (6, "fp32")):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
+        start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
+        state = run.step(end) / "state.json"
+        content = json.loads(state.read_text())
+        assert content["validation_precision"] == expected
+        content["device"] = "cuda:1"
+        state.write_text(json.dumps(content))
+        write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+
+
+def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_path: Path, monkeypatch) -> None:
+    answers = iter(["bf16", "fp32"])
+    monkeypatch.setattr(validation, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
+    run = RunFolder(tmp_path / "run")
+    for end in (3, 6):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
+        start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
+        assert json.loads((run.step(end) / "state.json").read_text())["validation_precision"] == "bf16"
+
+
+@pytest.mark.parametrize("precision", ["int8", "auto"])
+def test_validations_translate_at_the_precision_of_the_search(
+    precision: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """int8 is for weights laid out for a search: the nll beside it is that of fp32. `auto` finds what it finds."""
+    if precision == "auto":
+        monkeypatch.setattr(
+            "transformer_mt.decoding.fast_layers.search_precision.NARROW", 1
+        )  # int8 or bf16, where there are any
+    found = []
+    for wanted in (precision, "fp32"):
+        mapping = toy_mapping(data, training={**TRAINING, "max_steps": 3}, decoding={"precision": wanted})
+        run = RunFolder(tmp_path / wanted)
+        assert start_or_resume(parse_run_config(mapping, "toy"), run, resume=False).exit_status == 0
+        lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        found.append([line for line in lines if line["kind"] == "validation"][-1])
+    assert found[0]["nll"] == pytest.approx(found[1]["nll"], rel=2e-3)
+    assert "bleu" in found[0]
