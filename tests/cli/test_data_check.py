@@ -110,6 +110,7 @@ def test_a_config_names_all_splits(folder: Path) -> None:
         (("--config", "none.yaml"), "none.yaml"),
         (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
         ((*FILES, "--validation", "data/none", "data/valid.es"), "There is no file"),
+        (("-c", "toy.yaml", "data.root=nowhere"), "/nowhere/train.en. Check the name; relative paths start at"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, folder: Path) -> None:
@@ -124,6 +125,14 @@ def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, 
     assert said in result.stderr
     assert result.stderr.rstrip().count("\n") <= 1
     assert sorted(path for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("verb", [("check",), ("split", "parts")])
+def test_a_missing_file_that_was_typed_is_told_without_words_of_a_config(verb: tuple[str, ...], folder: Path) -> None:
+    arguments = [verb[0], "no.en", "data/train.es", *verb[1:]]
+    result = call_tmt(folder, "data", *arguments)
+    told = f"tmt: There is no file {folder.resolve()}/no.en. Check the name and the folder.\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", told)
 
 
 def test_blank_files_are_all_blank(folder: Path) -> None:
