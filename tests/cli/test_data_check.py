@@ -59,6 +59,17 @@ def test_all_outputs_say_the_same(folder: Path) -> None:
     assert "<script" not in page
 
 
+def test_json_lines_on_standard_output_stand_there_alone(folder: Path) -> None:
+    plain = call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--jsonl", "found.jsonl")
+    before = sorted(folder.rglob("*"))
+    result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--jsonl", "-")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == (folder / "found.jsonl").read_text()
+    assert all(isinstance(json.loads(line), dict) for line in result.stdout.splitlines())
+    assert result.stderr == plain.stdout
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_cleaned_files_are_parallel_and_lose_nothing(folder: Path) -> None:
     assert call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--write", "clean").returncode == 0
     read = {path.name: path.read_text().split("\n")[:-1] for path in (folder / "clean").iterdir()}

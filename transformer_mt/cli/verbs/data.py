@@ -79,7 +79,13 @@ def check(
     ] = None,
     test: Annotated[tuple[str, str] | None, typer.Option(help="Of two files: as --validation.")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Pairs that are shown of each fault.")] = 3,
-    jsonl: Annotated[Path | None, path_option("A file of JSON lines with every pair that has a fault.")] = None,
+    jsonl: Annotated[
+        Path | None,
+        path_option(
+            "A file of JSON lines with every pair that has a fault; - is standard output, and the text that is "
+            "printed there else goes to standard error."
+        ),
+    ] = None,
     html: Annotated[Path | None, path_option("A page with what was found, and where it lies.")] = None,
     write: Annotated[
         Path | None, path_option("A new folder for the training pairs that are kept, and for those taken out.")
