@@ -42,8 +42,8 @@ def test_all_outputs_say_the_same(folder: Path) -> None:
     outputs = ("--jsonl", "found.jsonl", "--html", "found.html", "--write", "clean")
     result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, *outputs)
     assert result.returncode == 0, result.stderr
-    assert "\nnumbers: 1 (1.2 %) pairs; each has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
-    assert "\ncopy: 1 (1.2 %) pairs; each has the same text on both sides\n  line 11\n" in result.stdout
+    assert "\nnumbers: 1 (1.2 %) pair, which has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
+    assert "\ncopy: 1 (1.2 %) pair, which has the same text on both sides\n  line 11\n" in result.stdout
     assert "line 31: source: validation, pair 5; target: validation, pair 5\n" in result.stdout
     objects = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     by_line = {one["line"]: list(one["faults"]) for one in objects if one.get("line") and one["split"] == "train"}

@@ -7,6 +7,7 @@ from transformer_mt.cli.line_files import STANDARD
 from transformer_mt.cli.options import user_path
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     from transformer_mt.checking.check import CheckedSplit
@@ -61,7 +62,7 @@ def check_corpus(asked: Asked) -> None:
             with unwind_on_signals():  # nothing half written stays there
                 written = write_clean(checked[0], asked.write, corpus.endings)
             for path, number in written:
-                remark(f"{path}: {number:,} lines")
+                remark(f"{path}: {counted(number, 'line')}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The data was only read; what had been written as a whole is there.") from None
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.options import path_argument, path_option
+from transformer_mt.plurals import counted
 
 app = typer.Typer(help="Check data, write it out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ def export(
     from transformer_mt.data.builtin.export import export_builtin
 
     for path, num_lines in export_builtin(corpus, folder):
-        print(f"{path}: {num_lines:,} lines")
+        print(f"{path}: {counted(num_lines, 'line')}")
 
 
 @app.command("split")
@@ -38,7 +39,7 @@ def split(
     from transformer_mt.data.split import split_pair_of_files
 
     for path, num_lines in split_pair_of_files(src, tgt, folder, validation, test, seed):
-        print(f"{path}: {num_lines:,} lines")
+        print(f"{path}: {counted(num_lines, 'line')}")
 
 
 @app.command("vocab")
