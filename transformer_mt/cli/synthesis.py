@@ -181,12 +181,13 @@ def direction(config: Any) -> str:
 
 
 def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Translator":
-    """The translator, in the precision that `output` was begun in. UserError as in `Translator.load`, and where the
-    runs of an ensemble translate in different directions.
+    """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
+    `Translator.load`, and where the runs of an ensemble translate in different directions.
     """
     from transformer_mt.config.loading import load_config
     from transformer_mt.synthesis.settings import precision_of
 
+    models.search_options(decoding)  # refused before weights are read
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:
         remark(unused)

@@ -21,12 +21,10 @@ def calibrate(
     decoding: dict[str, Any],
 ) -> None:
     """Learn anew, from the validation split, how sure one may be of translations; say how far that is off."""
-    from transformer_mt.decoding.search.options import search_options
-
+    options = models.search_options(decoding)
     translator = models.load(decoding.get("precision"))
     from transformer_mt.finishing.run_calibration import calibrate_run
 
-    options = search_options(translator.config.decoding, **decoding)
     made = calibrate_run(translator, options, remark, data_root)
     print(f"{counted(made.num_sentences, 'sentence')}, {counted(made.num_words, 'word')}")
     print("expected calibration error on the half that was not learned from:")

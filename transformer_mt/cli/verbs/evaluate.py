@@ -70,13 +70,13 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
     """Score one model, or an ensemble, on one test set; save the scores and print them."""
     from tqdm import tqdm
 
-    from transformer_mt.decoding.search.options import search_options
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
     from transformer_mt.evaluation.evaluate import save_evaluation
     from transformer_mt.storage.run_folder import newest_run
 
     # Named below with their checkpoints.
     models = replace(models, run=models.run or [newest_run(models.runs).path])
+    options = models.search_options(decoding, scored=False)
     translator = models.load(decoding.get("precision"))
     for each, its_checkpoint in translator.checkpoints:
         remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
@@ -85,7 +85,6 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
     remark(f"scored: {scoring.description(config)}")
     if unused := config.decoding.lines.unused:
         remark(unused)
-    options = search_options(config.decoding, scored=False, **decoding)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)
     try:

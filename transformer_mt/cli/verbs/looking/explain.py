@@ -30,7 +30,8 @@ def explain(
     """
     if output is not None:
         _refuse_place(output)
-    translator = one.load("fp32")
+    folder, _ = one.open()
+    translator = one.load(folder, "fp32")
     from transformer_mt.explaining.explain import explain as explain_sentence
     from transformer_mt.explaining.told import as_json, lines_about
     from transformer_mt.inspect.text_table import Paint

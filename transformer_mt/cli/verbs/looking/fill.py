@@ -26,7 +26,8 @@ def fill(
     from transformer_mt.decoding.filling.masked_words import MaskedModel
     from transformer_mt.decoding.filling.whole_sentences import fillings
 
-    model, _ = one.load_any()
+    folder, _ = one.open()
+    model, _ = one.load_any(folder)
     if isinstance(model, MaskedModel):
         _tell(model, typed(sentence), number)
         return

@@ -32,7 +32,8 @@ def trace(
 
     Tokens, layers and heads count from 0.
     """
-    translator = one.load("fp32")
+    folder, _ = one.open()
+    translator = one.load(folder, "fp32")
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
     from transformer_mt.inspect.trace_text import View, check_view, trace_lines
