@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.search_flags import FLAGS
+from transformer_mt.cli.terminal import remark, typed
 
 if TYPE_CHECKING:
     from transformer_mt.config.schema import RunConfig
@@ -62,14 +63,21 @@ class OneRun:
 
 @dataclass(frozen=True)
 class OneModel(OneRun):
-    """The model that a verb looks into, and where it computes."""
+    """The model that a verb looks into, the language of what it writes, and where it computes."""
 
+    to: Annotated[str | None, typer.Option(help=f"{FLAGS['to'].help} Default: the run's config.")] = None
     device: DeviceOption = "auto"
 
     def open(self) -> "tuple[RunFolder, RunConfig]":
         """The run with its config, read before torch and weights are, so that options can be held against it."""
         folder = self.chosen()
         return folder, _config_of(folder)
+
+    def as_read(self, text: str, config: "RunConfig") -> str:
+        """A text that was typed, as the model reads it: behind the tag of `to`. UserError as in `as_read`."""
+        from transformer_mt.decoding.lines.target_language import as_read
+
+        return as_read(typed(text), config, self.to)
 
     def load(self, folder: "RunFolder", precision: str | None = None) -> "Translator":
         """Its translator, what it has to note said on standard error. UserError as in `Translator.load`."""

@@ -41,8 +41,8 @@ def attention(
         raise UserError(
             "--target is for a model that translates, and model.architecture is encoder_only. Leave it out."
         )
+    texts = one.as_read(sentence, config), None if target is None else typed(target)
     model, told = one.load_any(folder)
-    texts = typed(sentence), None if target is None else typed(target)
     if isinstance(model, MaskedModel):
         ids = masked_ids(model, texts[0], MAX_TOKENS)
         attentions = pair_attention(model.model, ids, [], model.tokenizer, model.tokenizer, texts)
