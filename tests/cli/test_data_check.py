@@ -42,8 +42,8 @@ def test_all_outputs_say_the_same(folder: Path) -> None:
     outputs = ("--jsonl", "found.jsonl", "--html", "found.html", "--write", "clean")
     result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, *outputs)
     assert result.returncode == 0, result.stderr
-    assert "\nnumbers: 1 (1.2 %) pairs; each has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
-    assert "\ncopy: 1 (1.2 %) pairs; each has the same text on both sides\n  line 11\n" in result.stdout
+    assert "\nnumbers: 1 (1.2 %) pair, which has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
+    assert "\ncopy: 1 (1.2 %) pair, which has the same text on both sides\n  line 11\n" in result.stdout
     assert "line 31: source: validation, pair 5; target: validation, pair 5\n" in result.stdout
     objects = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     by_line = {one["line"]: list(one["faults"]) for one in objects if one.get("line") and one["split"] == "train"}
@@ -57,6 +57,17 @@ def test_all_outputs_say_the_same(folder: Path) -> None:
     assert all(f"<th>{name}</th>" in page for name in ("copy", "numbers", "leak"))
     assert "src=" not in page
     assert "<script" not in page
+
+
+def test_json_lines_on_standard_output_stand_there_alone(folder: Path) -> None:
+    plain = call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--jsonl", "found.jsonl")
+    before = sorted(folder.rglob("*"))
+    result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, "--jsonl", "-")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == (folder / "found.jsonl").read_text()
+    assert all(isinstance(json.loads(line), dict) for line in result.stdout.splitlines())
+    assert result.stderr == plain.stdout
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_cleaned_files_are_parallel_and_lose_nothing(folder: Path) -> None:
@@ -110,6 +121,7 @@ def test_a_config_names_all_splits(folder: Path) -> None:
         (("--config", "none.yaml"), "none.yaml"),
         (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
         ((*FILES, "--validation", "data/none", "data/valid.es"), "There is no file"),
+        (("-c", "toy.yaml", "data.root=nowhere"), "/nowhere/train.en. Check the name; relative paths start at"),
     ],
 )
 def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, folder: Path) -> None:
@@ -124,6 +136,14 @@ def test_bad_input_is_told_in_a_sentence(arguments: tuple[str, ...], said: str, 
     assert said in result.stderr
     assert result.stderr.rstrip().count("\n") <= 1
     assert sorted(path for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("verb", [("check",), ("split", "parts")])
+def test_a_missing_file_that_was_typed_is_told_without_words_of_a_config(verb: tuple[str, ...], folder: Path) -> None:
+    arguments = [verb[0], "no.en", "data/train.es", *verb[1:]]
+    result = call_tmt(folder, "data", *arguments)
+    told = f"tmt: There is no file {folder.resolve()}/no.en. Check the name and the folder.\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", told)
 
 
 def test_blank_files_are_all_blank(folder: Path) -> None:

@@ -79,10 +79,10 @@ def test_blank_and_long_lines_are_counted_and_nothing_shifts(call, trained: Path
     (trained / "few.es").write_text(f"ocho siete.\nuno.\nuno.\nocho {'siete ' * 40}\nuno.\n")
     result = call("evaluate", "--src", "few.en", "--ref", "few.es")
     assert result.returncode == 0
-    assert "1 pairs with a blank side were left out" in result.stdout
-    assert "1 pairs with a side longer than 1,048,576 bytes were left out" in result.stdout
-    assert "1 sources are longer than the model's 24 positions: translated as nothing" in result.stdout
-    assert "2 pairs have a side longer than 24 positions: left out of nll and ppl" in result.stdout
+    assert "left out: 1 pair with a blank side\n" in result.stdout
+    assert "left out: 1 pair with a side longer than 1,048,576 bytes\n" in result.stdout
+    assert "translated as nothing: 1 source longer than the model's 24 positions\n" in result.stdout
+    assert "left out of nll and ppl: 2 pairs with a side longer than 24 positions\n" in result.stdout
     (path,) = (trained / "runs/toy/evaluations").glob("few-*_step_1200_beam2_lp0.6.jsonl")
     lines = path.read_text().split("\n")[:-1]
     rows = [json.loads(line) for line in lines]

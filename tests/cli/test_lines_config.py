@@ -162,3 +162,14 @@ def test_what_searches_by_itself_leaves_them_out_and_says_so(plain: Path, call, 
     result = call("serve", "--run", str(run), "--port", "0", "--host", "192.0.2.1")  # not of this machine: it ends
     assert (result.returncode, told in result.stderr) == (2, True), result.stderr
     assert Translator.load(run).translate(["one two three."]) == ["uno tres dos."]
+
+
+def test_kinds_of_several_options_keep_are_all_kept(plain: Path, call) -> None:
+    line = "Bob seven 12 https://example.org/a"
+    apart = ("--keep", "urls", "--keep", "numbers")
+    results = [call("translate", "--run", str(plain), *kept, line) for kept in (apart, ("--keep", "urls,numbers"))]
+    assert results[0].stdout == results[1].stdout
+    assert {"12", "https://example.org/a"} <= set(results[0].stdout.split())
+    refused = call("translate", "--run", str(plain), "--keep", "none", "--keep", "urls", line)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "'none' is not one of placeholders, urls, emails, numbers." in refused.stderr

@@ -59,7 +59,7 @@ def test_states_and_problems(call, folder: Path) -> None:
     assert set(problems) == {"bad config", "bad state", "bad metrics"}
     assert "d_modle" in problems["bad config"][0]
     assert "state.json" in problems["bad state"][0]
-    assert problems["bad metrics"] == ["metrics.jsonl: 1 lines cannot be read"]
+    assert problems["bad metrics"] == ["metrics.jsonl: 1 line cannot be read"]
     assert told(call, folder)["trained now"]["state"] == "finished"
 
 

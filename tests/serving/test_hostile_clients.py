@@ -86,13 +86,14 @@ def test_half_a_request_is_refused_in_time(serve: Serve, still_answers: Answers)
     still_answers(server)
 
 
-def test_clients_that_go_away_harm_nobody(server: Served, still_answers: Answers) -> None:
+def test_clients_that_go_away_harm_nobody(server: Served, still_answers: Answers, translator: Translator) -> None:
     body = json.dumps({"q": "one two.", **VALUES}).encode()
     whole = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     for end in (1, len(HEAD) // 2, len(HEAD) + 10, len(whole) - 1, len(whole)):
         with connected(server, whole[:end]) as connection:
             # Ends it with a reset, so that the server cannot even answer.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert server.translate("one two.") == translator.translate(["one two."])[0]
     still_answers(server)
 
 

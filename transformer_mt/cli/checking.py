@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from transformer_mt.cli.line_files import STANDARD
 from transformer_mt.cli.options import user_path
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     from transformer_mt.checking.check import CheckedSplit
@@ -34,7 +36,9 @@ class _Corpus(NamedTuple):
 
 
 def check_corpus(asked: Asked) -> None:
-    """Check the corpus, write the files that were asked for, and print what was found."""
+    """Check the corpus, write the files that were asked for, and print what was found, on standard error where
+    standard output gets the JSON lines.
+    """
     from transformer_mt.checking.written.clean import refuse_folder, write_clean
 
     corpus = _of_config(asked) if asked.config is not None else _of_files(asked)
@@ -50,14 +54,15 @@ def check_corpus(asked: Asked) -> None:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
         if swap := swap_of_sides(corpus.endings, checked[0].learned.languages):
             checked[0].remarks.insert(0, f"swapped: {swap}")
+        say = remark if asked.jsonl == STANDARD else print
         for line in text_lines(checked):
-            print(line)
+            say(line)
         _write_reports(asked, checked)
         if asked.write is not None:
             with unwind_on_signals():  # nothing half written stays there
                 written = write_clean(checked[0], asked.write, corpus.endings)
             for path, number in written:
-                remark(f"{path}: {number:,} lines")
+                remark(f"{path}: {counted(number, 'line')}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The data was only read; what had been written as a whole is there.") from None
 
@@ -101,7 +106,7 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
     """UserError where a report cannot be written, or would replace what is checked."""
     inputs = [path for sources in corpus.sources.values() for source in sources for path in source.files()]
     for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
-        if path is None:
+        if path is None or (option == "--jsonl" and path == STANDARD):
             continue
         if not path.absolute().parent.is_dir():
             raise UserError(
@@ -132,6 +137,10 @@ def _write_reports(asked: Asked, checked: "list[CheckedSplit]") -> None:
 
     for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
         if path is None:
+            continue
+        if option == "--jsonl" and path == STANDARD:
+            for line in json_lines(checked):
+                print(line)
             continue
         try:
             make_file(path, write_lines) if option == "--jsonl" else replace_file(path, check_page(checked))

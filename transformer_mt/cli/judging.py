@@ -177,6 +177,8 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
         own = checkpoints if len(checkpoints) == len(paths) else checkpoints * len(paths) or [None] * len(paths)
         pairs = zip(paths, own, strict=True)
         each = [replace(models, run=[path], checkpoint=[name] if name else None) for path, name in pairs]
+    for one in each:
+        one.search_options(asked.decoding)  # refused before weights are read
     loaded = [one.load(asked.decoding.get("precision")) for one in each]
     for translator in loaded:
         for run, checkpoint in translator.checkpoints:

@@ -72,7 +72,8 @@ class LineSink:
 
     def way_on(self, first: str = "") -> str:
         """Sentences on how far the results are, and the command that adds the others."""
-        done = f"the {self.results} of the first {self.num_done:,} lines"
+        lines = "first line" if self.num_done == 1 else f"first {self.num_done:,} lines"
+        done = f"the {self.results} of the {lines}"
         there = f"{self.path} holds {done}" if self.path else f"Standard output has {done}; delete what follows them"
         write = shlex.quote(str(self.path)) if self.path else "OUTPUT"
         go_on = f"{first}, and go on" if first else "Go on"

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.search_flags import FLAGS
+from transformer_mt.cli.terminal import remark, typed
 
 if TYPE_CHECKING:
-    from transformer_mt.config.sections.decoding import DecodingConfig
+    from transformer_mt.config.schema import RunConfig
     from transformer_mt.decoding.filling.masked_words import MaskedModel
+    from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
 
@@ -61,24 +63,34 @@ class OneRun:
 
 @dataclass(frozen=True)
 class OneModel(OneRun):
-    """The model that a verb looks into, and where it computes."""
+    """The model that a verb looks into, the language of what it writes, and where it computes."""
 
+    to: Annotated[str | None, typer.Option(help=f"{FLAGS['to'].help} Default: the run's config.")] = None
     device: DeviceOption = "auto"
 
-    def load(self, precision: str | None = None) -> "Translator":
-        """Its translator, what it has to note said on standard error. UserError as in `Translator.load`."""
+    def open(self) -> "tuple[RunFolder, RunConfig]":
+        """The run with its config, read before torch and weights are, so that options can be held against it."""
         folder = self.chosen()
+        return folder, _config_of(folder)
+
+    def as_read(self, text: str, config: "RunConfig") -> str:
+        """A text that was typed, as the model reads it: behind the tag of `to`. UserError as in `as_read`."""
+        from transformer_mt.decoding.lines.target_language import as_read
+
+        return as_read(typed(text), config, self.to)
+
+    def load(self, folder: "RunFolder", precision: str | None = None) -> "Translator":
+        """Its translator, what it has to note said on standard error. UserError as in `Translator.load`."""
         from transformer_mt.decoding.translator import Translator
 
         return _noted(Translator.load(folder.path, self.checkpoint, self.device, precision))
 
-    def load_any(self) -> "tuple[Translator | MaskedModel, str]":
+    def load_any(self, folder: "RunFolder") -> "tuple[Translator | MaskedModel, str]":
         """`load`, or of an encoder alone what fills in hidden words; and the run and checkpoint, as they are told."""
         from transformer_mt.decoding.filling.masked_words import MaskedModel
         from transformer_mt.decoding.load_model import load_trained_config
         from transformer_mt.decoding.translator import Translator
 
-        folder = self.chosen()
         config, checkpoint = load_trained_config(folder, self.checkpoint)
         told = f"{folder.path}, checkpoint {checkpoint.name}"
         if config.model.architecture == "encoder_only":
@@ -109,13 +121,23 @@ class Models:
     device: DeviceOption = "auto"
     runs: RunsOption = RUNS
 
-    def decoding(self) -> "DecodingConfig":
-        """The section `decoding` that they obey, which is the first one's, read before torch and weights are."""
-        from transformer_mt.config.loading import load_config
+    def config(self) -> "RunConfig":
+        """The config that they obey, which is the first one's, read before torch and weights are."""
         from transformer_mt.storage.run_folder import newest_run, open_run
 
-        run = open_run(self.run[0]) if self.run else newest_run(self.runs)
-        return load_config(str(run.config.resolve())).config.decoding
+        return _config_of(open_run(self.run[0]) if self.run else newest_run(self.runs))
+
+    def search_options(self, decoding: dict[str, Any], **changes: Any) -> "SearchOptions":
+        """What they search by: the keys of their config with those that were given. UserError before weights are read
+        as in `search_options`, and for a language that they do not write.
+        """
+        from transformer_mt.decoding.lines.target_language import TargetLanguages
+        from transformer_mt.decoding.search.options import search_options
+
+        config = self.config()
+        options = search_options(config.decoding, **changes, **decoding)
+        TargetLanguages.of(config).check(options.to)
+        return options
 
     def load(self, precision: str | None) -> "Translator":
         """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""
@@ -125,6 +147,12 @@ class Models:
 
         keep_freed_memory()
         return _noted(Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode))
+
+
+def _config_of(run: "RunFolder") -> "RunConfig":
+    from transformer_mt.config.loading import load_config
+
+    return load_config(str(run.config.resolve())).config
 
 
 def _noted(translator: "Translator") -> "Translator":

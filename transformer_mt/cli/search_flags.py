@@ -15,10 +15,13 @@ import typer
 
 
 class Flag(NamedTuple):
-    """An option: the type of its value, and its help without the default."""
+    """An option: the type of its value, its help without the default, and whether it may come several times: then as
+    if its values were one, parted by commas.
+    """
 
     type: type
     help: str
+    is_repeatable: bool = False
 
 
 FLAGS = {
@@ -52,7 +55,10 @@ FLAGS = {
 LINE_FLAGS = {
     "html": Flag(bool, "Lines are HTML: text is translated, tags follow the words that they stand around."),
     "keep": Flag(
-        str, "What comes out as it is: urls, emails, numbers, placeholders such as {name}, parted by commas; or none."
+        str,
+        "What comes out as it is: urls, emails, numbers, placeholders such as {name}, parted by commas or each behind "
+        "a --keep; or none.",
+        is_repeatable=True,
     ),
     "replace_unk": Flag(bool, "Put the source's word in the place of each word that the model lacks."),
     "unk_dictionary": Flag(
@@ -123,7 +129,8 @@ def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS))
             for argument, table in tables.items()
         }
         for name, value in given.get("lines", {}).items():
-            given["lines"][name] = None if value == NONE else value
+            whole = ",".join(value) if LINE_FLAGS[name].is_repeatable else value
+            given["lines"][name] = None if whole == NONE else whole
         made = {
             name: group(**{field.name: arguments.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
@@ -138,6 +145,7 @@ def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS))
 def _parameter(name: str, flag: Flag) -> inspect.Parameter:
     """The option of a flag, None where it is not given."""
     option = typer.Option(help=f"{flag.help} Default: the run's config.")
+    kind = list[flag.type] if flag.is_repeatable else flag.type
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[flag.type | None, option]
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )

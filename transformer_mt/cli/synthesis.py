@@ -15,6 +15,7 @@ from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
@@ -128,9 +129,9 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
     report, paths = maker.report, maker.files.paths
     blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
     print(
-        f"{paths[0]} and {paths[1]}: {report.num_lines:,} lines, {report.num_pairs:,} pairs"
+        f"{paths[0]} and {paths[1]}: {counted(report.num_lines, 'line')}, {counted(report.num_pairs, 'pair')}"
         + (f"; blank on both sides: {blank}" if blank else "")
-        + (f" ({report.num_found:,} lines were there before)" if report.num_found else "")
+        + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
     tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
     print(f"to train on them, in data.train: {{src: {paths[0]}, tgt: {paths[1]}, weight: 1}}{tags}")
@@ -180,12 +181,13 @@ def direction(config: Any) -> str:
 
 
 def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Translator":
-    """The translator, in the precision that `output` was begun in. UserError as in `Translator.load`, and where the
-    runs of an ensemble translate in different directions.
+    """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
+    `Translator.load`, and where the runs of an ensemble translate in different directions.
     """
     from transformer_mt.config.loading import load_config
     from transformer_mt.synthesis.settings import precision_of
 
+    models.search_options(decoding)  # refused before weights are read
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:
         remark(unused)

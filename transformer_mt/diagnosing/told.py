@@ -8,6 +8,7 @@ from typing import Any
 from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis, not_judged
 from transformer_mt.diagnosing.history import Recorded
 from transformer_mt.diagnosing.rules import RULES
+from transformer_mt.plurals import counted
 
 INDENT = "  "
 
@@ -40,7 +41,7 @@ def as_text(run: str, recorded: Recorded, diagnoses: Diagnoses, width: int) -> l
     for reason, names in reasons.items():
         lines += textwrap.wrap(f"not judged: {', '.join(names)}; {reason}", width, subsequent_indent=INDENT)
     if recorded.num_broken:
-        lines.append(f"{recorded.num_broken:,} recorded lines cannot be read and were passed over")
+        lines.append(f"{counted(recorded.num_broken, 'recorded line')} cannot be read: passed over")
     return lines
 
 

@@ -12,6 +12,7 @@ from transformer_mt.judging.scores import HIGHER_IS_BETTER, NUM_RESAMPLES, Score
 from transformer_mt.pages import charts
 from transformer_mt.pages.charts import Point, Series
 from transformer_mt.pages.html_text import Html, joined, page, tag
+from transformer_mt.plurals import counted
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -46,7 +47,9 @@ def _about_set(judgement: Judgement) -> Html:
     parts = [tag("h2", tag("bdi", test_set.name))]
     number = len(test_set.references)
     references = f", {number} references each" if number > 1 else ""
-    parts.append(tag("p", ". ".join([f"{len(test_set):,} sentences{references}", *test_set.remarks]), class_="muted"))
+    parts.append(
+        tag("p", ". ".join([f"{counted(len(test_set), 'sentence')}{references}", *test_set.remarks]), class_="muted")
+    )
     if judgement.is_comparison:
         parts.append(tag("p", verdict(judgement), class_="verdict"))
     parts += [_scores(judgement), _where(judgement)]

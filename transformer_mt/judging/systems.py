@@ -20,6 +20,7 @@ from transformer_mt.judging.scored_set import (
     read_lines,
     refuse_unequal,
 )
+from transformer_mt.plurals import counted
 
 LEAST_CERTAIN = -1e9  # of a sentence without a translation
 
@@ -117,13 +118,15 @@ def output_of(name: str, run: RunSystem, rows: Sequence[Row]) -> Output:
 def _remarks(runs: Sequence[RunSystem]) -> list[str]:
     """What was left out, over all test sets of a command."""
     first = runs[0].evaluation
-    remarks = [f"{first.num_blank:,} pairs with a blank side were left out"] if first.num_blank else []
-    remarks += [f"{first.num_beyond:,} pairs with a line that is too long were left out"] if first.num_beyond else []
+    remarks = [f"left out: {counted(first.num_blank, 'pair')} with a blank side"] if first.num_blank else []
+    remarks += (
+        [f"left out: {counted(first.num_beyond, 'pair')} with a line that is too long"] if first.num_beyond else []
+    )
     for run in runs:
         if number := run.evaluation.num_untranslated:
             remarks.append(
-                f"{number:,} sources are longer than the {run.config.model.max_len} positions of {run.name}: "
-                "translated as nothing"
+                f"translated as nothing: {counted(number, 'source')} longer than the {run.config.model.max_len} "
+                f"positions of {run.name}"
             )
     return remarks
 

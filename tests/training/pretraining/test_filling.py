@@ -53,6 +53,17 @@ def test_the_command_prints_the_best_first(folder: Path) -> None:
     assert "<2en>" not in result.stdout
 
 
+def test_to_is_the_tag_typed_before_the_text(folder: Path) -> None:
+    command = ("fill", "--run", "runs/spans", "-n", "3")
+    text = "one [MASK] two."
+    found = call_tmt(folder, *command, "--to", "en", text)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout == call_tmt(folder, *command, f"<2en> {text}").stdout
+    refused = call_tmt(folder, *command, "--to", "fr", text)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "to is fr, which this model has not learned. It has en, es." in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("run", "text", "message"),
     [

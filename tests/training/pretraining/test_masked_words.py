@@ -205,6 +205,13 @@ def test_what_it_cannot_do_is_told(folder: Path, arguments: tuple[str, ...], mes
     assert "Traceback" not in result.stderr
 
 
+def test_a_target_is_refused_before_weights_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MaskedModel, "load", None)
+    result = call_tmt(folder, "attention", "--run", "runs/pieces", "--output", "no", "--target", "x", "one")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--target is for a model that translates" in result.stderr
+
+
 def write_pairs(folder: Path, **model: object) -> None:
     mapping = toy_mapping(
         folder / "data", data={**PAIRS, "cache_dir": str(folder / "cache")},

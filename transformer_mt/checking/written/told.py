@@ -9,6 +9,7 @@ import numpy as np
 from transformer_mt.checking.check import CheckedSplit, Pair, ShiftedPart
 from transformer_mt.checking.faults.rules import RULES
 from transformer_mt.data.word_splitting import printable
+from transformer_mt.plurals import counted
 
 MOST_SHOWN = 100  # characters of a side
 SAYS = {rule.name: rule.says for rule in RULES}
@@ -23,7 +24,8 @@ def text_lines(checked: Sequence[CheckedSplit]) -> Iterator[str]:
         yield from (f"  {sentence}" for sentence in shift_sentences(split))
         yield from (f"  {remark}" for remark in split.remarks)
         for name, count in split.counts.items():
-            yield f"{name}: {count:,} ({share(count, len(split))}) pairs; each {SAYS[name]}"
+            each = "pair, which" if count == 1 else "pairs; each"
+            yield f"{name}: {count:,} ({share(count, len(split))}) {each} {SAYS[name]}"
             for pair in split.examples.get(name, []):
                 yield f"  {place_of(split, pair)}{f': {seen}' if (seen := pair.faults[name]) else ''}"
                 yield f"    {_shown(pair.src)}  |  {_shown(pair.tgt)}"
@@ -34,7 +36,7 @@ def headline(split: CheckedSplit) -> str:
     names = ", ".join(source.description for source in split.sources)
     number = int((split.flags != 0).sum())
     found = f"{number:,} ({share(number, len(split))}) with something to look at" if number else "nothing found"
-    return f"{split.name}: {len(split):,} pairs ({names}); {found}"
+    return f"{split.name}: {counted(len(split), 'pair')} ({names}); {found}"
 
 
 def shift_sentences(split: CheckedSplit) -> Iterator[str]:

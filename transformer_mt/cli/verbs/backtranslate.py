@@ -36,7 +36,6 @@ def backtranslate(
     belongs to line n of the input. The same command goes on after a stop.
     """
     translator = load_for(output, models, decoding)
-    translator.languages.check(decoding.get("to"))
     src, tgt = languages_of(translator.config, decoding.get("to"))
     if input.suffix == f".{tgt}" and tgt != src:
         raise UserError(

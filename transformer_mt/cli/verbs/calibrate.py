@@ -7,6 +7,7 @@ import typer
 from transformer_mt.cli.options import Models
 from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.plurals import counted
 
 
 @with_options
@@ -20,13 +21,11 @@ def calibrate(
     decoding: dict[str, Any],
 ) -> None:
     """Learn anew, from the validation split, how sure one may be of translations; say how far that is off."""
-    from transformer_mt.decoding.search.options import search_options
-
+    options = models.search_options(decoding)
     translator = models.load(decoding.get("precision"))
     from transformer_mt.finishing.run_calibration import calibrate_run
 
-    options = search_options(translator.config.decoding, **decoding)
     made = calibrate_run(translator, options, remark, data_root)
-    print(f"{made.num_sentences:,} sentences, {made.num_words:,} words")
+    print(f"{counted(made.num_sentences, 'sentence')}, {counted(made.num_words, 'word')}")
     print("expected calibration error on the half that was not learned from:")
     print(f"words {made.word_error:.4f}  sentences {made.sentence_error:.4f}")

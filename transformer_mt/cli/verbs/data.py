@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.options import path_argument, path_option
+from transformer_mt.plurals import counted
 
 app = typer.Typer(help="Check data, write it out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ def export(
     from transformer_mt.data.builtin.export import export_builtin
 
     for path, num_lines in export_builtin(corpus, folder):
-        print(f"{path}: {num_lines:,} lines")
+        print(f"{path}: {counted(num_lines, 'line')}")
 
 
 @app.command("split")
@@ -38,7 +39,7 @@ def split(
     from transformer_mt.data.split import split_pair_of_files
 
     for path, num_lines in split_pair_of_files(src, tgt, folder, validation, test, seed):
-        print(f"{path}: {num_lines:,} lines")
+        print(f"{path}: {counted(num_lines, 'line')}")
 
 
 @app.command("vocab")
@@ -79,7 +80,13 @@ def check(
     ] = None,
     test: Annotated[tuple[str, str] | None, typer.Option(help="Of two files: as --validation.")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Pairs that are shown of each fault.")] = 3,
-    jsonl: Annotated[Path | None, path_option("A file of JSON lines with every pair that has a fault.")] = None,
+    jsonl: Annotated[
+        Path | None,
+        path_option(
+            "A file of JSON lines with every pair that has a fault; - is standard output, and the text that is "
+            "printed there else goes to standard error."
+        ),
+    ] = None,
     html: Annotated[Path | None, path_option("A page with what was found, and where it lies.")] = None,
     write: Annotated[
         Path | None, path_option("A new folder for the training pairs that are kept, and for those taken out.")

@@ -11,6 +11,7 @@ from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     from transformer_mt.evaluation.evaluate import Evaluation, Scoring
@@ -69,13 +70,13 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
     """Score one model, or an ensemble, on one test set; save the scores and print them."""
     from tqdm import tqdm
 
-    from transformer_mt.decoding.search.options import search_options
     from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
     from transformer_mt.evaluation.evaluate import save_evaluation
     from transformer_mt.storage.run_folder import newest_run
 
     # Named below with their checkpoints.
     models = replace(models, run=models.run or [newest_run(models.runs).path])
+    options = models.search_options(decoding, scored=False)
     translator = models.load(decoding.get("precision"))
     for each, its_checkpoint in translator.checkpoints:
         remark(f"run: {each.path}, checkpoint: {its_checkpoint.name}")
@@ -84,7 +85,6 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
     remark(f"scored: {scoring.description(config)}")
     if unused := config.decoding.lines.unused:
         remark(unused)
-    options = search_options(config.decoding, scored=False, **decoding)
     with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
         evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)
     try:
@@ -101,16 +101,16 @@ def _print(evaluation: "Evaluation", max_len: int) -> None:
     print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
     for name, of in evaluation.directions.items():
         nll = f"  nll {of['nll']:.4f}" if "nll" in of else ""
-        print(f"  {name}: BLEU {of['bleu']:.2f}  chrF {of['chrf']:.2f}{nll}  {of['num_sentences']:,} sentences")
-    print(f"{evaluation.num_sentences:,} sentences, {evaluation.sentences_per_second:.1f} a second")
+        number = counted(int(of["num_sentences"]), "sentence")
+        print(f"  {name}: BLEU {of['bleu']:.2f}  chrF {of['chrf']:.2f}{nll}  {number}")
+    print(f"{counted(evaluation.num_sentences, 'sentence')}, {evaluation.sentences_per_second:.1f} a second")
     if evaluation.num_blank:
-        print(f"{evaluation.num_blank:,} pairs with a blank side were left out")
+        print(f"left out: {counted(evaluation.num_blank, 'pair')} with a blank side")
     if evaluation.num_beyond:
-        print(f"{evaluation.num_beyond:,} pairs with a side longer than {LONGEST_LINE:,} bytes were left out")
+        print(f"left out: {counted(evaluation.num_beyond, 'pair')} with a side longer than {LONGEST_LINE:,} bytes")
     if evaluation.num_untranslated:
-        print(
-            f"{evaluation.num_untranslated:,} sources are longer than the model's {max_len} positions: translated as "
-            "nothing"
-        )
+        number = counted(evaluation.num_untranslated, "source")
+        print(f"translated as nothing: {number} longer than the model's {max_len} positions")
     if evaluation.num_too_long:
-        print(f"{evaluation.num_too_long:,} pairs have a side longer than {max_len} positions: left out of nll and ppl")
+        number = counted(evaluation.num_too_long, "pair")
+        print(f"left out of nll and ppl: {number} with a side longer than {max_len} positions")

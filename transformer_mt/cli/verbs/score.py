@@ -49,11 +49,9 @@ def score(
     decoding: dict[str, Any],
 ) -> None:
     """Score translations that are given: a line out for every pair of lines in."""
-    from transformer_mt.decoding.search.options import search_options
-
     with open_both(src, ref) as both:
+        options = models.search_options(decoding)
         translator = models.load(decoding.get("precision"))
-        options = search_options(translator.config.decoding, **decoding)
         unknown = UnknownWords()
         with open_sink(output, both.streams, partial(both.rest, "score"), results="scores") as sink:
             try:

@@ -57,18 +57,15 @@ def translate(
     if image and (sentences or input):
         raise UserError(f"--image and {'sentences' if sentences else '--input'} were both given. Give one of them.")
     from transformer_mt.decoding.lines.line_options import line_options
-    from transformer_mt.decoding.search.options import search_options
 
     names = [str(path) for path in image] if image else sentences
     with _open_input(None if names == ["-"] else names, input) as texts:
-        of_run = models.decoding()
-        asked = line_options(of_run, lines, decoding)
-        options = search_options(of_run, **asked.of_search, **decoding)
+        asked = line_options(models.config().decoding, lines, decoding)
+        options = models.search_options(decoding, **asked.of_search)
         from transformer_mt.decoding.demands import demanding  # with torch
         from transformer_mt.decoding.lines.line_formats import FORMATS
 
         translator = models.load(decoding.get("precision"))
-        translator.languages.check(options.to)  # before anything is read
         pictures = _pictures(image, translator, asked, options) if image else []
         works = translator if asked.is_plain else _treated(translator, asked, options)
         text = _Text(texts, None if input == STANDARD else input, first_line)

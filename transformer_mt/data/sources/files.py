@@ -40,16 +40,35 @@ def source_path(name: str, data: DataConfig) -> Path:
         raise UserError(f"{name}: {error} Write the path out in full.") from None
 
 
+def source_file(name: str, data: DataConfig) -> Path:
+    """`source_path` of a file. UserError where a relative name leads to none, which says where it was looked for."""
+    path = source_path(name, data)
+    if not Path(name).expanduser().is_absolute() and _is_missing(path):
+        raise UserError(
+            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, "
+            "which data.root=FOLDER moves (for `tmt evaluate`: --data-root FOLDER)."
+        )
+    return path
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such name. Where the system does not say, whoever reads the file is told why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turns what the system says about `path` while the body reads it into a `UserError`."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, "
-            "which data.root=FOLDER moves (for `tmt evaluate`: --data-root FOLDER)."
-        ) from None
+        raise UserError(f"There is no file {path.absolute()}. Check the name and the folder.") from None
     except PermissionError:
         raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformer_mt.data.sources.files import read_line_blocks, source_path
+from transformer_mt.data.sources.files import read_line_blocks, source_file
 from transformer_mt.data.sources.source import PairBlock, RawPair, Source
 
 
@@ -17,7 +17,7 @@ class Mono(Source):
         return str(self.config.mono)
 
     def files(self) -> list[Path]:
-        return [source_path(self.description, self.data)]
+        return [source_file(self.description, self.data)]
 
     def key(self) -> list[object]:
         return ["mono", self.digests()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.columns import column_choices, column_numbers
-from transformer_mt.data.sources.files import read_lines, source_path
+from transformer_mt.data.sources.files import read_lines, source_file
 from transformer_mt.data.sources.records import csv_pairs, jsonl_pairs
 from transformer_mt.data.sources.source import RawPair, Source
 from transformer_mt.errors import UserError
@@ -22,7 +22,7 @@ class OneFile(Source):
 
     @property
     def path(self) -> Path:
-        return source_path(self.description, self.data)
+        return source_file(self.description, self.data)
 
     def files(self) -> list[Path]:
         return [self.path]

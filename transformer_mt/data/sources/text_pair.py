@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformer_mt.data.sources.files import read_line_blocks, read_raw_lines, source_path
+from transformer_mt.data.sources.files import read_line_blocks, read_raw_lines, source_file
 from transformer_mt.data.sources.source import PairBlock, RawPair, Source
 from transformer_mt.errors import UserError
 
@@ -28,7 +28,7 @@ class TextPair(Source):
         return " / ".join(self.names)
 
     def files(self) -> list[Path]:
-        return [source_path(name, self.data) for name in self.names]
+        return [source_file(name, self.data) for name in self.names]
 
     def key(self) -> list[object]:
         return ["text", self.digests()]

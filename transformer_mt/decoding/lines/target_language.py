@@ -80,3 +80,13 @@ class TargetLanguages:
                 f"Give one with to (--to {self.names[0]}), or begin each line with a tag such as <2{self.names[0]}>."
             )
         return Tagged(tag, text)
+
+
+def as_read(text: str, config: RunConfig, to: str | None) -> str:
+    """A text as the model of a run reads it: behind the tag of `to`, or else of the config's `decoding.to`, unless it
+    begins with one. UserError as in `TargetLanguages.check` and `parted`.
+    """
+    languages = TargetLanguages.of(config)
+    wanted = config.decoding.to if to is None else to
+    languages.check(wanted)
+    return languages.parted(text, wanted).whole

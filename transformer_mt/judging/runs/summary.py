@@ -11,6 +11,7 @@ from transformer_mt.config.loading import load_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
+from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import STATE, WEIGHTS
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
@@ -131,7 +132,7 @@ def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
             steps.append(step)
             values.append(value)
     if num_broken:
-        summary.problems.append(f"{run.metrics.name}: {num_broken:,} lines cannot be read")
+        summary.problems.append(f"{run.metrics.name}: {counted(num_broken, 'line')} cannot be read")
     summary.curves = dict(curves)
     for name, higher in HIGHER_IS_BETTER.items():
         if name != "ppl" and (found := curves.get(f"validation/{name}")):

@@ -36,13 +36,14 @@ def attention(
 
     if not force:
         refuse_earlier(output)
-    model, told = one.load_any()
-    texts = typed(sentence), None if target is None else typed(target)
+    folder, config = one.open()
+    if target is not None and config.model.architecture == "encoder_only":
+        raise UserError(
+            "--target is for a model that translates, and model.architecture is encoder_only. Leave it out."
+        )
+    texts = one.as_read(sentence, config), None if target is None else typed(target)
+    model, told = one.load_any(folder)
     if isinstance(model, MaskedModel):
-        if target is not None:
-            raise UserError(
-                "--target is for a model that translates, and model.architecture is encoder_only. Leave it out."
-            )
         ids = masked_ids(model, texts[0], MAX_TOKENS)
         attentions = pair_attention(model.model, ids, [], model.tokenizer, model.tokenizer, texts)
         shown = "text: " + printable(" ".join(model.tokenizer.tokens(ids)))

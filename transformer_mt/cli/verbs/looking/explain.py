@@ -30,12 +30,13 @@ def explain(
     """
     if output is not None:
         _refuse_place(output)
-    translator = one.load("fp32")
+    folder, config = one.open()
+    texts = one.as_read(sentence, config), None if target is None else typed(target)
+    translator = one.load(folder, "fp32")
     from transformer_mt.explaining.explain import explain as explain_sentence
     from transformer_mt.explaining.told import as_json, lines_about
     from transformer_mt.inspect.text_table import Paint
 
-    texts = typed(sentence), None if target is None else typed(target)
     explanation = explain_sentence(translator, *texts, neighbours, remark)
     for line in [as_json(explanation)] if json else lines_about(explanation, Paint(output_is_coloured())):
         print(line)

@@ -6,7 +6,7 @@ import typer
 
 from transformer_mt.cli.options import OneModel
 from transformer_mt.cli.search_flags import with_options
-from transformer_mt.cli.terminal import remark, typed
+from transformer_mt.cli.terminal import remark
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.filling.masked_words import MaskedModel
@@ -26,11 +26,13 @@ def fill(
     from transformer_mt.decoding.filling.masked_words import MaskedModel
     from transformer_mt.decoding.filling.whole_sentences import fillings
 
-    model, _ = one.load_any()
+    folder, config = one.open()
+    text = one.as_read(sentence, config)
+    model, _ = one.load_any(folder)
     if isinstance(model, MaskedModel):
-        _tell(model, typed(sentence), number)
+        _tell(model, text, number)
         return
-    for filling in fillings(model, typed(sentence), number):
+    for filling in fillings(model, text, number):
         print(f"{filling.probability:.3f}  {printable(filling.text)}")
 
 

@@ -54,11 +54,11 @@ def behaviour(
     from transformer_mt.behaviour.outcomes import outcomes
     from transformer_mt.behaviour.planning import plan, reads, texts_of, validation_pairs
     from transformer_mt.behaviour.told import as_json, lines_about
-    from transformer_mt.decoding.search.options import search_options
 
     expectations = BUILT_IN if tests is None else read_expectations(tests)
-    translators = _loaded(runs_given, checkpoint or [], device, runs, decoding.get("precision"))
-    options = [search_options(translator.config.decoding, **decoding) for translator in translators]
+    each = _models(runs_given, checkpoint or [], device, runs)
+    options = [one.search_options(decoding) for one in each]
+    translators = _loaded(each, decoding.get("precision"))
     config = translators[0].config
     needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
     pairs = validation_pairs(config, data_root) if needs_pairs else []
@@ -86,20 +86,20 @@ def _translated(translator: "Translator", options: "SearchOptions", texts: list[
         return translate(translator, texts, options, bar.update)
 
 
-def _loaded(
-    given: list[Path] | None, checkpoints: list[str], device: str, runs: Path, precision: str | None
-) -> "list[Translator]":
-    """A translator of each run, one or two of the same languages."""
+def _models(given: list[Path] | None, checkpoints: list[str], device: str, runs: Path) -> list[Models]:
+    """The run that is tested, or the two that are compared."""
     paths = [folder.path for folder in chosen_runs(given, runs)]
     if len(paths) > 2:
         raise UserError(f"{len(paths)} runs were given. Test one, or compare two.")
     if len(checkpoints) not in (0, 1, len(paths)):
         raise UserError(f"There are {len(checkpoints)} checkpoints for {len(paths)} runs. Give one, or one for each.")
     own = checkpoints if len(checkpoints) == len(paths) else (checkpoints or [""]) * len(paths)
-    loaded = [
-        Models([path], [name] if name else None, None, device, runs).load(precision)
-        for path, name in zip(paths, own, strict=True)
-    ]
+    return [Models([path], [name] if name else None, None, device, runs) for path, name in zip(paths, own, strict=True)]
+
+
+def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
+    """A translator of each, which are to be of the same languages."""
+    loaded = [one.load(precision) for one in models]
     languages = [f"{one.config.data.src_lang} to {one.config.data.tgt_lang}" for one in loaded]
     if len(set(languages)) > 1:
         raise UserError(

@@ -7,7 +7,7 @@ import typer
 
 from transformer_mt.cli.options import OneModel
 from transformer_mt.cli.search_flags import with_options
-from transformer_mt.cli.terminal import output_is_coloured, output_width, typed
+from transformer_mt.cli.terminal import output_is_coloured, output_width
 
 
 class Format(StrEnum):
@@ -32,12 +32,14 @@ def trace(
 
     Tokens, layers and heads count from 0.
     """
-    translator = one.load("fp32")
+    folder, config = one.open()
+    text = one.as_read(sentence, config)
+    translator = one.load(folder, "fp32")
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
     from transformer_mt.inspect.trace_text import View, check_view, trace_lines
 
-    traced = trace_sentence(translator, typed(sentence))
+    traced = trace_sentence(translator, text)
     view = View(token, layer, head, output_width(), output_is_coloured())
     check_view(traced, view)
     for line in [trace_json(traced)] if format is Format.json else trace_lines(traced, view):

@@ -1,0 +1,40 @@
+"""What an option says that makes no sense is told before weights are read, which may take a minute."""
+
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.decoding.translator import Translator
+
+FILES = ("--src", "data/valid.en", "--ref", "data/valid.es")
+INPUT = ("--input", "data/valid.en", "--output", "early")
+VERBS = {
+    "translate": ("translate", "one"),
+    "score": ("score", *FILES),
+    "evaluate": ("evaluate", *FILES),
+    "compare": ("evaluate", "--compare", "runs/toy", "runs/toy", *FILES),
+    "calibrate": ("calibrate",),
+    "distill": ("distill", *INPUT),
+    "backtranslate": ("backtranslate", *INPUT),
+    "test": ("test", "runs/toy"),
+}
+OPTIONS = {
+    ("--batch-size", "0"): "batch_size: 0 is not allowed",
+    ("--length-penalty", "nan"): "length_penalty: nan is not allowed",
+    ("--to", "fr"): "to is fr, and this model has no tags of languages",
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_weights_are_read_for_an_option_without_sense(
+    verb: str, option: tuple[str, str], call, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*arguments, **options):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(Translator, "load", load)
+    result = call(*VERBS[verb], *option)
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert OPTIONS[option] in result.stderr
+    assert not (trained / "early").exists()

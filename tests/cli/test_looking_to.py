@@ -1,0 +1,72 @@
+"""`--to LANG` of the verbs that look into a model: the tag typed before the sentence, refused where there is none."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import call_tmt
+from toy import toy_mapping, write_toy_corpus
+
+SENTENCE = "one two three."
+VERBS = {
+    "trace": ("trace", "--format", "json"),
+    "explain": ("explain", "--json", "-n", "0"),
+    "attention": ("attention", "--force", "--output", "drawn"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`runs/both`, which was trained for two steps on pairs with tags of two languages."""
+    folder = tmp_path_factory.mktemp("both")
+    write_toy_corpus(folder / "data", 80)
+    pairs = [
+        {"src": "train.en", "tgt": "train.es", "tag": "<2es>"},
+        {"src": "train.es", "tgt": "train.en", "tag": "<2en>"},
+    ]
+    mapping = toy_mapping(
+        Path("data"),
+        data={"train": pairs, "validation": [{"src": "valid.en", "tgt": "valid.es", "tag": "<2es>"}]},
+        tokenizer={"joint": True, "tags": ["<2es>", "<2en>"]},
+        training={"max_steps": 2, "checkpoint_every_steps": 2, "warmup_steps": 1},
+    )
+    (folder / "both.yaml").write_text(yaml.safe_dump(mapping), encoding="utf-8")
+    trained = call_tmt(folder, "train", "--config", "both.yaml", "name=both")
+    assert trained.returncode == 0, trained.stderr
+    return folder
+
+
+def looked(folder: Path, verb: str, *arguments: str) -> str:
+    """What is printed, and the page that is drawn."""
+    result = call_tmt(folder, *VERBS[verb], "--run", "runs/both", *arguments)
+    assert result.returncode == 0, result.stderr
+    page = (folder / "drawn/attention.html").read_text("utf-8") if verb == "attention" else ""
+    return result.stdout + page
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_to_is_the_tag_typed_before_the_sentence(folder: Path, verb: str) -> None:
+    spanish, english = (looked(folder, verb, "--to", to, SENTENCE) for to in ("es", "en"))
+    assert spanish == looked(folder, verb, f"<2es> {SENTENCE}")
+    assert english == looked(folder, verb, f"<2en> {SENTENCE}")
+    assert spanish == looked(folder, verb, "--to", "en", f"<2es> {SENTENCE}")  # its own tag is stronger
+    assert spanish != english
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_language_that_is_not_there_or_not_said_is_refused(folder: Path, verb: str) -> None:
+    for arguments, said in (
+        (("--to", "fr"), "to is fr, which this model has not learned. It has es, en."),
+        ((), "This model translates to es, en, and 'one two three.' does not say to which."),
+    ):
+        result = call_tmt(folder, *VERBS[verb], "--run", "runs/both", *arguments, SENTENCE)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert said in result.stderr
+
+
+@pytest.mark.parametrize("verb", [*VERBS.values(), ("fill",)], ids=lambda verb: verb[0])
+def test_a_model_without_tags_refuses_it_by_name(verb: tuple[str, ...], call: Callable) -> None:
+    result = call(*verb, "--to", "es", SENTENCE)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "to is es, and this model has no tags of languages" in result.stderr
