@@ -20,7 +20,7 @@ from transformer_mt.model.parts.dropout import dropout
 # (num_layers, rows, d_model) each: the hidden states h, and under LSTM the cell states c.
 States = tuple[Tensor, ...]
 Layers = nn.GRU | nn.LSTM
-Given = TypeVar("Given", bound=Tensor | PackedSequence)
+_Given = TypeVar("_Given", bound=Tensor | PackedSequence)
 
 
 def gru_step(given: Tensor, past: Tensor, state: States) -> States:
@@ -60,7 +60,7 @@ class Cell:
 CELLS = {"gru": Cell(nn.GRU, 3, 1, gru_step), "lstm": Cell(nn.LSTM, 4, 2, lstm_step)}
 
 
-def all_steps(layers: Layers, given: Given, states: Tensor | States | None = None) -> tuple[Given, Tensor | States]:
+def all_steps(layers: Layers, given: _Given, states: Tensor | States | None = None) -> tuple[_Given, Tensor | States]:
     """torch's layers over all positions of `given`, in single precision where this processor has no other for them.
 
     `states` and the results are those of the layers.
