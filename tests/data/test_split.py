@@ -130,8 +130,8 @@ def test_names(names: tuple[str, str], languages: str, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     src, tgt = languages.split()
     assert result.stdout.splitlines() == [
-        f"mine/{part}.{language}: {number} lines"
-        for part, number in (("train", 7), ("validation", 2), ("test", 1))
+        f"mine/{part}.{language}: {number}"
+        for part, number in (("train", "7 lines"), ("validation", "2 lines"), ("test", "1 line"))
         for language in (src, tgt)
     ]
     assert sum(map(len, read(tmp_path / "mine", (src, tgt)))) == 10
