@@ -45,12 +45,6 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.sides[0])
 
-    def pairs(self, shift: int) -> list[tuple[str, str]]:
-        """Line n beside line n + shift, as words that the aligner reads."""
-        src, tgt = self.sides
-        first, last = max(0, -shift), min(len(src), len(tgt) - shift)
-        return [(" ".join(src[n]), " ".join(tgt[n + shift])) for n in range(first, last)]
-
     def along(self, path: Sequence[int | None]) -> list[tuple[str, str]]:
         """Each line beside the one that the path has for it, where it has one."""
         src, tgt = self.sides
@@ -224,7 +218,7 @@ def _train_within(stretches: Sequence[Stretch], farthest: int) -> Matcher | None
 
 
 def _paired(stretch: Stretch, shift: int | None, around: Sequence[int]) -> list[tuple[str, str]]:
-    return [] if shift is None else [pair for d in around for pair in stretch.pairs(shift + d)]
+    return [] if shift is None else [pair for d in around for pair in stretch.along([shift + d] * len(stretch))]
 
 
 def _trained(pairs: list[tuple[str, str]], num_iterations: int) -> Matcher | None:
