@@ -55,10 +55,8 @@ def _is_missing(path: Path) -> bool:
     """Whether there is no such name. Where the system does not say, whoever reads the file is told why."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 
 
