@@ -122,7 +122,7 @@ def test_what_cannot_be_scored_is_not_translated_first(call, trained: Path) -> N
     (trained / "long.en").write_text("one " * 40 + "\n")
     (trained / "long.es").write_text("uno\n")
     for arguments, message in (
-        (["--src", "long.en", "--ref", "long.es"], "are longer than model.max_len 24. Evaluate on shorter ones."),
+        (["--src", "long.en", "--ref", "long.es"], "none fits model.max_len 24. Evaluate on shorter ones."),
         (["--bleu-tokenize", "bogus"], "'bogus' is not a BLEU tokenizer"),
         (["--src", "long.en", "--ref", "long.es", "--split", "test"], "--src and --split were both given."),
         (["--src", "long.en", "--ref", "long.es", "--data-root", "data"], "--src and --data-root were both given."),

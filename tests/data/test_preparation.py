@@ -72,7 +72,7 @@ def test_a_long_pair_is_an_error_if_asked_for(corpus: Path) -> None:
 
 
 def test_nothing_that_fits_is_an_error(corpus: Path) -> None:
-    with pytest.raises(UserError, match=r"All 20 pairs of .* are longer than model\.max_len 2"):
+    with pytest.raises(UserError, match=r"Of 20 pairs of .*, none fits model\.max_len 2\."):
         prepare_data(make_config(corpus, model={"max_len": 2}, training={"max_tokens": 64}, data={
             "train": [{"src": "valid.en", "tgt": "valid.es"}]}))  # fmt: skip
 

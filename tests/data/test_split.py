@@ -174,6 +174,11 @@ def test_what_cannot_be_taken_out_is_refused(tmp_path: Path, monkeypatch: pytest
         split_pair_of_files(*files, tmp_path / "new", 5, 0, 1)
     with pytest.raises(UserError, match="9 pairs cannot be taken out of 9"):
         split_pair_of_files(*files, tmp_path / "new", 8, 1, 1)
+    (tmp_path / "one").mkdir()
+    one = write(tmp_path / "one", [("a", "b")])
+    only = r"1 pair cannot be taken out of 1 .* 1 group that shares no sentence \(the largest has 1 pair\)"
+    with pytest.raises(UserError, match=only):
+        split_pair_of_files(*one, tmp_path / "new", 1, 0, 1)
     with pytest.raises(UserError, match=r"There is no file .*nowhere\.en"):
         split_pair_of_files(tmp_path / "nowhere.en", files[1], tmp_path / "new", 1, 0, 1)
     (tmp_path / "empty.en").write_text("")

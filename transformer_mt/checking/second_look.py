@@ -24,6 +24,7 @@ from transformer_mt.checking.reading import Block
 from transformer_mt.checking.shifts import path_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.machine.workers import on_all_cores
+from transformer_mt.plurals import counted
 
 LOGGER = logging.getLogger(__name__)
 MAIN_SCRIPT = 0.03  # of a side's letters make a script one of its own
@@ -60,7 +61,8 @@ def learn(first: FirstLook, stretches: Sequence[tuple[Sequence[str], Sequence[st
         number = int(((first.flags & BITS[name]) != 0).sum())
         if is_enough and number > max(share * of, RARE * num_pairs, FEW):
             not_counted |= BITS[name]
-            remarks.append(f"{name}: {number:,} pairs have {what}, which is how this corpus is; not counted")
+            have = counted(number, "pair has", "pairs have")
+            remarks.append(f"{name}: {have} {what}, which is how this corpus is; not counted")
     languages: tuple[str | None, str | None] = (None, None)
     if is_there():
         texts = [[text for stretch in stretches for text in stretch[side]] for side in (0, 1)]

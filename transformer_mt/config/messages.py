@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.plurals import counted
 
 MAX_PROBLEMS = 30
 MAX_LENGTH = 1000  # of a problem; a key may be a megabyte long
@@ -50,8 +51,8 @@ _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {
     "string_too_short": lambda ctx: "must not be empty",
     "string_pattern_mismatch": lambda ctx: PATTERNS.get(ctx["pattern"], f"must match {ctx['pattern']}"),
     "string_unicode": lambda ctx: "holds a character that is no text",
-    "too_short": lambda ctx: f"must have at least {_count(ctx['min_length'])}",
-    "too_long": lambda ctx: f"must have at most {_count(ctx['max_length'])}",
+    "too_short": lambda ctx: f"must have at least {counted(ctx['min_length'], 'entry', 'entries')}",
+    "too_long": lambda ctx: f"must have at most {counted(ctx['max_length'], 'entry', 'entries')}",
 }
 _WRONG_TYPE = re.compile(r".*_type|int_from_float")
 
@@ -240,7 +241,3 @@ def _show(value: object) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else str(value)
-
-
-def _count(number: int) -> str:
-    return "1 entry" if number == 1 else f"{number} entries"

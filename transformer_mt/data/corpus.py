@@ -15,6 +15,7 @@ from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyo
 from transformer_mt.data.sources.kinds import sources_of, sources_of_pairs
 from transformer_mt.data.sources.source import PairBlock, Source
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,9 +158,11 @@ def _write_pairs(path: Path, sources: list[Source]) -> Counts:
             if counts["num_read"] == before and len(sources) > 1:
                 raise source.without_pairs()
     if not num_rows:
+        num = counts["num_read"]
         names = ", ".join(source.description for source in sources)
         sides = "a blank side" if "num_beyond" not in counts else f"a side that is blank or over {LONGEST_LINE:,} bytes"
-        found = f"all {num:,} pairs have {sides}" if (num := counts["num_read"]) else "there is not a single line"
+        all_pairs = "all " * (num > 1) + counted(num, "pair has", "pairs have")
+        found = f"{all_pairs} {sides}" if num else "there is not a single line"
         raise UserError(f"The corpus {names} is empty: {found}. Check that these are the files you mean.")
     return counts
 

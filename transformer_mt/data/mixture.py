@@ -13,6 +13,7 @@ from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.mixing import pairs_an_epoch, plan_mixed
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Mixture:
         for name, weight, size, number in zip(self.descriptions, self.weights, self.sizes, numbers, strict=True):
             passes = f"{number / size:.2f} times its {size:,}" if size else "it has none"
             share = f"{weight / sum(self.weights):.1%}" if self.temperature is not None else f"weight {weight:g}"
-            lines.append(f"  {share}: {number:,} pairs an epoch of {name}, {passes}")
+            lines.append(f"  {share}: {counted(number, 'pair')} an epoch of {name}, {passes}")
         return lines
 
 

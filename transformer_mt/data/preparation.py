@@ -25,6 +25,7 @@ from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
 from transformer_mt.data.vocabulary.sizes import Texts
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 LARGEST_UNKNOWN_SHARE = 0.5
 WORTH_A_HINT = 0.1
@@ -254,7 +255,7 @@ def load_split(
         raise too_long(corpus.where(row), ids.src.lengths[row], ids.tgt.lengths[row], config.model.max_len)
     if len(rows) == 0:
         raise UserError(
-            f"All {len(ids):,} pairs of {', '.join(corpus.descriptions)} are longer than model.max_len "
+            f"Of {counted(len(ids), 'pair')} of {', '.join(corpus.descriptions)}, none fits model.max_len "
             f"{config.model.max_len}. {way_out}"
         )
     return Split(name, corpus, ids, rows)
@@ -295,7 +296,7 @@ def _split_lines(split: Split) -> list[str]:
     dropped = f", {split.corpus.num_blank:,} with a blank side dropped" if split.corpus.num_blank else ""
     left_out = f", {split.num_too_long:,} too long left out" if split.num_too_long else ""
     return [
-        f"{split.name}: {len(split):,} pairs ({', '.join(split.corpus.descriptions)}{dropped}{left_out})",
+        f"{split.name}: {counted(len(split), 'pair')} ({', '.join(split.corpus.descriptions)}{dropped}{left_out})",
         *_token_lines(split.src_lengths, split.tgt_lengths, split.unknown_shares()),
         *left_out_lines(split.left_out),
         *(split.mixture.lines() if split.mixture else []),
@@ -309,7 +310,7 @@ def _stream_lines(stream: Stream) -> list[str]:
     return [
         f"{stream.name}: a stream ({', '.join(stream.descriptions)}), shuffled within {stream.size:,} pairs at a time; "
         "how many there are shows at the end of the first epoch",
-        f"  its first window: {len(window):,} pairs{dropped}{left_out}",
+        f"  its first window: {counted(len(window), 'pair')}{dropped}{left_out}",
         *_token_lines(window.src_lengths, window.tgt_lengths, stream.unknown_shares()),
         *left_out_lines(window.left_out),
     ]

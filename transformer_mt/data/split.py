@@ -17,6 +17,7 @@ from transformer_mt.data.sources.files import UNPACKERS
 from transformer_mt.data.sources.source import PairBlock, Source
 from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 from transformer_mt.storage.files import TEMPORARY
 
 PARTS = ("train", "validation", "test")
@@ -116,10 +117,11 @@ def _draw(group: NDArray[np.int64], numbers: list[int], seed: int) -> NDArray[np
             break
     num_train = len(group) - sum(numbers) + sum(room)
     if num_train < 1 or any(number - left < ENOUGH * number for number, left in zip(numbers, room, strict=True)):
-        most = int(sizes.max(initial=0))
+        groups = counted(len(sizes), "group that shares", "groups that share")
+        most = counted(int(sizes.max(initial=0)), "pair")
         raise UserError(
-            f"{sum(numbers):,} pairs cannot be taken out of {len(group):,} that have two sides, in {len(sizes):,} "
-            f"groups that share no sentence (the largest has {most:,} pairs). Lower --validation or --test."
+            f"{counted(sum(numbers), 'pair')} cannot be taken out of {len(group):,} that have two sides, in {groups} "
+            f"no sentence (the largest has {most}). Lower --validation or --test."
         )
     return part_of_group[of_group]
 

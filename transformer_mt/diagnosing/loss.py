@@ -4,6 +4,7 @@ import math
 
 from transformer_mt.diagnosing.history import Finding, History, Level
 from transformer_mt.diagnosing.thresholds import threshold
+from transformer_mt.plurals import counted
 
 NUM_SHOWN = 3  # pairs of a spike
 NUM_NAMED = 20  # lines of its other pairs
@@ -19,10 +20,10 @@ def loss_spike(history: History) -> Finding | None:
         shown = (
             f"{pair['where']} ({pair['nll']:.2f}): {_cut(pair['src'])!r} / {_cut(pair['tgt'])!r}" for pair in hardest
         )
-        text = f" Hardest of its {spike['num_pairs']:,} pairs: {'; '.join(shown)}."
+        text = f" Hardest of its {counted(spike['num_pairs'], 'pair')}: {'; '.join(shown)}."
     elif pairs:
         named = "; ".join(pair["where"] for pair in pairs[:NUM_SHOWN])
-        text = f" Its {spike['num_pairs']:,} pairs begin with {named}."
+        text = f" Its {counted(spike['num_pairs'], 'pair begins', 'pairs begin')} with {named}."
     seen = (
         f"The nll of the update was {spike['nll']:.2f} a token, and that of the updates before it {spike['usual']:.2f} "
         f"(median) with a spread of {spike['spread']:.2f}.{text}"

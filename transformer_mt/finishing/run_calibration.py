@@ -21,6 +21,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.finishing.calibration import Calibrator
 from transformer_mt.finishing.confidence import NUM_SENTENCE_FEATURES, NUM_WORD_FEATURES, Calibration
+from transformer_mt.plurals import counted
 from transformer_mt.storage.files import replace_file, way_to_write
 from transformer_mt.storage.manifest import digest
 from transformer_mt.storage.run_folder import MANIFEST
@@ -105,7 +106,8 @@ def calibrate_run(
     pairs = _validation_pairs(data, options.to)
     remark(f"calibrating confidences on {len(pairs):,} validation pairs, once for this checkpoint and these options")
     if len(pairs) < ENOUGH_SENTENCES:
-        remark(f"{len(pairs):,} pairs are few; confidences are rough. {ENOUGH_SENTENCES} make better ones.")
+        few = counted(len(pairs), "pair is", "pairs are")
+        remark(f"{few} few; confidences are rough. {ENOUGH_SENTENCES} make better ones.")
     asked = options.model_copy(update={"n_best": 1, "evidence": True, "too_long": TooLong.BLANK})
     evidence, references = [], []
     for line, (_, reference) in zip(translator.translate_lines([src for src, _ in pairs], asked), pairs, strict=True):

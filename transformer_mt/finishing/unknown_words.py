@@ -20,6 +20,7 @@ from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
 from transformer_mt.finishing.treatment import Treatment
+from transformer_mt.plurals import counted
 
 UNK = SPECIAL_TOKENS[UNK_ID]
 # A source word that one UNK has taken already counts by this factor for the next: two names in a row are two names.
@@ -159,8 +160,7 @@ def _mistake(columns: Iterable[str]) -> str:
     if columns == [""]:
         return "a blank line. Take it out."
     if len(columns) != 2:
-        number = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-        return f"{number}, and there are two: a source word, a tab and its translation."
+        return f"{counted(len(columns), 'column')}, and there are two: a source word, a tab and its translation."
     for side, column in zip(("source word", "translation"), columns, strict=True):
         if not column:
             return f"the {side} is blank. Write it, or take out the line."

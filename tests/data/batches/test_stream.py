@@ -262,7 +262,7 @@ def test_nothing_in_it(tmp_path: Path) -> None:
 
 def test_nothing_that_fits(tmp_path: Path, whole: PreparedData) -> None:
     (tmp_path / "a.tsv").write_text(" ".join(["one"] * 30) + "\tuno\n\n" * 5)
-    with pytest.raises(UserError, match=r"Not one of the 10 pairs of a\.tsv can be trained on.*max_len 16"):
+    with pytest.raises(UserError, match=r"Of 10 pairs of a\.tsv, none can be trained on.*max_len 16"):
         make_stream(whole, tmp_path, 2, train=[{"tsv": "a.tsv"}])
 
 

@@ -22,6 +22,7 @@ from transformer_mt.data.batches.stream_window import Window, WindowReader
 from transformer_mt.data.sources.source import Source
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 EPOCH_BITS = 40  # of a row: its epoch above them, its window and its place there below
 
@@ -182,10 +183,10 @@ class Stream:
             if len(window):
                 return window
             if window.num_read < self.size:
+                pairs = counted(window.first + window.num_read, "pair")
                 raise UserError(
-                    f"Not one of the {window.first + window.num_read:,} pairs of {', '.join(self.descriptions)} can be "
-                    f"trained on: they have a blank side, or are longer than model.max_len {max_len}. Check the files, "
-                    "or raise model.max_len."
+                    f"Of {pairs} of {', '.join(self.descriptions)}, none can be trained on: each has a blank side, or "
+                    f"is longer than model.max_len {max_len}. Check the files, or raise model.max_len."
                 )
             self.forget(0, number)
             number += 1
@@ -251,7 +252,7 @@ class StreamPlan:
     def summary(self) -> str | None:
         """The counts of an epoch that is over."""
         read = self._next
-        parts = [f"epoch {self._epoch + 1} is over: {read['num_pairs']:,} pairs were read"]
+        parts = [f"epoch {self._epoch + 1} is over: {counted(read['num_pairs'], 'pair was', 'pairs were')} read"]
         parts += [f"{read['num_blank']:,} with a blank side dropped"] * (read["num_blank"] > 0)
         parts += [f"{read['num_too_long']:,} too long left out"] * (read["num_too_long"] > 0)
         return ", ".join(parts)

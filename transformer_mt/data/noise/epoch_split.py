@@ -21,6 +21,7 @@ from transformer_mt.data.noise.bpe_dropout import BPEDropout, line_seeds
 from transformer_mt.data.noise.noise import Noise, mono_rows
 from transformer_mt.data.preparation import Split, TrainingData
 from transformer_mt.data.tokenizers import BPETokenizer
+from transformer_mt.plurals import counted
 
 EPOCH_BITS = 40  # of a row: its epoch above them, its place in the epoch below
 SEGMENTED_AT_ONCE = 2**15  # pairs: some megabytes
@@ -184,9 +185,10 @@ class EpochPlan(WholePlan):
         """How many pairs kept their usual pieces, where there are any."""
         if not self._num_kept:
             return None
+        kept = counted(self._num_kept, "pair kept its", "pairs kept their")
         return (
-            f"epoch {self._epoch + 1}: {self._num_kept:,} pairs kept their usual pieces, since by "
-            "tokenizer.bpe_dropout they would have been longer than model.max_len"
+            f"epoch {self._epoch + 1}: {kept} usual pieces, since "
+            "what tokenizer.bpe_dropout makes of them is longer than model.max_len"
         )
 
 

@@ -9,6 +9,7 @@ from transformer_mt.data.sources.files import read_lines, source_file
 from transformer_mt.data.sources.records import csv_pairs, jsonl_pairs
 from transformer_mt.data.sources.source import RawPair, Source
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 
 class OneFile(Source):
@@ -54,7 +55,7 @@ class Tsv(OneFile):
                 yield RawPair("", "", number)
             else:
                 raise UserError(
-                    f"{self.path}, line {number}: {len(fields)} column{'' if len(fields) == 1 else 's'}, but column "
+                    f"{self.path}, line {number}: {counted(len(fields), 'column')}, but column "
                     f"{needed} is needed. Put one tab between the columns, or name others, for example columns: "
                     "{src: 1, tgt: 2}."
                 )

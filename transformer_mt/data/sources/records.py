@@ -10,6 +10,7 @@ from transformer_mt.data.sources.columns import NESTED, as_text, choose_columns
 from transformer_mt.data.sources.files import decode, read_lines, read_raw_lines, strip_line_end
 from transformer_mt.data.sources.source import RawPair
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 LONGEST_CSV_FIELD = 16 * LONGEST_LINE  # characters; what is longer is a quote that was never closed
 LONE_CR = "\udc0d"  # stands for \r inside the csv module; decoding UTF-8 never yields it
@@ -37,7 +38,7 @@ def csv_pairs(path: Path, choices: Choices) -> Iterator[RawPair]:
             yield RawPair(BEYOND, BEYOND, number)
         else:
             raise UserError(
-                f"{path}, line {number}: {len(row)} column{'' if len(row) == 1 else 's'}, but the header has "
+                f"{path}, line {number}: {counted(len(row), 'column')}, but the header has "
                 f'{len(header)}. Put double quotes around a text that holds a comma, and double a quote inside it: "".'
             )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from transformer_mt.data.sources.files import read_line_blocks, read_raw_lines, source_file
 from transformer_mt.data.sources.source import PairBlock, RawPair, Source
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 
 class TextPair(Source):
@@ -53,7 +54,7 @@ class TextPair(Source):
         if src or tgt:
             num_src, num_tgt = (sum(1 for _ in read_raw_lines(path)) for path in paths)
             raise UserError(
-                f"{paths[0]} has {num_src:,} line{'' if num_src == 1 else 's'} and {paths[1]} has {num_tgt:,}. "
+                f"{paths[0]} has {counted(num_src, 'line')} and {paths[1]} has {num_tgt:,}. "
                 "Line n of one must translate line n of the other: find where they part, and make them equal."
             )
 

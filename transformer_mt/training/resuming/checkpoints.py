@@ -24,6 +24,7 @@ from transformer_mt.config.loading import dump_config, load_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import trained
+from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, sweep, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
@@ -238,4 +239,5 @@ def set_damaged_aside(run: RunFolder) -> list[str]:
         os.rename(path, aside)
         said.append(f"warning: {what} It is now {aside}.")
     lost = int(damaged[0][0].name.removeprefix(STEP_PREFIX)) - steps[-1][0]
-    return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {lost:,} steps are computed again"]
+    again = counted(lost, "step is computed", "steps are computed")
+    return [*said, f"going on from the newest whole checkpoint, {steps[-1][1]}: {again} again"]

@@ -5,6 +5,7 @@ import json
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -61,10 +62,10 @@ def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_p
         if share.is_integer()
         else (f"{num_processes} processes cannot share them evenly", f"start as many processes as one of {fitting}")
     )
-    counted = "1 micro-batch" if per_update == 1 else f"{per_update} micro-batches"
     raise UserError(
-        f"An update of this run is {counted} (processes x training.grad_accum), and {what}: going on "
-        f"would not be the same training. Instead, {way}, or train from the start under another name (name=NEW)."
+        f"An update of this run is {counted(per_update, 'micro-batch', 'micro-batches')} (processes x "
+        f"training.grad_accum), and {what}: going on would not be the same training. Instead, {way}, or train from the "
+        "start under another name (name=NEW)."
     )
 
 
@@ -72,7 +73,7 @@ def refuse_other_data(before: Splits, now: Splits) -> None:
     """UserError that names the splits whose data changed since the run was begun."""
     changed = [
         f"{name}: was {_number(before[name])} (fingerprint {before[name]['fingerprint']}), is "
-        f"{_number(split).removesuffix(' pairs')} ({split['fingerprint']})"
+        f"{_number(split).partition(' pair')[0]} ({split['fingerprint']})"
         for name, split in now.items()
         if before[name] != split
     ]
@@ -86,7 +87,7 @@ def refuse_other_data(before: Splits, now: Splits) -> None:
 
 
 def _number(split: dict[str, str | int]) -> str:
-    return f"{split['num_pairs']:,} pairs" if "num_pairs" in split else "a stream"
+    return counted(int(split["num_pairs"]), "pair") if "num_pairs" in split else "a stream"
 
 
 def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
