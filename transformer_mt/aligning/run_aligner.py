@@ -1,7 +1,6 @@
 """The aligner of a run: trained on the run's own pairs at its first use, and kept in the run's folder."""
 
 import errno
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
+from transformer_mt.data.cache import key_of
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.files import reading
@@ -130,8 +130,7 @@ def _outline(config: RunConfig) -> str:
     for path in (path for source in sources for path in source.files()):
         with reading(path):
             times.append(path.stat().st_mtime_ns)
-    parts = [config.data.streaming, [source.outline() for source in sources], times]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+    return key_of([config.data.streaming, [source.outline() for source in sources], times])
 
 
 def _training_pairs(config: RunConfig) -> _TrainingPairs:

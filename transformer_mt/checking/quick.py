@@ -3,8 +3,6 @@
 What was found is kept beside the prepared corpus, so that a second start does not look again.
 """
 
-import hashlib
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +17,7 @@ from transformer_mt.checking.matching import Matcher, Stretch, train_matcher
 from transformer_mt.checking.shifts import path_of, shifted_parts
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.tokenizer import language_of
-from transformer_mt.data.cache import Counts, cache_folder, cached
+from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.errors import UserError
 
@@ -44,8 +42,7 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
     """
     of_one = not any(source.src_lang or source.tgt_lang or language_of(source.tag) for source in data.train)
     named = (data.src_lang, data.tgt_lang) if of_one and is_there() else None
-    parts = [FORMAT_VERSION, corpus.fingerprint, named]
-    key = hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+    key = key_of([FORMAT_VERSION, corpus.fingerprint, named])
     swap = named and swap_of_sides(named, named[::-1])
 
     def write(folder: Path) -> Counts:

@@ -7,6 +7,7 @@ on a byte that changed on the disk. The hash is a fast one: it sees accidents, n
 """
 
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -59,6 +60,11 @@ def _cache_folder(data: DataConfig) -> Path:
         return Path.home() / caches / "transformer_mt"
     except RuntimeError as error:
         raise UserError(f"No place for the cache folder was found: {error} Set data.cache_dir to a folder.") from None
+
+
+def key_of(parts: list[Any], num_bytes: int = 20) -> str:
+    """The name of an entry, a hash of the `parts` that its content depends on, which go into JSON."""
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=num_bytes).hexdigest()
 
 
 def cached(entry: Path, write: Callable[[Path], Counts], read: Callable[[Path], Content]) -> tuple[Content, Counts]:

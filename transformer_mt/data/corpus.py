@@ -1,7 +1,5 @@
 """The sources of a split joined into one memory-mapped table of sentence pairs, cached by content."""
 
-import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
-from transformer_mt.data.cache import Counts, cache_folder, cached
+from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
 from transformer_mt.data.sources.kinds import sources_of, sources_of_pairs
 from transformer_mt.data.sources.source import PairBlock, Source
@@ -129,8 +127,7 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = Fals
 
 def _corpus_key(sources: list[Source]) -> str:
     """A hash of the content and of every setting that says how to read it, but not of paths or times."""
-    parts = [FORMAT_VERSION, [source.whole_key() for source in sources]]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+    return key_of([FORMAT_VERSION, [source.whole_key() for source in sources]])
 
 
 def _write_pairs(path: Path, sources: list[Source]) -> Counts:

@@ -1,7 +1,5 @@
 """From a corpus of text to ids: tokenizers trained on it, its pairs encoded, both cached by content and settings."""
 
-import hashlib
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.data.cache import Counts, cache_folder, cached
+from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.id_file import IdColumn, IdWriter
 from transformer_mt.data.make_tokenizers import load_tokenizer
@@ -61,7 +59,7 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
     """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
     drawn = ["picture"] if data.source_as == "picture" else []
     version = FORMAT_VERSION + (config.kind == "unigram")
-    key = _key([version, hf.__version__, corpus.fingerprint, _learned_by(config), *drawn])
+    key = key_of([version, hf.__version__, corpus.fingerprint, _learned_by(config), *drawn])
 
     def write(folder: Path) -> Counts:
         save_tokenizers(folder, *learned_tokenizers(corpus.texts, config, data))
@@ -110,7 +108,7 @@ def load_tokenizers(
 def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConfig) -> EncodedCorpus:
     """Ids of every pair, mapped into memory. A second call with the same text and tokenizers is immediate."""
     identity = [_identity(tokenizer) for tokenizer in (src, tgt)]
-    key = _key([IDS_VERSION, hf.__version__, corpus.fingerprint, identity])
+    key = key_of([IDS_VERSION, hf.__version__, corpus.fingerprint, identity])
 
     def write(folder: Path) -> Counts:
         return _write_ids(folder, corpus, src, tgt)
@@ -160,7 +158,3 @@ def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> 
                 writer.write(ids, lengths)
             bar.update(len(batch[0][1]))
     return counts
-
-
-def _key(parts: list) -> str:
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()

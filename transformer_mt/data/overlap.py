@@ -1,14 +1,12 @@
 """How many validation sentences the training split holds too, which makes scores look better than they are."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.data.cache import Counts, cache_folder, cached
+from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.tokenizers import normalize
 
@@ -35,8 +33,7 @@ def find_overlap(train: Corpus, validation: Corpus, lowercase: bool, data: DataC
     case. The validation is in memory as a whole, the training some thousand texts at a time. A second call with the
     same texts is immediate.
     """
-    parts = [FORMAT_VERSION, train.fingerprint, validation.fingerprint, lowercase]
-    key = hashlib.blake2b(json.dumps(parts).encode(), digest_size=20).hexdigest()
+    key = key_of([FORMAT_VERSION, train.fingerprint, validation.fingerprint, lowercase])
 
     def write(folder: Path) -> Counts:
         return dict(zip(("src", "tgt"), _count(train, validation, lowercase), strict=True))

@@ -5,8 +5,6 @@ function of (seed, epoch, window). A resumed run finds its place by reading on t
 window while this one is trained on.
 """
 
-import hashlib
-import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +17,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
 from transformer_mt.data.batches.stream_window import Window, WindowReader
+from transformer_mt.data.cache import key_of
 from transformer_mt.data.sources.source import Source
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
@@ -297,4 +296,4 @@ def _numbers(place: Place | None) -> dict[str, int]:
 def _fingerprint(data: DataConfig, sources: list[Source], beginning: Window) -> str:
     """A hash of all that is known at the beginning: the sources and their settings, file sizes, the first window."""
     parts = [data.columns and data.columns.model_dump(), beginning.digest, *(source.outline() for source in sources)]
-    return "stream-" + hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+    return "stream-" + key_of(parts, num_bytes=16)
