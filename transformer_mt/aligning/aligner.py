@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transformer_mt.aligning.aligner_files import read_aligner, remove_aligner, write_aligner
+from transformer_mt.aligning.aligner_files import read_aligner, write_aligner
 from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
 from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
@@ -22,7 +22,7 @@ from transformer_mt.aligning.lexical_table import FLOOR
 from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
 from transformer_mt.aligning.words import Vocabulary, Word, normal_form, words_of
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import make_folder
+from transformer_mt.storage.files import replace_folder
 
 Direction = Literal["forward", "mean"]
 Pair = tuple[str, str]
@@ -83,7 +83,7 @@ class Aligner:
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all, in the place of an aligner that it holds. Raises OSError."""
-        make_folder(folder, self.write, lambda: remove_aligner(folder))
+        replace_folder(folder, self.write)
 
     def write(self, folder: Path) -> None:
         """Write the aligner's files to a folder that is there."""

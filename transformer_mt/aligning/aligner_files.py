@@ -1,8 +1,6 @@
 """An aligner on the disk: both vocabularies as JSON, the numbers as safetensors, and their manifest."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ from torch import Tensor
 from transformer_mt.aligning.diagonal_model import DiagonalModel
 from transformer_mt.aligning.lexical_table import LexicalTable
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import temporary_beside
 from transformer_mt.storage.manifest import check_manifest, write_manifest
 from transformer_mt.storage.weights import read_tensors, save_tensors
 
@@ -45,16 +42,6 @@ def read_aligner(folder: Path) -> tuple[Vocabularies, Models]:
     tensors = read_tensors(folder / TABLES)
     forward, backward = (_model(tensors, name, **meta[name]) for name in _DIRECTIONS)
     return (meta["src_words"], meta["tgt_words"]), (forward, backward)
-
-
-def remove_aligner(folder: Path) -> None:
-    """Take the folder away in one step, then delete it. Nothing happens where there is none."""
-    rubbish = temporary_beside(folder)
-    try:
-        os.rename(folder, rubbish)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(rubbish, ignore_errors=True)
 
 
 def _tensors(model: DiagonalModel) -> dict[str, Tensor]:

@@ -1,6 +1,5 @@
 """The aligner of a run: trained on the run's own pairs at its first use, and kept in the run's folder."""
 
-import errno
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from transformer_mt.aligning.aligner import Aligner, Pair
-from transformer_mt.aligning.aligner_files import remove_aligner
 from transformer_mt.aligning.find_kernels import compiled_kernels
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.schema import RunConfig
@@ -25,7 +23,7 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.files import reading
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.errors import UserError
-from transformer_mt.storage.files import make_folder, replace_file, way_to_write
+from transformer_mt.storage.files import replace_file, replace_folder, written_to
 from transformer_mt.storage.manifest import DamagedError
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -88,15 +86,8 @@ def _keep(aligner: Aligner, run: RunFolder, corpus: dict[str, str]) -> None:
         aligner.write(folder)
         (folder / CORPUS).write_text(json.dumps(corpus) + "\n", encoding="utf-8")
 
-    try:
-        make_folder(run.aligner, write, lambda: remove_aligner(run.aligner))
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process has put its own there a moment ago
-            return
-        raise UserError(
-            f"The aligner {run.aligner} cannot be written: {error.strerror or error}. To have it, "
-            f"{way_to_write(error, run.path)} and try again."
-        ) from error
+    with written_to("aligner", run.aligner, run.path):
+        replace_folder(run.aligner, write)
 
 
 def _is_current(run: RunFolder) -> bool:

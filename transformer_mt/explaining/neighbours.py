@@ -1,6 +1,5 @@
 """The training pairs nearest to a sentence. Their index is made at the first use and kept in the run's folder."""
 
-import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.explaining.sentence_index import SentenceIndex, pooled, read_index, write_index
-from transformer_mt.storage.files import make_folder, remove, sweep, way_to_write
+from transformer_mt.storage.files import replace_folder, sweep, written_to
 from transformer_mt.storage.manifest import MANIFEST, DamagedError, digest
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -72,19 +71,7 @@ def _index(translator: Translator, corpus: Corpus, remark: Remark) -> SentenceIn
 def _make(translator: Translator, corpus: Corpus, run: RunFolder, key: dict[str, object], remark: Remark) -> None:
     remark(f"making an index of the {len(corpus):,} training pairs of {run.path}, once")
     start = time.perf_counter()
-
-    def make_way() -> None:
-        if run.neighbours.exists():
-            remove(run.neighbours)
-
-    try:
+    with written_to("index", run.neighbours, run.path):
         sweep(run.neighbours)
-        make_folder(run.neighbours, lambda folder: write_index(folder, translator, corpus, key), make_way)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # another process has put its own there a moment ago
-            return
-        raise UserError(
-            f"The index {run.neighbours} cannot be written: {error.strerror or error}. To have it, "
-            f"{way_to_write(error, run.path)} and try again."
-        ) from error
+        replace_folder(run.neighbours, lambda folder: write_index(folder, translator, corpus, key))
     remark(f"the index is in {run.neighbours}; it took {time.perf_counter() - start:.1f} s")

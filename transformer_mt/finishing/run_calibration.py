@@ -22,7 +22,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.finishing.calibration import Calibrator
 from transformer_mt.finishing.confidence import NUM_SENTENCE_FEATURES, NUM_WORD_FEATURES, Calibration
 from transformer_mt.plurals import counted
-from transformer_mt.storage.files import replace_file, way_to_write
+from transformer_mt.storage.files import replace_file, written_to
 from transformer_mt.storage.manifest import digest
 from transformer_mt.storage.run_folder import MANIFEST
 
@@ -184,14 +184,9 @@ def _write(path: Path, made: RunCalibration) -> None:
         "words": made.calibration.words.to_json(),
         "sentences": made.calibration.sentences.to_json(),
     }
-    try:
+    with written_to("calibration", path, path.parent.parent):
         path.parent.mkdir(exist_ok=True)
         replace_file(path, json.dumps(content, indent=1) + "\n")
-    except OSError as error:
-        raise UserError(
-            f"The calibration {path} cannot be written: {error.strerror or error}. To have it, "
-            f"{way_to_write(error, path.parent.parent)} and try again."
-        ) from error
 
 
 def _read(path: Path) -> RunCalibration:

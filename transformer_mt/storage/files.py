@@ -56,6 +56,20 @@ def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
+    """`make_folder` in the place of one of that name. Of two processes that do this at once, either's folder stays."""
+
+    def make_way() -> None:
+        with suppress(FileNotFoundError):
+            remove(final)
+
+    try:
+        make_folder(final, write, make_way)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # another process has put its own there a moment ago
+            raise
+
+
 def sweep(final: Path) -> None:
     """Delete what killed processes left of this folder an hour ago or more; what is younger may be in the making."""
     for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
@@ -88,6 +102,18 @@ def permission_to_read(folder: Path) -> Iterator[None]:
         raise UserError(
             f"{error.filename or folder} may not be read: permission denied. Have its owner allow it: "
             f"chmod -R a+rX {shlex.quote(str(folder))}"
+        ) from error
+
+
+@contextmanager
+def written_to(what: str, path: Path, run: Path) -> Iterator[None]:
+    """Raises UserError where the body cannot write `path`, that is `what`, in the folder `run`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"The {what} {path} cannot be written: {error.strerror or error}. To have it, {way_to_write(error, run)} "
+            "and try again."
         ) from error
 
 
