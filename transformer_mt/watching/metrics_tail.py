@@ -1,11 +1,11 @@
 """The curves of a training that still grows."""
 
-import json
-from collections import defaultdict, deque
+from collections import deque
 from pathlib import Path
 from typing import Any
 
-NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
+from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves
+
 NUM_RECENT = 20  # lines that the speed is taken from
 
 
@@ -22,7 +22,7 @@ class MetricsTail:
         self._forget()
 
     def _forget(self) -> None:
-        self.curves: dict[str, tuple[list[int], list[float]]] = defaultdict(lambda: ([], []))
+        self.curves: dict[str, Curve] = {}
         self.last: dict[str, dict[str, Any]] = {}
         self.recent: deque[tuple[int, float]] = deque(maxlen=NUM_RECENT)  # steps and seconds of training
         self.num_broken = 0
@@ -49,21 +49,13 @@ class MetricsTail:
                 self._add(line)
 
     def _add(self, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            kind, step = str(entry["kind"]), int(entry["step"])
-            numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
-            seconds = float(entry.get("elapsed_seconds", 0.0))
-        except (ValueError, LookupError, TypeError, AttributeError):
+        entry = add_to_curves(line, self.curves)
+        if entry is None:
             self.num_broken += 1
             return
-        self.last[kind] = entry
-        if kind == "train":
-            self.recent.append((step, seconds))
-        for name, value in numbers.items():
-            steps, values = self.curves[f"{kind}/{name}"]
-            steps.append(step)
-            values.append(value)
+        self.last[entry["kind"]] = entry
+        if entry["kind"] == "train":
+            self.recent.append((entry["step"], entry["elapsed_seconds"]))
 
     @property
     def seconds_a_step(self) -> float | None:
@@ -74,7 +66,7 @@ class MetricsTail:
         return (ended - begun) / (last - first) if last > first else None
 
 
-def thinned(curve: tuple[list[int], list[float]], most: int) -> tuple[list[int], list[float]]:
+def thinned(curve: Curve, most: int) -> Curve:
     """Some `most` points of a curve at regular places, its last one among them."""
     steps, values = curve
     stride = -(-len(steps) // most)

@@ -62,7 +62,7 @@ def _state(now: Now) -> Html:
     if train:
         epoch = min(int(train.get("epoch", 0)) + 1, training.max_epochs or math.inf)
         facts.append(("epoch", f"{epoch:,}" + _of(training.max_epochs)))
-        facts.append(("minutes of training", f"{float(train.get('elapsed_seconds', 0.0)) / 60:,.1f}"))
+        facts.append(("minutes of training", f"{train['elapsed_seconds'] / 60:,.1f}"))
         facts.append(("target tokens a second", f"{float(train.get('tokens_per_second', 0.0)):,.0f}"))
     if now.state == "training" and (left := _minutes_left(now, step)) is not None:
         facts.append(("minutes left, about", f"{left:,.0f}" if left >= 1 else "less than 1"))
@@ -97,7 +97,7 @@ def _minutes_left(now: Now, step: int) -> float | None:
     training, pace = now.config.training, now.metrics.seconds_a_step
     limits = []
     if training.max_minutes is not None and (train := now.metrics.last.get("train")):
-        limits.append(training.max_minutes - float(train.get("elapsed_seconds", 0.0)) / 60)
+        limits.append(training.max_minutes - train["elapsed_seconds"] / 60)
     if (end := _last_step(now)) is not None and pace is not None:
         limits.append((end - step) * pace / 60)
     return max(0.0, min(limits)) if limits else None

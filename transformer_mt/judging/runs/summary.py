@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from transformer_mt.storage.checkpoint_files import STATE, WEIGHTS
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves
 from transformer_mt.training.resuming.run_lock import is_trained_now
 from transformer_mt.training.resuming.training_state import TrainingState
-
-NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
-Curve = tuple[list[int], list[float]]  # steps, values
 
 
 @dataclass
@@ -116,24 +113,10 @@ def _num_parameters(path: Path) -> int:
 
 def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
     """The curves, and the best of each score. Lines that cannot be read are counted."""
-    curves: dict[str, Curve] = defaultdict(lambda: ([], []))
-    num_broken = 0
+    curves = summary.curves
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n") if run.metrics.exists() else []
-    for line in filter(None, lines):
-        try:
-            entry = json.loads(line)
-            kind, step = str(entry["kind"]), int(entry["step"])
-            numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
-        except (ValueError, LookupError, TypeError, AttributeError):
-            num_broken += 1
-            continue
-        for name, value in numbers.items():
-            steps, values = curves[f"{kind}/{name}"]
-            steps.append(step)
-            values.append(value)
-    if num_broken:
+    if num_broken := [add_to_curves(line, curves) for line in filter(None, lines)].count(None):
         summary.problems.append(f"{run.metrics.name}: {counted(num_broken, 'line')} cannot be read")
-    summary.curves = dict(curves)
     for name, higher in HIGHER_IS_BETTER.items():
         if name != "ppl" and (found := curves.get(f"validation/{name}")):
             pairs = zip(found[1], found[0], strict=True)

@@ -9,6 +9,8 @@ from typing import Any
 from transformer_mt.storage.files import replace_file
 from transformer_mt.training.resuming.training_state import TrainingState
 
+Curve = tuple[list[int], list[float]]  # steps, values
+NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
 OTHER = ("kind", "epoch", "elapsed_seconds")  # fields of a validation's line that are no scores
 
 
@@ -52,6 +54,25 @@ def finite(metrics: dict[str, Any]) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in metrics.items()
     }
+
+
+def add_to_curves(line: str | bytes, curves: dict[str, Curve]) -> dict[str, Any] | None:
+    """Put the numbers of a line of metrics.jsonl at the ends of their curves, which have the names of TensorBoard, such
+    as `validation/bleu`. Returns the line's entry, its step an int and its seconds a float; None for a line that cannot
+    be read, of which nothing is added.
+    """
+    try:
+        entry = json.loads(line)
+        entry |= {"kind": str(entry["kind"]), "step": int(entry["step"])}
+        entry["elapsed_seconds"] = float(entry.get("elapsed_seconds", 0.0))
+        numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    for name, value in numbers.items():
+        steps, values = curves.setdefault(f"{entry['kind']}/{name}", ([], []))
+        steps.append(entry["step"])
+        values.append(value)
+    return entry
 
 
 def read_validations(path: Path) -> dict[int, dict[str, float]]:
