@@ -39,7 +39,7 @@ def random_ids(*size: int, seed: int = 1) -> torch.Tensor:
 
 def test_attention_weights_are_those_of_the_fused_kernel() -> None:
     q, k, v = (torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(i)) for i in range(3))
-    mask = causal_mask(5) & padding_mask(torch.tensor([[4, 4, 4, 4, 4], [4, 4, 4, PAD_ID, PAD_ID]]), PAD_ID)
+    mask = causal_mask(5) & padding_mask(torch.tensor([[4, 4, 4, 4, 4], [4, 4, 4, PAD_ID, PAD_ID]]))
     weights = attention_weights(q, k, mask)
     torch.testing.assert_close(weights @ v, F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 5))

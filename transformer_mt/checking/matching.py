@@ -276,13 +276,13 @@ def _shift_of(matcher: Matcher, stretch: Stretch) -> int | None:
     return first if first == second else None
 
 
-def shift_by_lengths(lengths: tuple[Floats, Floats], around: int = 0, farthest: int = FARTHEST) -> int:
-    """The shift, up to so far from `around`, at which the lengths of both sides go together; 0 unless one does so much
-    better than `around` itself. Lengths are those of the lines of a stretch, sources and targets.
+def shift_by_lengths(lengths: tuple[Floats, Floats], around: int = 0) -> int:
+    """The shift, up to `FARTHEST` from `around`, at which the lengths of both sides go together; 0 unless one does so
+    much better than `around` itself. Lengths are those of the lines of a stretch, sources and targets.
     """
     src, tgt = (_beside_neighbours(np.log1p(side)) for side in lengths)
     best, best_value, straight = 0, 0.0, 0.0
-    for distance in sorted(range(-farthest, farthest + 1), key=abs):
+    for distance in sorted(range(-FARTHEST, FARTHEST + 1), key=abs):
         shift = around + distance
         first, last = max(0, -shift), min(len(src), len(tgt) - shift)
         if last - first < LEAST_LINES // 2:

@@ -84,9 +84,9 @@ def read_output() -> TextIO:
     return sys.stdout.stream if isinstance(sys.stdout, _Outlived) else sys.stdout
 
 
-def output_width(least: int = 80, most: int = 120) -> int:
-    """The width of the terminal, within bounds; 100 where there is no terminal."""
-    return max(least, min(most, shutil.get_terminal_size((100, 24)).columns))
+def output_width() -> int:
+    """The width of the terminal, from 80 to 120 characters; 100 where there is no terminal."""
+    return max(80, min(120, shutil.get_terminal_size((100, 24)).columns))
 
 
 def output_is_coloured() -> bool:

@@ -41,7 +41,7 @@ def coverages(model: TranslationModel, pairs: Sequence[IdPair]) -> list[float]:
     tgt_in = pad_rows([[BOS_ID, *tgt] for _, tgt in pairs]).to(device)
     weights = source_weights(model, src, tgt_in).float()
     covered = weights.masked_fill((tgt_in == PAD_ID)[:, :, None], 0).sum(dim=1).clamp(LEAST, 1)
-    return covered.log().masked_fill(~is_real(src, PAD_ID), 0).sum(dim=1).tolist()
+    return covered.log().masked_fill(~is_real(src), 0).sum(dim=1).tolist()
 
 
 def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer: int) -> Tensor:

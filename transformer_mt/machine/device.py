@@ -116,13 +116,13 @@ def _choose_on_a_cpu(d_model: int) -> Choice:
     return Choice("bf16", "this CPU has instructions for it")
 
 
-def cpu_bf16_speedup(d_model: int, rows: int = 1024) -> float:
+def cpu_bf16_speedup(d_model: int) -> float:
     """How many times as fast a CPU multiplies bf16 as fp32, at a feed-forward's shape.
 
     The bf16 product as autocast makes it: activations are fp32 around it, and cast on the way in and out. In a narrow
     model that may cost more than the product saves.
     """
-    x, weight = torch.ones(rows, d_model), torch.ones(d_model, 4 * d_model)
+    x, weight = torch.ones(1024, d_model), torch.ones(d_model, 4 * d_model)
     narrow = weight.bfloat16()
     fp32, bf16 = cpu_seconds([lambda: x @ weight, lambda: (x.bfloat16() @ narrow).float()])
     return fp32 / bf16

@@ -6,17 +6,19 @@
 import torch
 from torch import Tensor
 
+from transformer_mt.config.special_ids import PAD_ID
 
-def is_real(ids: Tensor, pad_id: int) -> Tensor:
-    """Where there is no padding. ids (batch, length), or patches (batch, length, pixels), of which padding has pad_id
+
+def is_real(ids: Tensor) -> Tensor:
+    """Where there is no padding. ids (batch, length), or patches (batch, length, pixels), of which padding has PAD_ID
     in every pixel and others in none -> (batch, length).
     """
-    return (ids if ids.dim() == 2 else ids[:, :, 0]) != pad_id
+    return (ids if ids.dim() == 2 else ids[:, :, 0]) != PAD_ID
 
 
-def padding_mask(ids: Tensor, pad_id: int) -> Tensor:
+def padding_mask(ids: Tensor) -> Tensor:
     """Keys that are not padding. ids as in `is_real` -> (batch, 1, 1, key_len)."""
-    return is_real(ids, pad_id)[:, None, None, :]
+    return is_real(ids)[:, None, None, :]
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:

@@ -120,6 +120,6 @@ class Stack(nn.Module):
         return mask & near | itself(query_at.size(1), query_at.device)
 
 
-def positions_of(ids: Tensor, start: int = 0) -> Tensor:
-    """ids (batch, length) -> (1, length): start, start + 1, …"""
-    return torch.arange(start, start + ids.size(1), device=ids.device)[None]
+def positions_of(ids: Tensor) -> Tensor:
+    """ids (batch, length) -> (1, length): 0, 1, …"""
+    return torch.arange(ids.size(1), device=ids.device)[None]

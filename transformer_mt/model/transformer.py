@@ -125,7 +125,7 @@ class Transformer(TranslationModel):
         """src (batch, src_len), or patches (batch, src_len, pixels) -> memory (batch, src_len, d_model), src_mask
         (batch, 1, 1, src_len).
         """
-        src_mask = padding_mask(src, PAD_ID)
+        src_mask = padding_mask(src)
         tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0], factors=factors)
         return self.encoder(tokens, src_mask, routing), src_mask
 

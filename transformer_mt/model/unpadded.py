@@ -46,7 +46,7 @@ class Unpadded(Tokens):
         """
         num_sentences, longest = ids.shape[:2]
         if places is None:
-            places = is_real(ids, PAD_ID).flatten().nonzero().flatten()
+            places = is_real(ids).flatten().nonzero().flatten()
         surplus = 0, -len(places) % ROWS
         of_pixels = (0, 0) * (ids.dim() - 2)
         return cls(

@@ -136,7 +136,7 @@ def test_a_way_of_training_alone_that_sees_all(corpus: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "relative_bias"])
 def test_a_dropped_mask_of_padding(corpus: Path, monkeypatch: pytest.MonkeyPatch, positions: str) -> None:
-    def all_real(ids: Tensor, pad_id: int) -> Tensor:
+    def all_real(ids: Tensor) -> Tensor:
         return torch.ones_like(ids, dtype=torch.bool)[:, None, None]
 
     monkeypatch.setattr(transformer, "padding_mask", all_real)

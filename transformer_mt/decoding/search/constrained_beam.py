@@ -23,7 +23,7 @@ from transformer_mt.decoding.search.constraints import Constraints, Progress
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import NUM_SPECIAL, Totals, best_extensions_of, largest_token
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of, largest_token
 
 _LAST = torch.iinfo(torch.long).max  # a rank behind all others
 
@@ -193,7 +193,7 @@ def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptio
     best = _Candidates(values.masked_fill(is_beyond, -torch.inf), *best)
     rows = torch.arange(logits.size(1), device=logits.device).expand(len(logits), -1)
     special = [EOS_ID, UNK_ID] if options.allow_unk else [EOS_ID]
-    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), special, NUM_SPECIAL))
+    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), special))
     of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
     parts = (best, of_rows, _of_phrases(beams, logits, totals, rows))
     found = _Candidates(

@@ -49,15 +49,15 @@ class Totals:
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
 
 
-def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row of logits (rows, vocab_size) and its token, one of `special` or from `first` on.
+def largest_token(logits: Tensor, special: list[int]) -> tuple[Tensor, Tensor]:
+    """The largest of each row of logits (rows, vocab_size) and its token, a word or one of `special`.
 
     The value is nan where a logit of the row is nan.
     """
-    words = logits[:, first:]
+    words = logits[:, NUM_SPECIAL:]
     num_blocks = _num_blocks(words.size(1), LONG_BLOCK) if logits.device.type == "cpu" else 0
     if not num_blocks:
-        return largest_at_once(logits, special, first)
+        return largest_at_once(logits, special)
     blocks, rest = _in_blocks(words, num_blocks)
     values, block = blocks.amax(dim=1).max(dim=1, keepdim=True)
     row = torch.arange(len(words))
@@ -66,13 +66,13 @@ def largest_token(logits: Tensor, special: list[int], first: int) -> tuple[Tenso
     if rest.size(1):
         values, in_rest = rest.max(dim=1, keepdim=True)
         found.append((values, in_rest + words.size(1) - rest.size(1)))
-    return _with_special(logits, special, [(values, places + first) for values, places in found])
+    return _with_special(logits, special, [(values, places + NUM_SPECIAL) for values, places in found])
 
 
-def largest_at_once(logits: Tensor, special: list[int], first: int) -> tuple[Tensor, Tensor]:
+def largest_at_once(logits: Tensor, special: list[int]) -> tuple[Tensor, Tensor]:
     """`largest_token` by one maximum, which takes one pass on a GPU."""
-    values, tokens = logits[:, first:].max(dim=1, keepdim=True)
-    return _with_special(logits, special, [(values, tokens + first)])
+    values, tokens = logits[:, NUM_SPECIAL:].max(dim=1, keepdim=True)
+    return _with_special(logits, special, [(values, tokens + NUM_SPECIAL)])
 
 
 def _with_special(logits: Tensor, special: list[int], words: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ def best_token(
     """
     if forbid is not None:
         forbid(logits)
-    values, tokens = largest_token(logits, [EOS_ID, UNK_ID] if allow_unk else [EOS_ID], NUM_SPECIAL)
+    values, tokens = largest_token(logits, [EOS_ID, UNK_ID] if allow_unk else [EOS_ID])
     refuse_nan(values)
     return tokens if must_end is None else tokens.masked_fill(must_end, EOS_ID)
 

@@ -45,7 +45,7 @@ class EncoderOnly(TranslationModel):
 
     def encode(self, src: Tensor, routing: Routing | None = None, factors: Tensor | None = None) -> Tensor:
         """src (batch, src_len) -> (batch, src_len, d_model), before the head."""
-        src_mask = padding_mask(src, PAD_ID)
+        src_mask = padding_mask(src)
         tokens = Tokens(src, self.encoder.within(positions_of(src)), src_mask[:, 0, 0], factors=factors)
         return self.encoder(tokens, src_mask, routing)
 

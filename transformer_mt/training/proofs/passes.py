@@ -59,7 +59,7 @@ class Pass:
         """What is compared of the output (batch, length, size) of the module of this name, or of one over tokens
         without padding, (1, length, size) or (length, size) -> (places, size). None where its places are not known.
         """
-        src, tgt = is_real(self.batch.src, PAD_ID), self.batch.tgt_in != PAD_ID
+        src, tgt = is_real(self.batch.src), self.batch.tgt_in != PAD_ID
         of_src, of_tgt = (src, src), (tgt, self.kept)
         of_stream = torch.cat((src, tgt), dim=1), torch.cat((torch.zeros_like(src), self.kept), dim=1)
         is_source = name.startswith(SOURCE_STACK) or name.endswith(MEMORY_READERS)
