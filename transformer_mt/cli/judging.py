@@ -168,15 +168,10 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
     from transformer_mt.storage.run_folder import newest_run
 
     models = asked.models
-    checkpoints = models.checkpoint or []
-    if asked.compare and len(checkpoints) not in (0, 1, len(paths)):
-        raise UserError(f"There are {len(checkpoints)} checkpoints for {len(paths)} runs. Give one, or one for each.")
-    if not asked.compare:
-        each = [replace(models, run=models.run or [newest_run(models.runs).path])]  # named below
+    if asked.compare:
+        each = models.of_each(paths)
     else:
-        own = checkpoints if len(checkpoints) == len(paths) else checkpoints * len(paths) or [None] * len(paths)
-        pairs = zip(paths, own, strict=True)
-        each = [replace(models, run=[path], checkpoint=[name] if name else None) for path, name in pairs]
+        each = [replace(models, run=models.run or [newest_run(models.runs).path])]  # named below
     for one in each:
         one.search_options(asked.decoding)  # refused before weights are read
     loaded = [one.load(asked.decoding.get("precision")) for one in each]

@@ -3,7 +3,7 @@
 A `~` at the beginning of a path is the home folder, as in a config, because shells leave it alone in `--runs=~/runs`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,8 @@ import typer
 
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark, typed
+from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
     from transformer_mt.config.schema import RunConfig
@@ -41,6 +43,10 @@ def path_argument(help: str) -> Any:
 RunOption = Annotated[Path | None, path_option("The folder of a run. Default: the newest in runs/.")]
 RunsOption = Annotated[Path, path_option("Where to look for the newest run.")]
 CheckpointOption = Annotated[str | None, typer.Option(help="best, last, average or step_N. Default: best, else last.")]
+CheckpointsOption = Annotated[
+    list[str] | None,
+    typer.Option(help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."),
+]
 LicenceOption = Annotated[
     str | None, typer.Option("--license", help="The model's licence, for its card: apache-2.0, cc-by-4.0, …")
 ]
@@ -105,12 +111,7 @@ class Models:
     run: Annotated[
         list[Path] | None, path_option("The folder of a run; several are an ensemble. Default: the newest in runs/.")
     ] = None
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."
-        ),
-    ] = None
+    checkpoint: CheckpointsOption = None
     ensemble_mode: Annotated[
         str | None,
         typer.Option(
@@ -138,6 +139,15 @@ class Models:
         options = search_options(config.decoding, **changes, **decoding)
         TargetLanguages.of(config).check(options.to)
         return options
+
+    def of_each(self, runs: list[Path]) -> "list[Models]":
+        """Each of these runs alone, with the checkpoint for it or for all. UserError where there are others."""
+        given = self.checkpoint or []
+        if len(given) not in (0, 1, len(runs)):
+            number = counted(len(runs), "run")
+            raise UserError(f"There are {len(given)} checkpoints for {number}. Give one, or one for each.")
+        each = [[name] for name in given] if len(given) == len(runs) else [given or None] * len(runs)
+        return [replace(self, run=[run], checkpoint=own) for run, own in zip(runs, each, strict=True)]
 
     def load(self, precision: str | None) -> "Translator":
         """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.options import RUNS, DeviceOption, Models, RunsOption, chosen_runs, path_argument, path_option
+from transformer_mt.cli.options import (
+    RUNS,
+    CheckpointsOption,
+    DeviceOption,
+    Models,
+    RunsOption,
+    chosen_runs,
+    path_argument,
+    path_option,
+)
 from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
@@ -29,12 +38,7 @@ def behaviour(
     cases: Annotated[int, typer.Option(min=1, help="Cases of each expectation, at most, from the validation.")] = 100,
     examples: Annotated[int, typer.Option(min=0, help="Failures that are shown of each expectation.")] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-    checkpoint: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="best, last, average or step_N; one for all runs, or one for each. Default: best, else last."
-        ),
-    ] = None,
+    checkpoint: CheckpointsOption = None,
     data_root: Annotated[
         str | None, typer.Option(help="The folder of the validation files, where it is no longer data.root.")
     ] = None,
@@ -56,7 +60,7 @@ def behaviour(
     from transformer_mt.behaviour.told import as_json, lines_about
 
     expectations = BUILT_IN if tests is None else read_expectations(tests)
-    each = _models(runs_given, checkpoint or [], device, runs)
+    each = _models(runs_given, checkpoint, device, runs)
     options = [one.search_options(decoding) for one in each]
     translators = _loaded(each, decoding.get("precision"))
     config = translators[0].config
@@ -86,15 +90,12 @@ def _translated(translator: "Translator", options: "SearchOptions", texts: list[
         return translate(translator, texts, options, bar.update)
 
 
-def _models(given: list[Path] | None, checkpoints: list[str], device: str, runs: Path) -> list[Models]:
+def _models(given: list[Path] | None, checkpoints: list[str] | None, device: str, runs: Path) -> list[Models]:
     """The run that is tested, or the two that are compared."""
     paths = [folder.path for folder in chosen_runs(given, runs)]
     if len(paths) > 2:
         raise UserError(f"{len(paths)} runs were given. Test one, or compare two.")
-    if len(checkpoints) not in (0, 1, len(paths)):
-        raise UserError(f"There are {len(checkpoints)} checkpoints for {len(paths)} runs. Give one, or one for each.")
-    own = checkpoints if len(checkpoints) == len(paths) else (checkpoints or [""]) * len(paths)
-    return [Models([path], [name] if name else None, None, device, runs) for path, name in zip(paths, own, strict=True)]
+    return Models(None, checkpoints, None, device, runs).of_each(paths)
 
 
 def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
