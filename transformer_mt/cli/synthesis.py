@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, open_lines, report_damaged
+from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
@@ -198,10 +199,19 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Transla
     return translator
 
 
-def count_lines(path: Path, stream: "ByteStream") -> int | None:
-    """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
-    from transformer_mt.cli.line_files import is_packed
+@contextmanager
+def input_lines(path: Path) -> "Iterator[tuple[Iterator[str], str, int | None]]":
+    """The lines of the file after `--input`, what messages call it, and how many they are where that is known."""
+    from transformer_mt.decoding.lines.line_stream import chunk_lines
 
+    name = name_of(path)
+    with open_lines(path, "--input") as stream:
+        chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+        yield (line for chunk in chunks for line in chunk), name, _count_lines(path, stream)
+
+
+def _count_lines(path: Path, stream: "ByteStream") -> int | None:
+    """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
     if path == STANDARD or is_packed(stream) or not path.is_file():
         return None
     with path.open("rb") as file:

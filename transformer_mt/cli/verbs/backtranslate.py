@@ -4,7 +4,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
@@ -12,7 +11,7 @@ from transformer_mt.cli.synthesis import (
     OutputOption,
     TagOption,
     WithoutOption,
-    count_lines,
+    input_lines,
     languages_of,
     load_for,
     make_pairs,
@@ -42,11 +41,5 @@ def backtranslate(
             f"{input} ends in .{tgt}, and the run translates {src} to {tgt}: it would have to read {tgt}. Take a run "
             "of the other direction, as data.reverse=true trains it."
         )
-    from transformer_mt.decoding.lines.line_stream import chunk_lines
-
-    name = name_of(input)
-    with open_lines(input, "--input") as stream:
-        chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
-        lines = (line for chunk in chunks for line in chunk)
-        number = count_lines(input, stream)
+    with input_lines(input) as (lines, name, number):
         make_pairs("backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
@@ -14,8 +13,8 @@ from transformer_mt.cli.synthesis import (
     OutputOption,
     TagOption,
     WithoutOption,
-    count_lines,
     direction,
+    input_lines,
     load_for,
     make_pairs,
 )
@@ -51,13 +50,8 @@ def distill(
         decoding=decoding,
     )  # fmt: skip
     if input is not None:
-        from transformer_mt.decoding.lines.line_stream import chunk_lines
-
-        name = name_of(input)
-        with open_lines(input, "--input") as stream:
-            chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
-            lines = (line for chunk in chunks for line in chunk)
-            write(lines=lines, name=name, num_lines=count_lines(input, stream))
+        with input_lines(input) as (lines, name, number):
+            write(lines=lines, name=name, num_lines=number)
         return
     from transformer_mt.config.loading import load_config
     from transformer_mt.data.batches.stream_window import stream_pairs
