@@ -155,7 +155,7 @@ def test_training_pairs_that_are_gone_leave_the_rest(run: Path) -> None:
         (["one", "--target", " "], "--target is blank."),
         (["one", "--checkpoint", "step_7"], "step_7"),
         (["one", "--output", "page.pdf"], "page.pdf does not end in .html."),
-        (["one", "--output", "nowhere/page.html"], "is no file in a folder that is there."),
+        (["one", "--output", "nowhere/page.html"], "There is no folder "),
     ],
 )
 def test_what_is_refused(run: Path, arguments: list[str], said: str) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_mt.cli.line_files import STANDARD
 from transformer_mt.cli.options import user_path
+from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
@@ -108,20 +109,11 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
     for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
         if path is None or (option == "--jsonl" and path == STANDARD):
             continue
-        if not path.absolute().parent.is_dir():
-            raise UserError(
-                f"There is no folder {path.absolute().parent}. Make it, or name another place for {option}."
-            )
-        if path.is_dir():
-            raise UserError(f"{path} is a folder. Name a file for {option}.")
+        refuse_place(path, option, inputs)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
         if asked.write is not None and asked.write.absolute() in (path.absolute(), path.absolute().parent):
             raise UserError(f"{path} is in the way of --write {asked.write}. Name another place for {option}.")
-        if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
-            raise UserError(f"{path} is a file that is checked. Name another for {option}, or it would be replaced.")
-    if asked.html is not None and asked.html.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{asked.html} does not end in .html. Name the file of --html so.")
     if asked.html is not None and asked.jsonl is not None and asked.html.absolute() == asked.jsonl.absolute():
         raise UserError(f"--html and --jsonl are both {asked.html}. Name two files.")
 
@@ -142,10 +134,6 @@ def _write_reports(asked: Asked, checked: "list[CheckedSplit]") -> None:
             for line in json_lines(checked):
                 print(line)
             continue
-        try:
+        with writing(path, option):
             make_file(path, write_lines) if option == "--jsonl" else replace_file(path, check_page(checked))
-        except OSError as error:
-            raise UserError(
-                f"{path} cannot be written: {error.strerror or error}. Name another place for {option}."
-            ) from None
         remark(f"{option.removeprefix('--')}: {path}")

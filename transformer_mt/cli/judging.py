@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.cli.options import Models, user_path
+from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 
@@ -44,7 +45,7 @@ def judge(asked: Asked) -> None:
     if asked.compare and (asked.models.run or asked.models.ensemble_mode):
         raise UserError("--compare names what is compared. Leave out --run and --ensemble-mode.")
     if asked.html is not None:
-        _refuse_place(asked.html, [*systems, *(asked.src or []), *(asked.ref or [])])
+        refuse_place(asked.html, "--html", [*systems, *(asked.src or []), *(asked.ref or [])])
     for path in systems:
         if not path.exists():
             raise UserError(f"There is no {path}. Compare runs, or files of finished translations.")
@@ -56,18 +57,6 @@ def judge(asked: Asked) -> None:
             _write(asked.html, judged)
     finally:
         _print(judged.judgements)
-
-
-def _refuse_place(html: Path, inputs: list[Path]) -> None:
-    """UserError where no report can be written, or where it would replace something that is none."""
-    if not html.absolute().parent.is_dir():
-        raise UserError(f"There is no folder {html.absolute().parent}. Make it, or name another place for --html.")
-    if html.is_dir():
-        raise UserError(f"{html} is a folder. Name a file for --html.")
-    if html.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{html} does not end in .html. Name the file of --html so.")
-    if html.exists() and any(path.exists() and html.samefile(path) for path in inputs):
-        raise UserError(f"{html} is a file that is judged. Name another for --html, or the report would replace it.")
 
 
 def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
@@ -187,12 +176,8 @@ def _write(path: Path, judged: "Judged") -> None:
     from transformer_mt.judging.report_page import report_page
     from transformer_mt.storage.files import replace_file
 
-    try:
+    with writing(path, "--html"):
         replace_file(path, report_page(judged.judgements, judged.settings))
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror or error}. Name another place for --html."
-        ) from None
     remark(f"report: {path}")
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_mt.cli.options import OneModel, path_option
+from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import output_is_coloured, remark, typed
-from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
     from transformer_mt.explaining.explain import Explanation
@@ -29,7 +29,7 @@ def explain(
     pairs that are nearest.
     """
     if output is not None:
-        _refuse_place(output)
+        refuse_place(output, "--output")
     folder, config = one.open()
     texts = one.as_read(sentence, config), None if target is None else typed(target)
     translator = one.load(folder, "fp32")
@@ -45,22 +45,10 @@ def explain(
         _write(output, explanation, f"{run.path}, checkpoint {checkpoint.name}")
 
 
-def _refuse_place(path: Path) -> None:
-    """UserError, before any work, where no page can be written."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{path} does not end in .html. Name the file of --output so.")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UserError(f"{path} is no file in a folder that is there. Name another place for --output.")
-
-
 def _write(path: Path, explanation: "Explanation", model: str) -> None:
     from transformer_mt.explaining.page import explanation_page
     from transformer_mt.storage.files import replace_file
 
-    try:
+    with writing(path, "--output"):
         replace_file(path, explanation_page(explanation, model))
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror or error}. Name another place for --output."
-        ) from None
     remark(f"page: {path}")

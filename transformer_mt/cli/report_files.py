@@ -1,0 +1,31 @@
+"""The files that a verb writes beside what it prints: where none can be is said before any work."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformer_mt.errors import UserError
+
+
+def refuse_place(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
+    """UserError where no such file can be, where it would replace one of the inputs, and for a page with another ending
+    than `.html`.
+    """
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"There is no folder {path.absolute().parent}. Make it, or name another place for {option}.")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder. Name a file for {option}.")
+    if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
+        raise UserError(f"{path} is a file that is read. Name another for {option}, or it would be replaced.")
+    if option != "--jsonl" and path.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{path} does not end in .html. Name the file of {option} so.")
+
+
+@contextmanager
+def writing(path: Path, option: str) -> Iterator[None]:
+    """Raises UserError where the body cannot write the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path} cannot be written: {reason}. Name another place for {option}.") from None
