@@ -26,7 +26,6 @@ class Rule:
     tries: str
 
 
-_TRANSLATED = "validation.num_translated"
 RULES: dict[str, Rule] = {
     "loss_spike": Rule(
         ("spike",),

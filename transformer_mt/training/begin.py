@@ -13,7 +13,7 @@ from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
 from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
-from transformer_mt.training.monitoring.metrics_file import cut_back, read_validations
+from transformer_mt.training.monitoring.metrics_file import cut_back, read_scores
 from transformer_mt.training.resuming.checkpoints import recover, set_damaged_aside, settings_so_far
 from transformer_mt.training.resuming.resume_rules import TRANSLATIONS, Changes, adapted_grad_accum, allowed_changes
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -105,7 +105,7 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
     left has such a score, the best so far is kept until the next validation. Returns a sentence that names the best.
     """
     cut_back(run.metrics, state)
-    scores = read_validations(run.metrics)
+    scores = read_scores(run.metrics, "validation")
     state.best_metrics, state.num_bad_validations = None, 0
     since = state.incomparable_until if metric in TRANSLATION_METRICS else 0
     for step in run.steps():

@@ -21,7 +21,7 @@ def text_lines(checked: Sequence[CheckedSplit]) -> Iterator[str]:
         if number:
             yield ""
         yield headline(split)
-        yield from (f"  {sentence}" for sentence in shift_sentences(split))
+        yield from (f"  {shift_sentence(split, part)}" for part in split.shifts)
         yield from (f"  {remark}" for remark in split.remarks)
         for name, count in split.counts.items():
             each = "pair, which" if count == 1 else "pairs; each"
@@ -37,12 +37,6 @@ def headline(split: CheckedSplit) -> str:
     number = int((split.flags != 0).sum())
     found = f"{number:,} ({share(number, len(split))}) with something to look at" if number else "nothing found"
     return f"{split.name}: {counted(len(split), 'pair')} ({names}); {found}"
-
-
-def shift_sentences(split: CheckedSplit) -> Iterator[str]:
-    """A sentence for each part in which the sides are shifted."""
-    for part in split.shifts:
-        yield shift_sentence(split, part)
 
 
 def shift_sentence(split: CheckedSplit, part: ShiftedPart) -> str:

@@ -49,15 +49,14 @@ def lstm_step(given: Tensor, past: Tensor, state: States) -> States:
 
 @dataclass(frozen=True)
 class Cell:
-    """An entry of `CELLS`: torch's layers of such cells, the gates and the states of each, and one step."""
+    """An entry of `CELLS`: torch's layers of such cells, the number of states of each, and one step."""
 
     layers: type[nn.GRU] | type[nn.LSTM]
-    num_gates: int
     num_states: int
     step: Callable[[Tensor, Tensor, States], States]
 
 
-CELLS = {"gru": Cell(nn.GRU, 3, 1, gru_step), "lstm": Cell(nn.LSTM, 4, 2, lstm_step)}
+CELLS = {"gru": Cell(nn.GRU, 1, gru_step), "lstm": Cell(nn.LSTM, 2, lstm_step)}
 
 
 def all_steps(layers: Layers, given: _Given, states: Tensor | States | None = None) -> tuple[_Given, Tensor | States]:

@@ -75,11 +75,6 @@ def add_to_curves(line: str | bytes, curves: dict[str, Curve]) -> dict[str, Any]
     return entry
 
 
-def read_validations(path: Path) -> dict[int, dict[str, float]]:
-    """The scores of each validation by its step."""
-    return read_scores(path, "validation")
-
-
 def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
     """The scores of the lines of one kind, `validation` or `average`, by their steps. A score that was not finite is
     nan. Empty where there is no file.
