@@ -17,11 +17,11 @@ from transformer_mt.checking.first_look import FirstLook, look_first
 from transformer_mt.checking.reading import Block, changed_error, read_blocks
 from transformer_mt.checking.second_look import Learned, learn, look_again
 from transformer_mt.checking.shifts import MARGIN, shifted_parts
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.source import Source
 from transformer_mt.errors import UserError
 
-SPLITS = ("train", "validation", "test")
 MAX_WORDS = 1024  # where no config says how long a sentence may be
 STRETCH, MOST_STRETCHES = 100, 60  # neighbouring pairs of which a corpus is learned, and how often
 

@@ -69,8 +69,8 @@ def check_corpus(asked: Asked) -> None:
 
 
 def _of_config(asked: Asked) -> _Corpus:
-    from transformer_mt.checking.check import SPLITS
     from transformer_mt.config.loading import load_config
+    from transformer_mt.config.sections.section import SPLITS
     from transformer_mt.data.sources.kinds import sources_of_pairs
 
     if asked.validation or asked.test:

@@ -15,6 +15,7 @@ from transformer_mt.config.messages import near, problems_of
 from transformer_mt.config.overrides import apply_override
 from transformer_mt.config.presets import with_preset
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import parse_yaml, write_yaml
 from transformer_mt.errors import UserError
 
@@ -116,7 +117,7 @@ def parse_run_config(mapping: dict[str, Any], where: str) -> RunConfig:
 def dump_config(config: RunConfig) -> str:
     """The whole config as YAML with all defaults. It loads to an equal config."""
     mapping = config.model_dump()
-    for split in ("train", "validation", "test"):
+    for split in SPLITS:
         sources = getattr(config.data, split)
         mapping["data"][split] = [source.model_dump(exclude_defaults=True) for source in sources]
     return write_yaml(mapping)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.config.sections.section import Section
+from transformer_mt.config.sections.section import SPLITS, Section
 from transformer_mt.config.sections.tokenizer import TokenizerConfig, language_of
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.config.sections.validation import ValidationConfig
@@ -71,7 +71,7 @@ class RunConfig(Section):
                 f"validation.metric is {self.validation.metric}, and data.validation has text in one language alone, "
                 "without translations; set metric: nll"
             )
-        sources = [source for split in ("train", "validation", "test") for source in getattr(self.data, split)]
+        sources = [source for split in SPLITS for source in getattr(self.data, split)]
         for tag in (source.tag for source in sources if source.tag):
             if tag not in self.tokenizer.tags:
                 raise ValueError(f"data has a source with tag: {tag}, which is none of tokenizer.tags; name it there")
@@ -104,7 +104,7 @@ class RunConfig(Section):
                 f"model.architecture: encoder_only learns hidden words and no translation, and {kind}; set data.noise: "
                 "{kind: masked}, or another architecture"
             )
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             if not all(source.mono for source in getattr(self.data, split)):
                 raise ValueError(
                     f"model.architecture: encoder_only learns from text in one language, and data.{split} has pairs; "

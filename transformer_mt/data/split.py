@@ -11,6 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from transformer_mt.config.sections.data import DataConfig
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.longest_line import beyond_error, is_beyond
 from transformer_mt.data.sources.files import UNPACKERS
@@ -20,7 +21,6 @@ from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 from transformer_mt.storage.files import TEMPORARY
 
-PARTS = ("train", "validation", "test")
 ENOUGH = 0.9  # of the pairs asked for: groups do not always add up to the number
 
 
@@ -40,11 +40,11 @@ def split_pair_of_files(
     source = TextPair(config, DataConfig(train=[config], validation=[config]))
     numbers = {"validation": num_validation, "test": num_test}
     ends = extensions(src, tgt)
-    _refuse_to_overwrite([folder / f"{part}{extension}" for part in PARTS for extension in ends])
+    _refuse_to_overwrite([folder / f"{part}{extension}" for part in SPLITS for extension in ends])
     keys, is_blank = _read_keys(source)
     part_of = np.zeros(len(is_blank), np.int8)
     part_of[~is_blank] = _draw(groups(keys[:, ~is_blank]), [num_validation, num_test], seed)
-    parts = [part for part in PARTS if numbers.get(part, 1)]
+    parts = [part for part in SPLITS if numbers.get(part, 1)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=TEMPORARY) as temporary:
@@ -52,8 +52,8 @@ def split_pair_of_files(
             _move([f"{part}{extension}" for part in parts for extension in ends], Path(temporary), folder)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
-    sizes = np.bincount(part_of, minlength=len(PARTS)).tolist()
-    return [(folder / f"{part}{end}", sizes[PARTS.index(part)]) for part in parts for end in ends]
+    sizes = np.bincount(part_of, minlength=len(SPLITS)).tolist()
+    return [(folder / f"{part}{end}", sizes[SPLITS.index(part)]) for part in parts for end in ends]
 
 
 def sentence_key(text: str) -> int:
@@ -100,7 +100,7 @@ def _read_keys(source: Source) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
 
 
 def _draw(group: NDArray[np.int64], numbers: list[int], seed: int) -> NDArray[np.int8]:
-    """The part of each pair with two sides, an index into PARTS. Groups come in an order drawn by the seed, and each
+    """The part of each pair with two sides, an index into SPLITS. Groups come in an order drawn by the seed, and each
     goes to the first part that has room for all of it.
     """
     _, of_group, sizes = np.unique(group, return_inverse=True, return_counts=True)
@@ -133,7 +133,7 @@ def _write(
     done = 0
     with ExitStack() as stack:
         files = {
-            PARTS.index(part): [
+            SPLITS.index(part): [
                 stack.enter_context((folder / f"{part}{extension}").open("w", encoding="utf-8", newline="\n"))
                 for extension in extensions
             ]

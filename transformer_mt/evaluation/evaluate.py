@@ -11,6 +11,7 @@ from typing import Any
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.corpus import Corpus, load_corpus
@@ -100,7 +101,7 @@ class Scoring:
             # A path that a user types starts at the current folder, not at data.root.
             sides = [(str(one.src.absolute()), str(one.refs[0].absolute())) for one in self.files]
             return [SourceConfig(src=src, tgt=tgt) for src, tgt in sides]
-        if self.split not in ("train", "validation", "test"):
+        if self.split not in SPLITS:
             raise UserError(
                 f"There is no split {self.split!r}. Use train, validation or test, or --src FILE --ref FILE."
             )

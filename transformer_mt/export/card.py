@@ -12,6 +12,7 @@ from typing import Any
 
 from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import write_yaml
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.sources.kinds import sources_of
@@ -27,7 +28,6 @@ from transformer_mt.storage.run_folder import RunFolder
 
 UNKNOWN_LICENCE = "unknown"
 CARD = "README.md"
-_SPLITS = ("train", "validation", "test")
 # What a reader wants to know of each section; config.yaml of the run has all keys.
 _SETTINGS = {
     "model": None,
@@ -136,7 +136,7 @@ def _data(config: RunConfig, run: RunFolder) -> str:
     with _undamaged(state):
         counted = json.loads(state.read_text(encoding="utf-8")).get("data", {})
     rows = ["| split | pairs | from |", "|---|---|---|"]
-    for split in _SPLITS:
+    for split in SPLITS:
         sources = sources_of(getattr(config.data, split), config.data)
         if sources:
             number = counted.get(split, {}).get("num_pairs")

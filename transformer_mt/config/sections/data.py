@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.noise import NoiseConfig
-from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section, refuse_unless_default
+from transformer_mt.config.sections.section import LARGEST, SPLITS, PositiveInt, Section, refuse_unless_default
 from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 from transformer_mt.config.sections.tokenizer import language_of
 
@@ -160,16 +160,14 @@ class DataConfig(Section):
     def _carry_out_reverse(self) -> Self:
         if not self.reverse:
             return self
-        for source in (source for split in ("train", "validation", "test") for source in getattr(self, split)):
+        for source in (source for split in SPLITS for source in getattr(self, split)):
             if language_of(source.tag):
                 raise ValueError(
                     f"reverse is true, and a source has tag: {source.tag}, the language of its targets before they "
                     "change places with its sources; name the sources of the other direction yourself, each with "
                     "reverse: true and its own tag"
                 )
-        splits = {
-            split: [_turned(source) for source in getattr(self, split)] for split in ("train", "validation", "test")
-        }
+        splits = {split: [_turned(source) for source in getattr(self, split)] for split in SPLITS}
         return self.model_copy(
             update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
         )

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+SPLITS = ("train", "validation", "test")  # keys of `data`
 LARGEST = 2**31 - 1  # of any number that counts something: what every library takes
 PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer_mt.config.sections.section import PositiveInt, Section
+from transformer_mt.config.sections.section import SPLITS, PositiveInt, Section
 from transformer_mt.config.sections.tokenizer import Tag, language_of
 
 Language = Annotated[str, Field(min_length=1)]
@@ -78,7 +78,7 @@ class SourceConfig(Section):
             raise ValueError(f"a {self.kind} source needs a split, for example split: train")
         if self.split is not None and self.kind not in ("hub", "builtin"):
             raise ValueError("split belongs to a hub or builtin source")
-        if self.builtin is not None and self.split not in ("train", "validation", "test"):
+        if self.builtin is not None and self.split not in SPLITS:
             raise ValueError(f"split is {self.split!r}; the built-in corpus has train, validation and test")
         return self
 

@@ -7,7 +7,8 @@ One English sentence has one Spanish translation, and no two splits share a sent
 import lzma
 from pathlib import Path
 
-SPLITS = ("train", "validation", "test")
+from transformer_mt.config.sections.section import SPLITS
+
 # These identify the corpus to cache entries and runs. They are the hashes of the grammar's files from the time when the
 # grammar was part of the package, so that runs of that time go on. Whoever changes a single pair must replace them.
 IDENTITY = (
