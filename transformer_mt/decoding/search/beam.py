@@ -137,7 +137,7 @@ def beam_search(
         if all(done):
             break
         kept = without(torch.tensor(done, device=device)) if any(done) else None
-        _follow(decoder, beams, parents, rows_per_sentence, kept)
+        follow(decoder, beams, parents, rows_per_sentence, kept)
     return results
 
 
@@ -155,7 +155,7 @@ def _advance(beams: Beams, logits: Tensor, length: int, options: SearchOptions, 
     return beams.take(totals, parents, tokens, options)[0]
 
 
-def _follow(decoder: StepFunction, beams: Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
+def follow(decoder: StepFunction, beams: Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
     """Drop sentences that are not `kept` and tell the decoder which old row each new row continues."""
     places = torch.arange(len(parents), device=parents.device)
     if kept is not None:

@@ -17,12 +17,12 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID, UNK_ID
-from transformer_mt.decoding.search.beam import Sentence
+from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.decoding.search.beam import Beams, follow
 from transformer_mt.decoding.search.constraints import Constraints, Progress
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
 from transformer_mt.decoding.search.options import SearchOptions
-from transformer_mt.decoding.search.rules import Hypotheses, Rules
+from transformer_mt.decoding.search.rules import Rules
 from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of, largest_token
 
 _LAST = torch.iinfo(torch.long).max  # a rank behind all others
@@ -39,29 +39,20 @@ class Found:
 
 
 @dataclass
-class _Beams:
-    """Live hypotheses of the sentences still searched. Dead places hold -inf."""
+class _Beams(Beams):
+    """Beams with the constraints of their sentences."""
 
-    sentences: list[Sentence]
     constraints: Constraints
     sizes: Tensor  # places of each sentence (sentences,)
     limits: Tensor  # largest lengths (sentences,)
-    tokens: Tensor  # (sentences, rows_per_sentence, length), BOS first
-    log_probs: Tensor  # (sentences, rows_per_sentence)
     progress: Progress
     missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
 
-    def hypotheses(self) -> Hypotheses:
-        """All places as rows, the dead ones too."""
-        sentences = torch.tensor([sentence.index for sentence in self.sentences], device=self.tokens.device)
-        return Hypotheses(self.tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(self.tokens.size(1)))
-
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""
-        self.sentences = [self.sentences[place] for place in places.tolist()]
+        super().keep(places)
         self.constraints, self.progress = self.constraints.of_sentences(places), self.progress.of_sentences(places)
         self.sizes, self.limits = self.sizes[places], self.limits[places]
-        self.tokens, self.log_probs = self.tokens[places], self.log_probs[places]
         self.missing = self.missing[places]
 
 
@@ -92,13 +83,14 @@ def constrained_beam_search(
 ) -> list[Found]:
     """Up to `n_best` hypotheses a sentence, best score first, that hold all constraints. `max_lengths` count EOS."""
     results = [Found([]) for _ in max_lengths]
+    begun = Beams.begin(max_lengths, device)
     beams = _Beams(
-        [Sentence(i, max_length) for i, max_length in enumerate(max_lengths)],
+        begun.sentences,
+        begun.tokens,
+        begun.log_probs,
         constraints,
         beam_sizes(constraints, options.beam_size),
         torch.tensor(max_lengths, device=device),
-        torch.full((len(max_lengths), 1, 1), BOS_ID, device=device),
-        torch.zeros(len(max_lengths), 1, device=device),
         constraints.begin(),
         constraints.num_tokens[:, None],
     )
@@ -117,11 +109,7 @@ def constrained_beam_search(
         if all(done):
             break
         kept = without(torch.tensor(done, device=device)) if any(done) else None
-        places = torch.arange(len(parents), device=device)
-        if kept is not None:
-            places, parents = kept, parents[kept]
-            beams.keep(kept)
-        decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)
+        follow(decoder, beams, parents, rows_per_sentence, kept)
     return results
 
 
