@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,6 +94,17 @@ class Attention:
     weights: Tensor
     query_patches: NDArray[np.uint8] | None = None
     key_patches: NDArray[np.uint8] | None = None
+
+    def for_a_page(self, digits: int) -> dict[str, Any]:
+        """What goes into JSON: names, words, and the weights rounded to so many digits."""
+        return {
+            "name": self.kind.name,
+            "title": self.kind.title,
+            "caption": self.kind.caption,
+            "queries": self.query_words,
+            "keys": self.key_words,
+            "weights": self.weights.double().numpy().round(digits).tolist(),
+        }
 
 
 @contextmanager

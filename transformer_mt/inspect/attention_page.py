@@ -4,8 +4,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.inspect.attention import Attention
 from transformer_mt.pages.html_text import STYLE
@@ -23,18 +21,7 @@ def attention_page(attentions: Sequence[Attention], model: str) -> str:
     data = {
         "model": model,
         "special": SPECIAL_TOKENS,
-        "attentions": [
-            {
-                "name": attention.kind.name,
-                "title": attention.kind.title,
-                "caption": attention.kind.caption,
-                "queries": attention.query_words,
-                "keys": attention.key_words,
-                "num_src": attention.num_src,
-                "weights": np.round(attention.weights.double().numpy(), DIGITS).tolist(),
-            }
-            for attention in attentions
-        ],
+        "attentions": [attention.for_a_page(DIGITS) | {"num_src": attention.num_src} for attention in attentions],
     }
     text = json.dumps(data, separators=(",", ":")).replace("<", r"\u003c")
     style = STYLE.read_text(encoding="utf-8")

@@ -65,17 +65,7 @@ def look(translator: Translator, source: str, target: str, to: str | None) -> li
     src, tgt = sentence_pair(translator, source, target, MAX_TOKENS)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     attentions = pair_attention(translator.model, src, tgt, *tokenizers, (source, target))
-    return [
-        {
-            "name": attention.kind.name,
-            "title": attention.kind.title,
-            "caption": attention.kind.caption,
-            "queries": attention.query_words,
-            "keys": attention.key_words,
-            "weights": attention.weights.double().numpy().round(DIGITS).tolist(),
-        }
-        for attention in attentions
-    ]
+    return [attention.for_a_page(DIGITS) for attention in attentions]
 
 
 WORKS: dict[str, Callable[..., Any]] = {"search": search_lines, "look": look}
