@@ -6,7 +6,7 @@ import torch
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.inspect.trace import NUM_BEST, Candidate
+from transformer_mt.inspect.trace import NUM_BEST, Candidate, candidates
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,7 @@ def choices(translator: Translator, src: list[int], tgt: list[int], number: int 
     logits = translator.model(src_ids, torch.tensor([[BOS_ID, *tgt]], device=device))[0]
     found = []
     for token, probabilities in zip([*tgt, EOS_ID], logits.double().softmax(dim=-1).cpu(), strict=True):
-
-        def candidate(i: int, probabilities: torch.Tensor = probabilities) -> Candidate:
-            return Candidate(i, tokenizer.tokens([i])[0], float(probabilities[i]))
-
-        best = probabilities.topk(min(number, len(probabilities))).indices.tolist()
+        best, taken = candidates(tokenizer, probabilities, token, number)
         rank = int((probabilities > probabilities[token]).sum()) + 1
-        found.append(Choice(candidate(token), rank, [candidate(i) for i in best]))
+        found.append(Choice(taken, rank, best))
     return found

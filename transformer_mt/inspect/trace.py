@@ -209,21 +209,28 @@ def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Ten
     return hypothesis.tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]
 
 
+def candidates(
+    tokenizer: Tokenizer, probabilities: Tensor, taken: int, number: int = NUM_BEST
+) -> tuple[list[Candidate], Candidate]:
+    """The likeliest tokens by probabilities (vocab_size,), and the one that was taken."""
+
+    def candidate(token: int) -> Candidate:
+        return Candidate(token, tokenizer.tokens([token])[0], float(probabilities[token]))
+
+    best = probabilities.topk(min(number, len(probabilities))).indices.tolist()
+    return [candidate(token) for token in best], candidate(taken)
+
+
 def _steps(tokenizer: Tokenizer, found: list[int], step_logits: list[Tensor], looks: Tensor) -> list[StepTrace]:
     steps = []
     for fed, taken, logits, look in zip([BOS_ID, *found], [*found, EOS_ID], step_logits, looks, strict=True):
-        probabilities = logits.float().softmax(dim=-1).cpu()
-
-        def candidate(token: int, probabilities: Tensor = probabilities) -> Candidate:
-            return Candidate(token, tokenizer.tokens([token])[0], float(probabilities[token]))
-
-        best = probabilities.topk(min(NUM_BEST, len(probabilities))).indices.tolist()
+        best, chosen = candidates(tokenizer, logits.float().softmax(dim=-1).cpu(), taken)
         weight, place = look.max(dim=0)
         steps.append(
             StepTrace(
                 fed=tokenizer.tokens([fed])[0],
-                best=[candidate(token) for token in best],
-                taken=candidate(taken),
+                best=best,
+                taken=chosen,
                 source_position=int(place) if weight > 0 else None,
                 source_weight=float(weight),
             )
