@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import regex
 
-from transformer_mt.checking.faults.names import count_names, names_in
+from transformer_mt.checking.faults.names import count_names, names_in, plain
 from transformer_mt.checking.faults.pair_texts import numbers_of
 from transformer_mt.data.word_splitting import UNSPACED
 
@@ -96,9 +96,9 @@ def other_name(text: str, reference: str, names: list[str], random: Random) -> R
 
 def has_name(text: str, name: str) -> bool:
     """Whether a name stands in a text, its last letter and accents apart: languages inflect names."""
-    start = _plain(name)
+    start = plain(name)
     start = start[: max(3, len(start) - 1)]
-    return any(_plain(word).startswith(start) for word in _WORDS.findall(text))
+    return any(plain(word).startswith(start) for word in _WORDS.findall(text))
 
 
 def without_stop(text: str) -> str | None:
@@ -121,7 +121,3 @@ def with_double_space(text: str, random: Random) -> str | None:
         return None
     place = random.choice(places)
     return f"{text[:place]}  {text[place + 1 :]}"
-
-
-def _plain(word: str) -> str:
-    return "".join(c for c in unicodedata.normalize("NFD", word.casefold()) if not unicodedata.combining(c))

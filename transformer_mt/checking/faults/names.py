@@ -59,8 +59,8 @@ def other_names(src: str, tgt: str, names: frozenset[str]) -> tuple[list[str], l
 
 
 def _is_in(name: str, text: str) -> bool:
-    start = _plain(name)[:PREFIX]
-    return any(_plain(word).startswith(start) for word in _words(text))
+    start = plain(name)[:PREFIX]
+    return any(plain(word).startswith(start) for word in _words(text))
 
 
 def _words(text: str) -> Iterator[str]:
@@ -68,6 +68,6 @@ def _words(text: str) -> Iterator[str]:
 
 
 @lru_cache(2**14)
-def _plain(word: str) -> str:
+def plain(word: str) -> str:
     """In lower case and without accents."""
     return "".join(c for c in unicodedata.normalize("NFD", word.casefold()) if not unicodedata.combining(c))
