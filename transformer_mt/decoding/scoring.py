@@ -24,7 +24,7 @@ from transformer_mt.model.interface import TranslationModel
 
 # Rows of logits in memory at once. A GPU wants larger products.
 ROWS_AT_ONCE, ROWS_AT_ONCE_ON_A_GPU = 128, 4096
-KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."
+KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # the way out where one is killed
 IdPair = tuple[list[int], list[int]]  # source (of a picture its patches) and target, both without special tokens
 
 

@@ -46,7 +46,7 @@ from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_
 from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
-from transformer_mt.decoding.scoring import Scored, Scorer
+from transformer_mt.decoding.scoring import KILLED, Scored, Scorer
 from transformer_mt.decoding.search.batch_search import batch_search
 from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
@@ -62,7 +62,6 @@ from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.run_folder import RunFolder
 
 SEARCHES_TO_AVOID = 20  # a phrase can be written in many ways by pieces of words; each search forbids those it met
-KILLED = "Take a smaller --batch-size, or fewer processes with OMP_NUM_THREADS=1."  # the way out where one is killed
 
 
 class Translator:
