@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
-from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
+from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.demands import list_of_texts
 from transformer_mt.decoding.load_model import load_run
@@ -35,14 +34,12 @@ except ImportError as error:
         f"CTranslate2 is not installed ({error}). Install it with: pip install 'ctranslate2>=4.7'"
     ) from error
 
-from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
+from transformer_mt.export.card import EXAMPLE, Usage, model_card
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
 from transformer_mt.export.expressible import all_refusals, not_obeyed, refuse_pictures
-from transformer_mt.export.folder import refuse_occupied, write_folder
+from transformer_mt.export.folder import DESCRIPTION, TOKENIZERS, refuse_occupied, save_description, write_folder
 from transformer_mt.export.subwords import refuse_languages
 
-DESCRIPTION = "transformer_mt.json"
-TOKENIZERS = "tokenizers"
 # The keys of `decoding` that ExportedTranslator obeys, in precision and batches by its own arguments. `seed` and
 # `diverse_beam_strength` do nothing by themselves, and what they belong to is refused.
 OBEYED = {
@@ -129,29 +126,15 @@ def write_model(
     spec.validate()
     spec.optimize(quantization)
     architecture = config.model.architecture
-    description = {
-        "how_to": f"{_HOW_TO[architecture]} {_HOW_TO_BOTH}",
-        "version": __version__,
-        "run": config.name,
-        "checkpoint": checkpoint,
-        "quantization": quantization or "float32",
-        "src_lang": config.data.src_lang,
-        "tgt_lang": config.data.tgt_lang,
-        "architecture": architecture,
-        "max_len": config.model.max_len,
-        "tokenizer": config.tokenizer.model_dump(),
-        "decoding": config.decoding.model_dump(),
-    }
 
     def write(temporary: Path) -> None:
         spec.save(str(temporary))
-        save_tokenizers(temporary / TOKENIZERS, src, tgt)
-        text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
-        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
-        if card is not None:
-            (temporary / CARD).write_text(card, encoding="utf-8")
+        save_description(
+            temporary, config, src, tgt, how_to=f"{_HOW_TO[architecture]} {_HOW_TO_BOTH}", checkpoint=checkpoint,
+            quantization=quantization or "float32", architecture=architecture,
+        )  # fmt: skip
 
-    write_folder(folder, write)
+    write_folder(folder, write, card)
 
 
 class ExportedTranslator:

@@ -12,7 +12,7 @@ from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
-from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
+from transformer_mt.export.card import EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import all_refusals, not_obeyed
 from transformer_mt.export.folder import refuse_occupied, write_folder
 from transformer_mt.export.huggingface.tokenizer import save_tokenizer
@@ -68,10 +68,8 @@ def write_model(
         save_tokenizer(temporary, tokenizer, config.model.max_len)
         for name, content in files.items():
             (temporary / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        if card is not None:
-            (temporary / CARD).write_text(card, encoding="utf-8")
 
-    write_folder(folder, write)
+    write_folder(folder, write, card)
 
 
 def generation_settings(decoding: DecodingConfig, max_len: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 torch writes the graphs of the model's own layers, so that every option is computed by its own code.
 """
 
-import json
 import logging
 import shutil
 import warnings
@@ -17,18 +16,16 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
-from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
-from transformer_mt.export.card import CARD, EXAMPLE, Usage, model_card
+from transformer_mt.export.card import EXAMPLE, Usage, model_card
 from transformer_mt.export.expressible import INSTEAD, all_refusals, not_obeyed, refuse_pictures
-from transformer_mt.export.folder import refuse_occupied, write_folder
+from transformer_mt.export.folder import refuse_occupied, save_description, write_folder
 from transformer_mt.export.onnx.graphs import EncoderGraph, StepGraph
 from transformer_mt.export.subwords import refuse_tags
 from transformer_mt.model.interface import TranslationModel
@@ -37,7 +34,7 @@ from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.run_folder import RunFolder
 
 ENCODER, STEP = "encoder.onnx", "decoder_step.onnx"
-RUNNER, DESCRIPTION, TOKENIZERS = "translate.py", "transformer_mt.json", "tokenizers"
+RUNNER = "translate.py"
 QUANTIZATIONS = ("int8",)
 # The keys of `decoding` that the runner obeys, or that change no text of a greedy search. `beam_size` has a note.
 OBEYED = {
@@ -85,30 +82,16 @@ def write_model(
         lambda: refuse_tags(config.tokenizer, "the program beside the graphs"),
     )
     assert isinstance(model, Transformer)
-    description = {
-        "how_to": "translate.py beside this file translates; its source says how text becomes tokens.",
-        "version": __version__,
-        "run": config.name,
-        "quantization": quantization or "float32",
-        "src_lang": config.data.src_lang,
-        "tgt_lang": config.data.tgt_lang,
-        "max_len": config.model.max_len,
-        "tokenizer": config.tokenizer.model_dump(),
-        "decoding": config.decoding.model_dump(),
-    }
 
     def write(temporary: Path) -> None:
         _write_graphs(model, temporary)
         if quantization is not None:
             _quantize(temporary)
-        save_tokenizers(temporary / TOKENIZERS, src, tgt)
-        text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
-        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+        how_to = f"{RUNNER} beside this file translates; its source says how text becomes tokens."
+        save_description(temporary, config, src, tgt, how_to=how_to, quantization=quantization or "float32")
         shutil.copyfile(Path(__file__).with_name("runner.py"), temporary / RUNNER)
-        if card is not None:
-            (temporary / CARD).write_text(card, encoding="utf-8")
 
-    write_folder(folder, write)
+    write_folder(folder, write, card)
 
 
 def refuse_inexpressible(config: ModelConfig) -> None:
