@@ -91,7 +91,7 @@ class Beams:
         beam_size = options.beam_size
         ends = (tokens == EOS_ID) & (totals > -torch.inf)
         finished = ends[:, :beam_size]
-        self._finish(totals, parents, finished, options.norm(self.tokens.size(2)))
+        self.finish(totals, parents, finished, options.norm(self.tokens.size(2)))
         # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
         live = ends.int().argsort(dim=1, stable=True)[:, :beam_size]
         dead = ends.gather(1, live)
@@ -101,8 +101,8 @@ class Beams:
         self.tokens = torch.cat((history, tokens[:, :, None]), dim=2)
         return parents, finished
 
-    def _finish(self, totals: Tensor, parents: Tensor, ends: Tensor, norm: float) -> None:
-        """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, K)."""
+    def finish(self, totals: Tensor, parents: Tensor, ends: Tensor, norm: float) -> None:
+        """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, up to as many)."""
         places, ranks = ends.nonzero(as_tuple=True)
         histories = self.tokens[places, parents[places, ranks], 1:].tolist()
         for place, tokens, log_prob in zip(places.tolist(), histories, totals[places, ranks].tolist(), strict=True):

@@ -140,7 +140,7 @@ def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions,
     found, progress, missing = found.at(order), progress.at(order), missing.gather(1, order)
     ranks = torch.arange(order.size(1), device=order.device)
     ends = (found.tokens == EOS_ID) & (found.totals > -torch.inf)
-    _finish(beams, found, ends & (ranks < beams.sizes[:, None]), options.norm(length))
+    beams.finish(found.totals, found.parents, ends & (ranks < beams.sizes[:, None]), options.norm(length))
     live = ends.int().argsort(dim=1, stable=True)[:, :size]
     is_beyond = (ranks[: live.size(1)] >= beams.sizes[:, None]) | (live >= 2 * beams.sizes[:, None])
     dead = ends.gather(1, live) | is_beyond
@@ -225,12 +225,3 @@ def _deal(totals: Tensor, missing: Tensor) -> Tensor:
     keys = ranks * (banks.amax(dim=1, keepdim=True) + 1) + banks
     keys = keys.masked_fill(ordered.gather(1, by_bank) == -torch.inf, _LAST)
     return by_total.gather(1, by_bank.gather(1, keys.argsort(dim=1, stable=True)))
-
-
-def _finish(beams: _Beams, found: _Candidates, ends: Tensor, norm: float) -> None:
-    """Note the hypotheses that end (sentences, candidates)."""
-    places, ranks = ends.nonzero(as_tuple=True)
-    histories = beams.tokens[places, found.parents[places, ranks], 1:].tolist()
-    totals = found.totals[places, ranks].tolist()
-    for place, tokens, log_prob in zip(places.tolist(), histories, totals, strict=True):
-        beams.sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm))
