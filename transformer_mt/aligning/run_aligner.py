@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from transformer_mt.aligning.aligner import Aligner, Pair
 from transformer_mt.aligning.find_kernels import compiled_kernels
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
@@ -68,7 +68,7 @@ def train_run_aligner(run: RunFolder, remark: Remark) -> Aligner:
     Raises UserError where the pairs cannot be read or the folder cannot be written. Of two processes that do this at
     once, one writes last, and either leaves a whole aligner.
     """
-    config = load_config(str(run.config.resolve())).config
+    config = read_config(run.config)
     outline = _outline(config)
     training = _training_pairs(config)
     slowly = "" if compiled_kernels() else "; numba does not work here, so this takes some 20 times as long"
@@ -103,7 +103,7 @@ def _is_current(run: RunFolder) -> bool:
     except (OSError, ValueError, KeyError, TypeError):
         return False
     with suppress(UserError):
-        config = load_config(str(run.config.resolve())).config
+        config = read_config(run.config)
         outline = _outline(config)
         if outline == before[0]:
             return True

@@ -160,9 +160,9 @@ class Models:
 
 
 def _config_of(run: "RunFolder") -> "RunConfig":
-    from transformer_mt.config.loading import load_config
+    from transformer_mt.config.loading import read_config
 
-    return load_config(str(run.config.resolve())).config
+    return read_config(run.config)
 
 
 def _noted(translator: "Translator") -> "Translator":

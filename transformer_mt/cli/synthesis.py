@@ -185,14 +185,14 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Transla
     """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
     `Translator.load`, and where the runs of an ensemble translate in different directions.
     """
-    from transformer_mt.config.loading import load_config
+    from transformer_mt.config.loading import read_config
     from transformer_mt.synthesis.settings import precision_of
 
     models.search_options(decoding)  # refused before weights are read
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:
         remark(unused)
-    found = {run.path: direction(load_config(str(run.config.resolve())).config) for run, _ in translator.checkpoints}
+    found = {run.path: direction(read_config(run.config)) for run, _ in translator.checkpoints}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{path} translates {way}" for path, way in found.items())
         raise UserError(f"{told}. Take runs of one direction.")

@@ -49,8 +49,13 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
     return LoadedConfig(parse_run_config(mapping, where), path, _note(file, path))
 
 
+def read_config(path: Path) -> RunConfig:
+    """The config in a file that training wrote."""
+    return load_config(str(path.resolve())).config
+
+
 def load_mapping(mapping: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:
-    """The same from plain data: what a YAML file would hold, `extends` included. `mapping` itself does not change.
+    """`load_config` from plain data: what a YAML file would hold, `extends` included. `mapping` itself does not change.
 
     Raises:
         UserError: as `load_config` does.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
@@ -39,7 +39,7 @@ def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, Translation
 
 def load_trained_config(run: RunFolder, choice: str | None) -> tuple[RunConfig, Path]:
     """The config, and the checkpoint taken. UserError where the config no longer describes its weights."""
-    config = load_config(str(run.config.resolve())).config
+    config = read_config(run.config)
     checkpoint = find_checkpoint(run, choice)
     _refuse_edited(config, run, checkpoint)
     return config, checkpoint
@@ -51,7 +51,7 @@ def _refuse_edited(config: RunConfig, run: RunFolder, checkpoint: Path) -> None:
     """
     path = checkpoint / SETTINGS
     check_manifest(checkpoint, [SETTINGS])
-    trained = load_config(str(path.resolve())).config
+    trained = read_config(path)
     for section in ("model", "tokenizer"):
         was, now = (getattr(one, section).model_dump() for one in (trained, config))
         for key, value in was.items():

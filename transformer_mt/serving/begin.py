@@ -8,7 +8,7 @@ from typing import Any
 
 from transformer_mt.aligning.run_aligner import aligner_of_run
 from transformer_mt.aligning.words import normal_form, words_of
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.sources.kinds import sources_of_pairs
@@ -51,7 +51,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     Raises UserError for two runs of the same pair of languages, for options that make no sense, and where a run cannot
     be loaded or the port is taken.
     """
-    configs = [load_config(str(folder.config.resolve())).config for folder in runs]
+    configs = [read_config(folder.config) for folder in runs]
     refuse_same_pairs(
         [
             Served(i, str(runs[i].path), config, None, direction=direction)
@@ -109,7 +109,7 @@ def directions_of(config: RunConfig) -> list[tuple[str, str] | None]:
 
 def _served(number: int, folder: RunFolder, decoding: dict[str, Any], remark: Remark) -> list[Served]:
     """A run with its aligner, which is trained where there is none yet, once for each direction."""
-    config = load_config(str(folder.config.resolve())).config
+    config = read_config(folder.config)
     aligner, why = None, ""
     try:
         aligner = aligner_of_run(folder, remark)

@@ -5,7 +5,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
 from transformer_mt.diagnosing.history import read_recorded
@@ -84,7 +84,7 @@ class LiveRun:
         """Where it is another one than before: a training that goes on may be longer."""
         written = self.run.config.stat().st_mtime_ns
         if written != self._config_written:
-            self.config = load_config(str(self.run.config.resolve())).config
+            self.config = read_config(self.run.config)
             self._config_written = written
 
     def _diagnose(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
@@ -76,7 +76,7 @@ def summary_of(path: Path) -> RunSummary:
             _read_evaluations(run, summary)
             summary.num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             is_training = is_trained_now(run)
-            summary.config = load_config(str(run.config.resolve())).config
+            summary.config = read_config(run.config)
             _read_checkpoint(run, summary)
     except (UserError, OSError) as error:
         summary.problems.append(str(error).split("\n")[0])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from transformer_mt.config.loading import load_config
+from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.data.encoding import load_tokenizers
@@ -52,7 +52,7 @@ def replay_file(
     record, batches = read_record(path)
     place = torch.device(choose_device(device).value)
     set_up(place)
-    config = load_config(str(run.config.resolve())).config
+    config = read_config(run.config)
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     _refuse_other_runs(path, run, batches, config, (src.vocab_size, tgt.vocab_size))
     wanted = precision or str(record.computed_with["precision"])

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from transformer_mt.config.loading import dump_config, load_config
+from transformer_mt.config.loading import dump_config, read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import trained
@@ -101,9 +101,9 @@ def settings_so_far(run: RunFolder) -> RunConfig:
     Only `training.grad_accum` comes from `config.yaml`: the value that the user asked for, not the one that several
     processes made of it.
     """
-    written = load_config(str(run.config.resolve())).config
+    written = read_config(run.config)
     path = run.step(run.steps()[-1]) / SETTINGS
-    config = load_config(str(path.resolve())).config
+    config = read_config(path)
     training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})
     return config.model_copy(update={"training": training})
 
