@@ -4,23 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.training.resuming.resume_rules import flat_settings
 
 NOT_TOLD = ("name",)  # which differs by its nature
-
-
-def flat_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings by their full names, such as `model.d_model`. A list is one setting."""
-    found: dict[str, Any] = {}
-
-    def walk(prefix: str, values: dict[str, Any]) -> None:
-        for key, value in values.items():
-            if isinstance(value, dict):
-                walk(f"{prefix}{key}.", value)
-            else:
-                found[prefix + key] = value
-
-    walk("", config.model_dump(mode="json"))
-    return found
 
 
 def differing_settings(configs: Sequence[RunConfig]) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ Splits = dict[str, dict[str, str | int]]  # fingerprint and number of pairs, by 
 
 def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
     """The settings that differ. UserError names every one that must not."""
-    old, new = _flat(before.model_dump(mode="json")), _flat(now.model_dump(mode="json"))
+    old, new = flat_settings(before), flat_settings(now)
     changes = {
         key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)
     }
@@ -98,6 +98,11 @@ def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
         print(f"changed: {key} was {before!r}, is {now!r}")
     earlier = run.changes.read_bytes() if run.changes.exists() else b""
     replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
+
+
+def flat_settings(config: RunConfig) -> dict[str, object]:
+    """The settings by their full names, such as `model.d_model`. A list is one setting."""
+    return _flat(config.model_dump(mode="json"))
 
 
 def _flat(mapping: dict, prefix: str = "") -> dict[str, object]:
