@@ -11,7 +11,7 @@ from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
 from transformer_mt.data.sources.kinds import sources_of, sources_of_pairs
-from transformer_mt.data.sources.source import PairBlock, Source
+from transformer_mt.data.sources.source import PairBlock, Source, with_bar
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 
@@ -143,7 +143,7 @@ def _write_pairs(path: Path, sources: list[Source]) -> Counts:
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
         for index, source in enumerate(sources):
             before = counts["num_read"]
-            for block in _with_bar(source):
+            for block in with_bar(source.tagged_blocks(), f"Reading {source.description}"):
                 counts["num_read"] += len(block.lines)
                 kept = _usable(block, index, counts)
                 num_rows += len(kept.lines)
@@ -180,13 +180,3 @@ def _usable(block: PairBlock, source: int, counts: Counts) -> PairBlock:
         else:
             counts |= {"num_beyond": 1, "beyond_source": source, "beyond_line": block.lines[index]}
     return PairBlock([block.src[i] for i in kept], [block.tgt[i] for i in kept], [block.lines[i] for i in kept])
-
-
-def _with_bar(source: Source) -> Iterator[PairBlock]:
-    """The pairs, with a progress bar where standard error is a terminal."""
-    from tqdm import tqdm
-
-    with tqdm(desc=f"Reading {source.description}", unit=" pairs", leave=False, disable=None) as bar:
-        for block in source.tagged_blocks():
-            yield block
-            bar.update(len(block.lines))

@@ -15,7 +15,7 @@ from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.longest_line import beyond_error, is_beyond
 from transformer_mt.data.sources.files import UNPACKERS
-from transformer_mt.data.sources.source import PairBlock, Source
+from transformer_mt.data.sources.source import PairBlock, Source, with_bar
 from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
@@ -83,7 +83,7 @@ def _read_keys(source: Source) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """The keys of both sides, (2, pairs), and which pairs have a blank side. UserError where there are no pairs."""
     sides: tuple[list[NDArray[np.uint64]], ...] = ([], [])
     blanks: list[NDArray[np.bool_]] = []
-    for block in _with_bar(source.blocks(), "Reading"):
+    for block in with_bar(source.blocks(), "Reading"):
         for keys, texts in zip(sides, (block.src, block.tgt), strict=True):
             for line, text in zip(block.lines, texts, strict=True):
                 if is_beyond(text):
@@ -139,7 +139,7 @@ def _write(
             ]
             for part in parts
         }
-        for block in _with_bar(blocks, "Writing"):
+        for block in with_bar(blocks, "Writing"):
             chosen = part_of[done : done + len(block.src)].tolist()
             done += len(block.src)
             if len(chosen) != len(block.src):
@@ -161,15 +161,6 @@ def _move(names: list[str], source: Path, target: Path) -> None:
             if not (source / name).exists():
                 (target / name).unlink(missing_ok=True)
         raise
-
-
-def _with_bar(blocks: Iterator[PairBlock], what: str) -> Iterator[PairBlock]:
-    from tqdm import tqdm
-
-    with tqdm(desc=what, unit=" pairs", leave=False, disable=None) as bar:
-        for block in blocks:
-            yield block
-            bar.update(len(block.src))
 
 
 def extensions(src: Path, tgt: Path) -> tuple[str, str]:

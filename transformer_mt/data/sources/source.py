@@ -115,6 +115,16 @@ class Source(ABC):
         return [file_digest(path) for path in self.files()]
 
 
+def with_bar(blocks: Iterator[PairBlock], what: str) -> Iterator[PairBlock]:
+    """The pairs, with a progress bar where standard error is a terminal."""
+    from tqdm import tqdm
+
+    with tqdm(desc=what, unit=" pairs", leave=False, disable=None) as bar:
+        for block in blocks:
+            yield block
+            bar.update(len(block.lines))
+
+
 def _in_blocks(pairs: Iterator[RawPair]) -> Iterator[PairBlock]:
     block: list[RawPair] = []
     num_characters = 0
