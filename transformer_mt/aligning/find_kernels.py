@@ -4,10 +4,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from transformer_mt.aligning import kernels
-from transformer_mt.machine.numba_modules import needs_numba
+from transformer_mt.machine.numba_modules import needs_numba, run_loop
 
 
 @needs_numba
@@ -21,9 +19,4 @@ def compiled_kernels() -> ModuleType:
 def run_kernel(kernel: Callable[..., None], *arguments: Any) -> None:
     """Run a function of `kernels.py` on contiguous numpy arrays and numbers."""
     assert getattr(kernels, kernel.__name__) is kernel
-    compiled = compiled_kernels()
-    if compiled is None:
-        # Python reads and writes a memoryview some times faster than an array, and its numbers are Python's own.
-        kernel(*(a.data if isinstance(a, np.ndarray) else a for a in arguments))
-        return
-    getattr(compiled, kernel.__name__)(*arguments)
+    run_loop(compiled_kernels(), kernel, *arguments)

@@ -4,7 +4,10 @@ import functools
 import logging
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -26,6 +29,17 @@ def needs_numba(load: Callable[[], T]) -> Callable[[], T | None]:
         return modules[0] if has_numba() and tried(lambda: modules.append(load())) else None
 
     return loaded
+
+
+def run_loop(compiled: ModuleType | None, kernel: Callable[..., None], *arguments: Any) -> None:
+    """Run a loop over contiguous numpy arrays and numbers: as it is compiled, under the same name, or else as Python
+    runs it.
+    """
+    if compiled is None:
+        # Python reads and writes a memoryview some times faster than an array, and its numbers are Python's own.
+        kernel(*(a.data if isinstance(a, np.ndarray) else a for a in arguments))
+    else:
+        getattr(compiled, kernel.__name__)(*arguments)
 
 
 def tried(work: Callable[[], object]) -> bool:

@@ -6,10 +6,8 @@ nobody can seed. Our numbers are functions of (seed, epoch, side, line) alone.
 """
 
 import json
-from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import tokenizers as hf
@@ -19,7 +17,7 @@ from tokenizers import pre_tokenizers
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data.noise import merge_kernels
 from transformer_mt.data.tokenizers import BYTES_BY_CHARACTER, BPETokenizer
-from transformer_mt.machine.numba_modules import needs_numba
+from transformer_mt.machine.numba_modules import needs_numba, run_loop
 
 Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # ids of sentences, one after the other, and how many each has
 
@@ -57,11 +55,11 @@ class BPEDropout:
         symbols, out = np.empty((2, num_bytes), np.int32)
         ranks, made = np.empty((2, longest), np.int32)
         found = np.empty(len(lengths), np.int64)
-        _run(
+        run_loop(_compiled(),
             merge_kernels.spell, ids, self.piece_starts, self.pieces, self.byte_ids, self.is_word, letters, symbols,
             begins,
         )  # fmt: skip
-        _run(
+        run_loop(_compiled(),
             merge_kernels.merge, symbols, begins, starts, seeds, self.threshold, self.first, self.right, self.merges,
             ranks, made, out, found,
         )  # fmt: skip
@@ -97,16 +95,7 @@ def _word_characters() -> NDArray[np.uint8]:
 
 @needs_numba
 def _compiled() -> ModuleType:
+    """`compiled_merge.py`; without numba the loops take a hundred times as long."""
     from transformer_mt.data.noise import compiled_merge
 
     return compiled_merge
-
-
-def _run(kernel: Callable[..., None], *arguments: Any) -> None:
-    """Run a loop of `merge_kernels.py`: compiled where numba works, else as Python runs it, a hundred times as long."""
-    compiled = _compiled()
-    if compiled is None:
-        # Python reads and writes a memoryview some times faster than an array, and its numbers are Python's own.
-        kernel(*(a.data if isinstance(a, np.ndarray) else a for a in arguments))
-    else:
-        getattr(compiled, kernel.__name__)(*arguments)
