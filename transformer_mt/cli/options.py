@@ -4,6 +4,7 @@ A `~` at the beginning of a path is the home folder, as in a config, because she
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,8 +122,11 @@ class Models:
     device: DeviceOption = "auto"
     runs: RunsOption = RUNS
 
+    @cached_property
     def config(self) -> "RunConfig":
-        """The config that they obey, which is the first one's, read before torch and weights are."""
+        """The config that they obey, which is the first one's, read once, before torch and weights are. UserError
+        where there is no such run, and as in `load_config`.
+        """
         from transformer_mt.storage.run_folder import newest_run, open_run
 
         return _config_of(open_run(self.run[0]) if self.run else newest_run(self.runs))
@@ -134,9 +138,8 @@ class Models:
         from transformer_mt.decoding.lines.target_language import TargetLanguages
         from transformer_mt.decoding.search.options import search_options
 
-        config = self.config()
-        options = search_options(config.decoding, **changes, **decoding)
-        TargetLanguages.of(config).check(options.to)
+        options = search_options(self.config.decoding, **changes, **decoding)
+        TargetLanguages.of(self.config).check(options.to)
         return options
 
     def load(self, precision: str | None) -> "Translator":

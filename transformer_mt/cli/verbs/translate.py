@@ -60,7 +60,7 @@ def translate(
 
     names = [str(path) for path in image] if image else sentences
     with _open_input(None if names == ["-"] else names, input) as texts:
-        asked = line_options(models.config().decoding, lines, decoding)
+        asked = line_options(models.config.decoding, lines, decoding)
         options = models.search_options(decoding, **asked.of_search)
         from transformer_mt.decoding.demands import demanding  # with torch
         from transformer_mt.decoding.lines.line_formats import FORMATS
