@@ -5,13 +5,7 @@ They stand here again with their types and help, because the command line starts
 tables against the sections.
 """
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 
 class Flag(NamedTuple):
@@ -93,7 +87,6 @@ LINE_FLAGS = {
         "Moses writes it, NUMBER ||| TEXT ||| F0= LOG_PROB ||| SCORE, counted from 0.",
     ),
 }
-NONE = "none"  # as the value of an option of a line, switches off what the config asks for
 
 SCORE_FLAGS = (
     "to",
@@ -103,49 +96,3 @@ SCORE_FLAGS = (
     "batch_size",
     "precision",
 )  # what scoring a given translation obeys
-
-
-def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
-    """The verb with an option for each of these flags. It gets those that a user gives as its argument `decoding`, by
-    name; and, if it has an argument `lines`, those of `LINE_FLAGS` in that. Of a parameter that is a dataclass, such as
-    `Models`, each field is an option too.
-    """
-    own = inspect.signature(verb, eval_str=True).parameters
-    kinds = {name: parameter.annotation for name, parameter in own.items()}
-    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
-    tables = {"decoding": {name: FLAGS[name] for name in names}, "lines": LINE_FLAGS}
-    tables = {argument: table for argument, table in tables.items() if argument in own}
-    parameters = []
-    for name, parameter in own.items():
-        fields_of = inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
-        parameters += map(_parameter, *zip(*tables[name].items(), strict=True)) if name in tables else fields_of
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-
-    @functools.wraps(verb)
-    def with_flags(**arguments: Any) -> None:
-        """Call the verb with the options of a group, or of a table, gathered in one argument."""
-        given = {
-            argument: {name: value for name in table if (value := arguments.pop(name)) is not None}
-            for argument, table in tables.items()
-        }
-        for name, value in given.get("lines", {}).items():
-            whole = ",".join(value) if LINE_FLAGS[name].is_repeatable else value
-            given["lines"][name] = None if whole == NONE else whole
-        made = {
-            name: group(**{field.name: arguments.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
-        verb(**arguments, **made, **given)
-
-    with_flags.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return with_flags
-
-
-def _parameter(name: str, flag: Flag) -> inspect.Parameter:
-    """The option of a flag, None where it is not given."""
-    option = typer.Option(help=f"{flag.help} Default: the run's config.")
-    kind = list[flag.type] if flag.is_repeatable else flag.type
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-    )

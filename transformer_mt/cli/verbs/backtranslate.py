@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -17,6 +16,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
 )
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 

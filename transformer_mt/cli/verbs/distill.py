@@ -8,7 +8,6 @@ import typer
 
 from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -19,6 +18,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
 )
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.options import RUNS, DeviceOption, Models, RunsOption, chosen_runs, path_argument, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
