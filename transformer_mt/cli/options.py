@@ -66,7 +66,7 @@ class OneRun:
 class OneModel(OneRun):
     """The model that a verb looks into, the language of what it writes, and where it computes."""
 
-    to: Annotated[str | None, typer.Option(help=f"{FLAGS['to'].help} Default: the run's config.")] = None
+    to: Annotated[str | None, typer.Option(help=FLAGS["to"].whole_help)] = None
     device: DeviceOption = "auto"
 
     def open(self) -> "tuple[RunFolder, RunConfig]":

@@ -1,16 +1,15 @@
 """What a verb's parameters become on the command line: a dataclass, or a table of flags, an option for each entry."""
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import typer
 
 from transformer_mt.cli.search_flags import FLAGS, LINE_FLAGS, Flag
-
-NONE = "none"  # as the value of an option of a line, switches off what the config asks for
+from transformer_mt.config.switching_off import NONE
 
 
 def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS)) -> Callable[..., None]:
@@ -29,7 +28,7 @@ def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS))
         parameters += map(_parameter, *zip(*tables[name].items(), strict=True)) if name in tables else fields_of
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
 
-    @functools.wraps(verb)
+    @wraps(verb)
     def with_flags(**arguments: Any) -> None:
         """Call the verb with the options of a group, or of a table, gathered in one argument."""
         given = {
@@ -37,8 +36,7 @@ def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS))
             for argument, table in tables.items()
         }
         for name, value in given.get("lines", {}).items():
-            whole = ",".join(value) if LINE_FLAGS[name].is_repeatable else value
-            given["lines"][name] = None if whole == NONE else whole
+            given["lines"][name] = ",".join(value) if LINE_FLAGS[name].is_repeatable else value
         made = {
             name: group(**{field.name: arguments.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
@@ -52,8 +50,20 @@ def with_options(verb: Callable[..., None], names: Iterable[str] = tuple(FLAGS))
 
 def _parameter(name: str, flag: Flag) -> inspect.Parameter:
     """The option of a flag, None where it is not given."""
-    option = typer.Option(help=f"{flag.help} Default: the run's config.")
+    option = typer.Option(help=flag.whole_help)
     kind = list[flag.type] if flag.is_repeatable else flag.type
+    if flag.can_be_none and flag.type is not str:
+        metavar = {int: "INTEGER", float: "FLOAT"}[flag.type]
+        option = typer.Option(help=flag.whole_help, parser=partial(_number_or_none, flag.type), metavar=metavar)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
+
+
+def _number_or_none(kind: type[int] | type[float], text: str) -> int | float | str:
+    """The number that a user typed, or `none`."""
+    try:
+        return text if text == NONE else kind(text)
+    except ValueError:
+        named = "integer" if kind is int else "float"
+        raise typer.BadParameter(f"{text!r} is not a valid {named}, and not {NONE}.") from None

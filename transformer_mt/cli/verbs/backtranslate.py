@@ -36,7 +36,7 @@ def backtranslate(
     belongs to line n of the input. The same command goes on after a stop.
     """
     translator = load_for(output, models, decoding)
-    src, tgt = languages_of(translator.config, decoding.get("to"))
+    src, tgt = languages_of(translator.config, models.search_options(decoding).to)
     if input.suffix == f".{tgt}" and tgt != src:
         raise UserError(
             f"{input} ends in .{tgt}, and the run translates {src} to {tgt}: it would have to read {tgt}. Take a run "
