@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from transformer_mt.config import loading
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
 
 FILES = ("--src", "data/valid.en", "--ref", "data/valid.es")
 INPUT = ("--input", "data/valid.en", "--output", "early")
@@ -38,3 +40,23 @@ def test_no_weights_are_read_for_an_option_without_sense(
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert OPTIONS[option] in result.stderr
     assert not (trained / "early").exists()
+
+
+@pytest.mark.parametrize("run", [(), ("--run", "runs/toy")])
+def test_the_config_is_read_once_to_know_what_is_asked_for(
+    run: tuple[str, ...], call, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    load_config = loading.load_config
+
+    def reading(file: str, *others):
+        read.append(file)
+        return load_config(file, *others)
+
+    def load(*arguments, **options):
+        raise UserError("the options are known")
+
+    monkeypatch.setattr(loading, "load_config", reading)
+    monkeypatch.setattr(Translator, "load", load)
+    assert "the options are known" in call("translate", *run, "one").stderr
+    assert read == [str((trained / "runs/toy/config.yaml").resolve())]

@@ -59,6 +59,7 @@ def test_a_language_that_is_not_there_or_not_said_is_refused(folder: Path, verb:
     for arguments, said in (
         (("--to", "fr"), "to is fr, which this model has not learned. It has es, en."),
         ((), "This model translates to es, en, and 'one two three.' does not say to which."),
+        (("--to", "none"), "This model translates to es, en, and 'one two three.' does not say to which."),
     ):
         result = call_tmt(folder, *VERBS[verb], "--run", "runs/both", *arguments, SENTENCE)
         assert (result.returncode, result.stdout) == (2, "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.cli.options import Models, user_path
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
+from transformer_mt.config.switching_off import switched_off
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
 
 def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judged:
     """One or two runs, or a run and a file of finished translations."""
+    from transformer_mt.config.sections.decoding import SearchConfig
     from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
     from transformer_mt.evaluation.evaluate import Scoring
     from transformer_mt.judging.judgement import judge_set
@@ -95,7 +97,8 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
         raise UserError("One of both is a file of finished translations. Say of what: --src FILE --ref FILE.")
     made = _translated(asked, [path for path, run in zip(systems, is_run, strict=True) if run], scoring)
     config = made[0].config
-    tokenizer = asked.bleu_tokenize or bleu_tokenizer(asked.decoding.get("to") or config.data.tgt_lang)
+    to = switched_off(SearchConfig, asked.decoding).get("to")
+    tokenizer = asked.bleu_tokenize or bleu_tokenizer(to or config.data.tgt_lang)
     # A model that was trained in lower case cannot write capitals.
     lowercase = asked.lowercase or any(system.config.tokenizer.lowercase for system in made)
     sets = sets_of_runs(made, scoring)

@@ -4,6 +4,7 @@ A `~` at the beginning of a path is the home folder, as in a config, because she
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,7 +72,7 @@ class OneRun:
 class OneModel(OneRun):
     """The model that a verb looks into, the language of what it writes, and where it computes."""
 
-    to: Annotated[str | None, typer.Option(help=f"{FLAGS['to'].help} Default: the run's config.")] = None
+    to: Annotated[str | None, typer.Option(help=FLAGS["to"].whole_help)] = None
     device: DeviceOption = "auto"
 
     def open(self) -> "tuple[RunFolder, RunConfig]":
@@ -122,8 +123,11 @@ class Models:
     device: DeviceOption = "auto"
     runs: RunsOption = RUNS
 
+    @cached_property
     def config(self) -> "RunConfig":
-        """The config that they obey, which is the first one's, read before torch and weights are."""
+        """The config that they obey, which is the first one's, read once, before torch and weights are. UserError
+        where there is no such run, and as in `load_config`.
+        """
         from transformer_mt.storage.run_folder import newest_run, open_run
 
         return _config_of(open_run(self.run[0]) if self.run else newest_run(self.runs))
@@ -135,9 +139,8 @@ class Models:
         from transformer_mt.decoding.lines.target_language import TargetLanguages
         from transformer_mt.decoding.search.options import search_options
 
-        config = self.config()
-        options = search_options(config.decoding, **changes, **decoding)
-        TargetLanguages.of(config).check(options.to)
+        options = search_options(self.config.decoding, **changes, **decoding)
+        TargetLanguages.of(self.config).check(options.to)
         return options
 
     def of_each(self, runs: list[Path]) -> "list[Models]":

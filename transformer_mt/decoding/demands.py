@@ -185,8 +185,8 @@ def writings_of(phrase: str, tokenizer: Tokenizer) -> list[Writing]:
     """
     ends_in_word = is_of_spaced_word(phrase[-1])
     behind = "(" if has_word(phrase[0]) else "x"  # neither makes one token with what follows
-    joined = tokenizer.encode(behind + phrase)[len(tokenizer.encode(behind)) :]
-    spaced = tokenizer.encode(phrase)
+    both, before, spaced = tokenizer.encode_batch([behind + phrase, behind, phrase])
+    joined = both[len(before) :]
     num_spaces = next(i for i, token in enumerate(spaced) if tokenizer.decode([token]))
     ways = [Writing(tuple(spaced), False, ends_in_word, num_spaces)]
     if joined != spaced:

@@ -73,17 +73,6 @@ class Ensemble(TranslationModel):
     ) -> Tensor:
         return torch.cat([member.hidden_states(src, tgt_in, routing, factors) for member in self.members], dim=-1)
 
-    def real_hidden_states(
-        self,
-        src: Tensor,
-        tgt_in: Tensor,
-        real: Tensor,
-        routing: Routing | None = None,
-        factors: WordFactors | None = None,
-    ) -> Tensor:
-        states = (member.real_hidden_states(src, tgt_in, real, routing, factors) for member in self.members)
-        return torch.cat(list(states), dim=-1)
-
     def start(self, src: Tensor) -> SearchCache:
         raise AssertionError("an ensemble has no cache of its own: see decoder_of")
 

@@ -40,6 +40,24 @@ def test_what_is_given_is_as_what_the_config_says_and_stronger(key: str) -> None
     assert getattr(line_options(config_of(**asked), {key: default}), key) == default
 
 
+@pytest.mark.parametrize("key", OTHERS)
+def test_none_switches_off_what_is_null_by_default_and_is_refused_elsewhere(key: str) -> None:
+    config = config_of(**{key: OTHERS[key]})
+    if LinesConfig.model_fields[key].default is None:
+        assert line_options(config, {key: "none"}) == line_options(config_of())
+    else:
+        with pytest.raises(UserError, match=f"^{key}: 'none' is "):
+            line_options(config, {key: "none"})
+
+
+def test_constraints_that_are_switched_off_clash_with_nothing() -> None:
+    for lines, order in (({"html": True}, "unordered"), ({"keep": ["urls"]}, "ordered")):
+        config = DecodingConfig.model_validate({"constraints": order})
+        with pytest.raises(UserError, match="--constraints none switches it off"):
+            line_options(config, lines)
+        assert not line_options(config, lines, {"constraints": "none"}).is_plain
+
+
 @pytest.mark.parametrize("key", NEEDED)
 def test_a_key_of_the_config_waits_for_what_it_needs(key: str) -> None:
     """So that a run may say which attention aligns, where an alignment is asked for."""
@@ -65,8 +83,8 @@ def test_kinds_may_be_one_text_and_a_prefix_a_file() -> None:
 CLASHES = [
     ({"html": True}, {"alignment": "hard"}, {}, "--alignment none"),
     ({"html": True}, {"prefix": "tab"}, {}, "--prefix none"),
-    ({"html": True}, {}, {"constraints": "unordered"}, ""),
-    ({"keep": ["urls"]}, {}, {"constraints": "ordered"}, ""),
+    ({"html": True}, {}, {"constraints": "unordered"}, "--constraints none"),
+    ({"keep": ["urls"]}, {}, {"constraints": "ordered"}, "--constraints none"),
 ]
 
 
@@ -78,7 +96,7 @@ def test_keys_that_do_not_go_together_are_named(
     (first,), (second,) = one, other or search
     with pytest.raises(UserError, match=f"^--{first} and --{second} were both given. .*: leave one out.$"):
         line_options(DecodingConfig(), one | other, search)
-    key = f"decoding.{'lines.' * bool(other)}{second} (in the run's config{f', {off} switches it off' if off else ''})"
+    key = f"decoding.{'lines.' * bool(other)}{second} (in the run's config, {off} switches it off)"
     with pytest.raises(UserError) as told:
         line_options(DecodingConfig.model_validate({"lines": other, **search}), one)
     assert str(told.value).startswith(f"--{first} and {key} were both given.")

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.decoding.demands import list_of_texts
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
@@ -121,6 +121,37 @@ def test_what_asks_for_samples_needs_no_word_on_the_beam(given: dict) -> None:
             assert not searched.is_sampling, "whoever asks for a beam gets none of the config's samples"
             assert searched.beam_size == searched.num_rows == beam
         assert search_options(sampling, diverse_beam_groups=4).of_group.beam_size == 2
+
+
+# A value of each key of the search that is null by default.
+NULLABLE: dict[str, Any] = {
+    "to": "de", "max_length": 5, "mbr": "bleu", "mbr_candidates": 7, "sampling_topk": 3, "sampling_topp": 0.5,
+    "temperature": 0.5, "avoid": "words.txt", "constraints": "unordered", "glossary": "terms.tsv",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", SearchConfig.model_fields)
+def test_none_switches_off_what_is_null_by_default_and_is_refused_elsewhere(key: str) -> None:
+    if key not in NULLABLE:
+        with pytest.raises(UserError, match=f"^{key}: "):
+            search_options(DecodingConfig(), **{key: "none"})
+        return
+    config = DecodingConfig(**{key: NULLABLE[key]})
+    assert getattr(search_options(config), key) == NULLABLE[key]
+    assert search_options(config, **{key: "none"}) == search_options(DecodingConfig())
+
+
+def test_what_is_switched_off_leaves_room_for_what_it_excludes() -> None:
+    config = DecodingConfig(constraints="ordered")
+    with pytest.raises(UserError, match=r"constraints is from the config\. Give constraints none to leave it out\.$"):
+        search_options(config, sampling_topk=3)
+    assert search_options(config, sampling_topk=3, constraints="none").is_sampling
+    both = DecodingConfig(sampling_topk=3, temperature=0.5, beam_size=6)
+    assert search_options(both, temperature="none").is_sampling, "by the other key"
+    assert search_options(both, temperature="none", sampling_topk="none").beam_size == 6
+    assert search_options(both, temperature="none", sampling_topp=0.9).is_sampling
+    with pytest.raises(UserError, match="mbr_candidates is 9, and mbr is not asked for"):
+        search_options(DecodingConfig(mbr="chrf"), mbr="none", mbr_candidates=9)
 
 
 def test_groups_of_the_config_are_those_of_its_beam() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -16,6 +15,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
 )
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 
@@ -35,7 +35,7 @@ def backtranslate(
     belongs to line n of the input. The same command goes on after a stop.
     """
     translator = load_for(output, models, decoding)
-    src, tgt = languages_of(translator.config, decoding.get("to"))
+    src, tgt = languages_of(translator.config, models.search_options(decoding).to)
     if input.suffix == f".{tgt}" and tgt != src:
         raise UserError(
             f"{input} ends in .{tgt}, and the run translates {src} to {tgt}: it would have to read {tgt}. Take a run "

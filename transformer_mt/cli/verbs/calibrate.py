@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.plurals import counted
 
 

@@ -3,7 +3,7 @@
 import typer
 
 from transformer_mt.cli.options import LicenceOption, OneRun
-from transformer_mt.cli.search_flags import with_options
+from transformer_mt.cli.verb_options import with_options
 
 
 @with_options

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.synthesis import (
     SYNTHESIS_FLAGS,
     OutputOption,
@@ -18,6 +17,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
 )
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 

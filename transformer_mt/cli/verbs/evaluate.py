@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
@@ -49,7 +50,7 @@ def evaluate(
     """Score a run: BLEU and chrF of real translations, nll and ppl; saved in the (first) run's folder. With --compare,
     --html, or several references or test sets also TER, intervals, and which of two is better.
     """
-    if decoding.get("constraints") is not None:
+    if decoding.get("constraints", NONE) != NONE:
         raise UserError("--constraints belongs to tmt translate: what is evaluated has none. Leave it out.")
     for option, value in (("--split", split), ("--data-root", data_root)):
         if src and value is not None:

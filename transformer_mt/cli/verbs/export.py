@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_mt.cli.options import LicenceOption, OneRun, path_argument
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import typer
 from transformer_mt.cli.line_files import PairedFiles, open_both
 from transformer_mt.cli.line_sink import LineSink, open_sink
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import SCORE_FLAGS, with_options
+from transformer_mt.cli.search_flags import SCORE_FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.cli.verb_options import with_options
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.search.options import SearchOptions

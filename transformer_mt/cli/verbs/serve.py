@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from transformer_mt.cli.options import RUNS, CheckpointOption, DeviceOption, RunsOption, chosen_runs, path_option
-from transformer_mt.cli.search_flags import FLAGS, with_options
+from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 # Constraints stand behind a line and tabs, and no API has a place for them. Each request names its target language.

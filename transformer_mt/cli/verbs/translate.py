@@ -13,9 +13,9 @@ import typer
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged, rest_of
 from transformer_mt.cli.line_sink import open_sink
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def translate(
 
     names = [str(path) for path in image] if image else sentences
     with _open_input(None if names == ["-"] else names, input) as texts:
-        asked = line_options(models.config().decoding, lines, decoding)
+        asked = line_options(models.config.decoding, lines, decoding)
         options = models.search_options(decoding, **asked.of_search)
         from transformer_mt.decoding.demands import demanding  # with torch
         from transformer_mt.decoding.lines.line_formats import FORMATS

@@ -8,16 +8,9 @@ from pydantic import ValidationError
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import LinesConfig, clash_of
+from transformer_mt.config.switching_off import how_to_switch_off, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
-
-# How a key of the config is switched off for one call, where its own option says no other value.
-_SWITCHED_OFF = {
-    "lines.html": "--no-html",
-    "lines.keep": "--keep none",
-    "lines.prefix": "--prefix none",
-    "lines.alignment": "--alignment none",
-}
 
 
 class LineOptions(LinesConfig):
@@ -46,14 +39,16 @@ class LineOptions(LinesConfig):
 def line_options(
     config: DecodingConfig, given: Mapping[str, Any] | None = None, searched: Mapping[str, Any] | None = None
 ) -> LineOptions:
-    """The config's keys with those that a caller gives; None switches one off. `prefix` may be a file too, and the
-    kinds of `keep` may be one text, parted by commas. `searched` are the keys of the search that the caller gives.
+    """The config's keys with those that a caller gives; None, or the word none, switches one off. `prefix` may be a
+    file too, and the kinds of `keep` may be one text, parted by commas. `searched` are the keys of the search that the
+    caller gives.
 
     Raises UserError for values that make no sense, for keys that do not go together, by both names, and for one that is
     given without what it needs. What the config alone says of a key that needs another one waits until that is asked
     for.
     """
-    given, searched = dict(given or {}), searched or {}
+    given = switched_off(LinesConfig, given or {})
+    searched = switched_off(DecodingConfig, searched or {})
     if given.get("prefix") not in (None, "tab"):
         given |= {"prefix": None, "prefix_file": given["prefix"]}
     if isinstance(given.get("keep"), str):
@@ -75,8 +70,9 @@ def _origin(key: str, given: set[str]) -> str:
     name = key.removeprefix("lines.")
     if name in given:
         return _flag(name)
-    off = f", {_SWITCHED_OFF[key]} switches it off" if key in _SWITCHED_OFF else ""
-    return f"decoding.{key} (in the run's config{off})"
+    section = DecodingConfig if name == key else LinesConfig
+    off = how_to_switch_off(section, name)
+    return f"decoding.{key} (in the run's config, {off} switches it off)"
 
 
 def _flag(name: str) -> str:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.tokenizer import language_of
+from transformer_mt.config.switching_off import switched_off
 from transformer_mt.errors import UserError
 
 
@@ -84,9 +86,9 @@ class TargetLanguages:
 
 def as_read(text: str, config: RunConfig, to: str | None) -> str:
     """A text as the model of a run reads it: behind the tag of `to`, or else of the config's `decoding.to`, unless it
-    begins with one. UserError as in `TargetLanguages.check` and `parted`.
+    begins with one. `none` switches off what the config says. UserError as in `TargetLanguages.check` and `parted`.
     """
     languages = TargetLanguages.of(config)
-    wanted = config.decoding.to if to is None else to
+    wanted = config.decoding.to if to is None else switched_off(SearchConfig, {"to": to})["to"]
     languages.check(wanted)
     return languages.parted(text, wanted).whole

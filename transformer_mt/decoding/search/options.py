@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import SAMPLING, SearchConfig
 from transformer_mt.config.sections.section import PositiveInt
+from transformer_mt.config.switching_off import NONE, can_be_none, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -88,7 +89,8 @@ class SearchOptions(SearchConfig):
 
 
 def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
-    """The config's options with the changes that are not None, by the names of `SearchOptions`.
+    """The config's options with the changes that are not None, by the names of `SearchOptions`. As the value of a key
+    that is null by default, "none" switches off what the config says.
 
     Raises UserError for a name that is none, and for values that make no sense; it says which come from the config.
     Where more hypotheses are asked for than the config's beam holds, and no beam size is given, the beam grows. A beam
@@ -96,8 +98,8 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     a small beam fewer candidates. A change that asks for samples replaces the config's beam, and one that asks for a
     beam the config's sampling.
     """
-    given = {key: value for key, value in changes.items() if value is not None}
-    if "mbr_candidates" in given and given.get("mbr", config.mbr) is None:
+    given = switched_off(SearchOptions, {key: value for key, value in changes.items() if value is not None})
+    if given.get("mbr_candidates") is not None and given.get("mbr", config.mbr) is None:
         raise UserError(
             f"mbr_candidates is {given['mbr_candidates']}, and mbr is not asked for. Give mbr (chrf or bleu) too, or "
             "leave it out."
@@ -109,7 +111,7 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     except UserError as error:
         said = str(error)  # names the keys with their values
         told = [
-            f"{key} is from the config."
+            f"{key} is from the config." + f" Give {key} {NONE} to leave it out." * can_be_none(SearchConfig, key)
             for key, value in of_config.items()
             if key not in given and re.search(rf"\b{key} (is )?{re.escape(str(value))}(?![\w.]\w)", said)
         ]
@@ -162,7 +164,9 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
 
 def _replaced(config: SearchConfig, given: dict[str, Any]) -> dict[str, Any]:
     """Keys of the config that what a caller gives has no room for, without their effect."""
-    if any(key in given for key in SAMPLING) or (config.is_sampling and not BEAM & given.keys()):
+    asks = any(given.get(key) is not None for key in SAMPLING)
+    stays = any(getattr(config, key) is not None and key not in given for key in SAMPLING)
+    if asks or (stays and not BEAM & given.keys()):
         return {"beam_size": 1, "diverse_beam_groups": 1}
     replaced: dict[str, Any] = dict.fromkeys(SAMPLING)
     beam_size = given.get("beam_size")

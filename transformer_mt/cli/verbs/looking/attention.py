@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.options import OneModel, path_option
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import typed
+from transformer_mt.cli.verb_options import with_options
 
 
 @with_options

@@ -7,8 +7,8 @@ import typer
 
 from transformer_mt.cli.options import OneModel, path_option
 from transformer_mt.cli.report_files import refuse_place, writing
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import output_is_coloured, remark, typed
+from transformer_mt.cli.verb_options import with_options
 
 if TYPE_CHECKING:
     from transformer_mt.explaining.explain import Explanation

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_mt.cli.options import OneModel
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.filling.masked_words import MaskedModel

@@ -16,8 +16,9 @@ from transformer_mt.cli.options import (
     path_argument,
     path_option,
 )
-from transformer_mt.cli.search_flags import with_options
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_options import with_options
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def behaviour(
 
     The first run's validation split gives the sources. Exit status 1 where a minimum is not reached.
     """
-    if decoding.get("constraints") is not None:
+    if decoding.get("constraints", NONE) != NONE:
         raise UserError("--constraints belongs to tmt translate: what is tested has none. Leave it out.")
     from transformer_mt.behaviour.expectations import BUILT_IN, VALIDATION, read_expectations
     from transformer_mt.behaviour.outcomes import outcomes
