@@ -96,6 +96,43 @@ def test_a_config_names_all_splits(folder: Path) -> None:
     assert "too_long: 80" in call_tmt(folder, "data", "check", "-c", "toy.yaml", "model.max_len=2").stdout
 
 
+def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:
+    """A source of the other direction had been found in a wrong language as a whole, and taken out by --write."""
+    pairs = list(builtin_pairs("train"))[:400]
+    for side, name in enumerate(("en", "es")):
+        (folder / "data" / f"train.{name}").write_text("\n".join(pair[side] for pair in pairs) + "\n")
+    train = {"src": "train.en", "tgt": "train.es"}
+    other = {"src": "train.en", "tgt": "train.es", "tag": "<2en>", "reverse": True}
+    mapping = toy_mapping(Path("data"))
+    mapping["data"] |= {"src_lang": "en", "tgt_lang": "es", "train": [train | {"tag": "<2es>"}, other]}
+    mapping["data"]["validation"][0] |= {"tag": "<2es>"}
+    mapping["tokenizer"] |= {"joint": True, "tags": ["<2es>", "<2en>"]}
+    (folder / "both.yaml").write_text(yaml.safe_dump(mapping))
+    outputs = ("--jsonl", "found.jsonl", "--html", "found.html", "--write", "clean")
+    result = call_tmt(folder, "data", "check", "-c", "both.yaml", *outputs)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("train en-es: 400 pairs (train.en / train.es); ")
+    assert "\ntrain es-en: 400 pairs (train.es / train.en); " in result.stdout
+    assert "\nvalidation en-es: 20 pairs" in result.stdout
+    assert "language" not in result.stdout.replace("\n  language: only", "")
+    assert "swapped" not in result.stdout
+    sums = [one for line in (folder / "found.jsonl").open() if "num_pairs" in (one := json.loads(line))]
+    assert [(one["split"], one["direction"]) for one in sums] == [
+        ("train", "en-es"), ("train", "es-en"), ("validation", "en-es")
+    ]  # fmt: skip
+    assert "<h2>train es-en</h2>" in (folder / "found.html").read_text()
+    forth, back = (
+        [(folder / f"clean/kept.{of}.{name}").read_text() for name in ("en", "es")] for of in ("en-es", "es-en")
+    )
+    assert forth == back
+    assert forth[0].count("\n") == forth[1].count("\n") > 200
+    out = {f"{name}.{of}" for of in ("en-es", "es-en") for name in ("kept", "taken_out")}
+    sides = {f"{name}.{side}" for name in out for side in ("en", "es")}
+    assert {path.name for path in (folder / "clean").iterdir()} == sides | {
+        "taken_out.en-es.reasons.tsv", "taken_out.es-en.reasons.tsv"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

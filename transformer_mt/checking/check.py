@@ -26,6 +26,9 @@ MAX_WORDS = 1024  # where no config says how long a sentence may be
 STRETCH, MOST_STRETCHES = 100, 60  # neighbouring pairs of which a corpus is learned, and how often
 
 
+Direction = tuple[str, str]  # codes of the languages: of the source, and of the target
+
+
 class Pair(NamedTuple):
     """A pair with what is wrong with it: the details of each fault by its name."""
 
@@ -59,6 +62,7 @@ class CheckedSplit:
     examples: dict[str, list[Pair]] = field(default_factory=dict)
     shifts: list[ShiftedPart] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    direction: Direction | None = None  # where the config has several, each of which is checked by itself
 
     def __len__(self) -> int:
         return len(self.flags)
@@ -100,14 +104,33 @@ class CheckedSplit:
 def check_sources(sources: dict[str, list[Source]], max_words: int, num_examples: int) -> list[CheckedSplit]:
     """Check the sources of the splits: what is normal is learned from `train`, which is also held against the others.
 
+    Sources of several directions are checked direction by direction, those of `train` first: what is normal in one,
+    such as its languages, is not in another.
+
     Raises UserError for sources that cannot be read or have no pair.
     """
     held_out, others = HeldOut(), [(name, sources[name]) for name in SPLITS[1:] if sources.get(name)]
     for name, some in others:
         for block in read_blocks(some, f"Reading the {name}"):
             held_out.add(name, zip(*block.sides, strict=True), block.first)
-    train = check_split("train", sources["train"], max_words, num_examples, held_out if len(held_out) else None)
-    return [train, *(check_split(name, some, max_words, num_examples, None, train.learned) for name, some in others)]
+    known = held_out if len(held_out) else None
+    several = len({_direction(one) for some in sources.values() for one in some}) > 1
+    checked: list[CheckedSplit] = []
+    learned: dict[Direction, Learned] = {}
+    for name, some in [("train", sources["train"]), *others]:
+        for direction in dict.fromkeys(map(_direction, some)):
+            own = [one for one in some if _direction(one) == direction]
+            against, taught = (known, None) if name == "train" else (None, learned.get(direction))
+            split = check_split(name, own, max_words, num_examples, against, taught)
+            split.direction = direction if several else None
+            if name == "train":
+                learned[direction] = split.learned
+            checked.append(split)
+    return checked
+
+
+def _direction(source: Source) -> Direction:
+    return source.data.languages_of(source.config)
 
 
 def check_split(

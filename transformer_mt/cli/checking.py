@@ -53,15 +53,17 @@ def check_corpus(asked: Asked) -> None:
 
     try:
         checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
-        if swap := swap_of_sides(corpus.endings, checked[0].learned.languages):
-            checked[0].remarks.insert(0, f"swapped: {swap}")
+        trained = [split for split in checked if split.name == "train"]
+        for split in trained:
+            if swap := swap_of_sides(split.direction or corpus.endings, split.learned.languages):
+                split.remarks.insert(0, f"swapped: {swap}")
         say = remark if asked.jsonl == STANDARD else print
         for line in text_lines(checked):
             say(line)
         _write_reports(asked, checked)
         if asked.write is not None:
             with unwind_on_signals():  # nothing half written stays there
-                written = write_clean(checked[0], asked.write, corpus.endings)
+                written = write_clean(trained, asked.write, corpus.endings)
             for path, number in written:
                 remark(f"{path}: {counted(number, 'line')}")
     except KeyboardInterrupt:

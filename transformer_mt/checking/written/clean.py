@@ -1,6 +1,7 @@
 """`--write`: the pairs that are kept and those that are taken out, each as two parallel files, with the reasons."""
 
 import errno
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import make_folder, sweep, way_to_write
 
-KEPT, OUT, REASONS = "kept", "taken_out", "taken_out.reasons.tsv"
+KEPT, OUT, REASONS = "kept", "taken_out", ".reasons.tsv"
 
 
 def refuse_folder(folder: Path) -> None:
@@ -26,9 +27,10 @@ def refuse_folder(folder: Path) -> None:
         ) from None
 
 
-def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> list[tuple[Path, int]]:
+def write_clean(splits: Sequence[CheckedSplit], folder: Path, endings: tuple[str, str]) -> list[tuple[Path, int]]:
     """Write the pairs of a split to `kept` and `taken_out` with these endings, line n beside line n, in their order;
-    the reasons of line n of the latter are line n of `REASONS`. Returns each file and its lines.
+    the reasons of line n of the latter are line n of `taken_out.reasons.tsv`. Of several directions each has files of
+    its own, named by it: `kept.en-de.en`. Returns each file and its lines.
 
     The whole folder is written, or nothing. A line end inside a text becomes a space; a text that is too long to be
     kept in memory becomes an empty line. Raises UserError where it cannot be written.
@@ -36,7 +38,7 @@ def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> 
     refuse_folder(folder)
     try:
         sweep(folder)
-        make_folder(folder, lambda new: _write(split, new, endings))
+        make_folder(folder, lambda new: [_write(split, new, endings) for split in splits])
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             refuse_folder(folder)
@@ -44,10 +46,23 @@ def write_clean(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> 
             f"{folder} cannot be written: {error.strerror or error}. To have it, {way_to_write(error, folder.parent)} "
             "and start again; nothing was left behind."
         ) from None
-    num_out = split.num_taken_out
-    sides = [(f"{name}{ending}", number) for name, number in ((KEPT, len(split) - num_out), (OUT, num_out))
-             for ending in endings]  # fmt: skip
-    return [(folder / name, number) for name, number in [*sides, (REASONS, num_out)]]
+    return [(folder / name, number) for split in splits for name, number in _sizes(split, endings)]
+
+
+def _sizes(split: CheckedSplit, endings: tuple[str, str]) -> list[tuple[str, int]]:
+    """The files of a split, and their lines."""
+    kept, out, reasons = _names(split, endings)
+    number = split.num_taken_out
+    return [*((name, len(split) - number) for name in kept), *((name, number) for name in out), (reasons, number)]
+
+
+def _names(split: CheckedSplit, endings: tuple[str, str]) -> tuple[list[str], list[str], str]:
+    """The two files that are kept, the two that are taken out, and that of the reasons."""
+    of = ""
+    if split.direction:
+        of, endings = f".{'-'.join(split.direction)}", (f".{split.direction[0]}", f".{split.direction[1]}")
+    kept, out = ([f"{name}{of}{ending}" for ending in endings] for name in (KEPT, OUT))
+    return kept, out, f"{OUT}{of}{REASONS}"
 
 
 def _write(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> None:
@@ -56,9 +71,10 @@ def _write(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> None:
         def opened(name: str):
             return stack.enter_context((folder / name).open("w", encoding="utf-8", errors="replace", newline="\n"))
 
-        kept = [opened(f"{KEPT}{ending}") for ending in endings]
-        out = [opened(f"{OUT}{ending}") for ending in endings]
-        reasons = opened(REASONS)
+        names_kept, names_out, name_of_reasons = _names(split, endings)
+        kept = [opened(name) for name in names_kept]
+        out = [opened(name) for name in names_out]
+        reasons = opened(name_of_reasons)
         for block, flags in split.blocks():
             is_out = (flags & TAKEN_OUT) != 0
             source = split.sources[block.source]

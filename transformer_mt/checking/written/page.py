@@ -9,7 +9,7 @@ import numpy as np
 from transformer_mt import __version__
 from transformer_mt.checking.check import CheckedSplit, Pair
 from transformer_mt.checking.faults.rules import BITS, RULES
-from transformer_mt.checking.written.told import SAYS, headline, place_of, share, shift_sentence
+from transformer_mt.checking.written.told import SAYS, headline, place_of, share, shift_sentence, title
 from transformer_mt.pages.html_text import Html, joined, page, tag
 
 STYLE = Path(__file__).with_name("check.css")
@@ -25,7 +25,7 @@ def check_page(checked: Sequence[CheckedSplit]) -> str:
 
 
 def _about(split: CheckedSplit) -> Html:
-    parts = [tag("h2", split.name), tag("p", headline(split), class_="verdict")]
+    parts = [tag("h2", title(split)), tag("p", headline(split), class_="verdict")]
     parts += [tag("p", shift_sentence(split, part), class_="shift") for part in split.shifts]
     parts += [tag("p", remark, class_="muted") for remark in split.remarks]
     if split.counts:

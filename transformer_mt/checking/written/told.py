@@ -36,7 +36,12 @@ def headline(split: CheckedSplit) -> str:
     names = ", ".join(source.description for source in split.sources)
     number = int((split.flags != 0).sum())
     found = f"{number:,} ({share(number, len(split))}) with something to look at" if number else "nothing found"
-    return f"{split.name}: {counted(len(split), 'pair')} ({names}); {found}"
+    return f"{title(split)}: {counted(len(split), 'pair')} ({names}); {found}"
+
+
+def title(split: CheckedSplit) -> str:
+    """The split's name, with its direction where there are several."""
+    return f"{split.name} {'-'.join(split.direction)}" if split.direction else split.name
 
 
 def shift_sentence(split: CheckedSplit, part: ShiftedPart) -> str:
@@ -73,6 +78,7 @@ def json_lines(checked: Sequence[CheckedSplit]) -> Iterator[str]:
         yield _json(
             {
                 "split": split.name,
+                **({"direction": "-".join(split.direction)} if split.direction else {}),
                 "sources": [source.description for source in split.sources],
                 "num_pairs": len(split),
                 "num_faulty": int((split.flags != 0).sum()),
