@@ -96,6 +96,23 @@ def test_a_config_names_all_splits(folder: Path) -> None:
     assert "too_long: 80" in call_tmt(folder, "data", "check", "-c", "toy.yaml", "model.max_len=2").stdout
 
 
+def test_text_beside_pairs_is_passed_over_and_said(folder: Path) -> None:
+    """A config of pairs and text had been refused as one of text, and its training looked at nothing without a word."""
+    mapping = toy_mapping(Path("data"))
+    mapping["data"]["train"].append({"mono": "train.es"})
+    mapping["data"]["noise"] = {"kind": "infilling"}
+    mapping["tokenizer"] |= {"joint": True, "masks": 10}
+    mapping["training"] |= {"max_steps": 1}
+    (folder / "mixed.yaml").write_text(yaml.safe_dump(mapping))
+    result = call_tmt(folder, "data", "check", "-c", "mixed.yaml")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("train: 80 pairs (train.en / train.es); ")
+    assert "train: 1 source of text in one language, without translations: not looked at\n" in result.stderr
+    trained = call_tmt(folder, "train", "--config", "mixed.yaml")
+    assert trained.returncode == 0, trained.stderr
+    assert "data check: pairs beside text in one language are not looked at;" in trained.stdout
+
+
 def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:
     """A source of the other direction had been found in a wrong language as a whole, and taken out by --write."""
     pairs = list(builtin_pairs("train"))[:400]

@@ -27,6 +27,7 @@ LEAST_PAIRS = 500  # in fewer no shift is looked for
 REGION = 600  # pairs in which the beginning of a shift is looked for line by line
 SURE = 30  # shifted pairs without a break stop a training
 TOLD = ("no_words", "copy", "ratio", "numbers", "encoding", "repetition")
+OF_TEXT = "data check: pairs beside text in one language are not looked at; `tmt data check` reads them"
 OF_A_STREAM = "data check: a stream is not looked at; `tmt data check` reads it whole"
 
 

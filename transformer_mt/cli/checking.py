@@ -81,7 +81,13 @@ def _of_config(asked: Asked) -> _Corpus:
     loaded = load_config(asked.config, asked.arguments)
     remark(loaded.note or f"config: {loaded.path}")
     config = loaded.config
-    sources = {name: sources_of_pairs(getattr(config.data, name), config.data) for name in SPLITS}
+    sources = {}
+    for name in SPLITS:
+        given = getattr(config.data, name)
+        pairs = [source for source in given if not source.mono]
+        if pairs and (number := len(given) - len(pairs)):
+            remark(f"{name}: {counted(number, 'source')} of text in one language, without translations: not looked at")
+        sources[name] = sources_of_pairs(pairs if name != "train" else pairs or given, config.data)
     return _Corpus(sources, config.model.max_len - 1, (f".{config.data.src_lang}", f".{config.data.tgt_lang}"))
 
 
