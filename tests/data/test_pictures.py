@@ -61,16 +61,55 @@ def test_another_object_draws_the_same() -> None:
 
 
 @pytest.mark.parametrize(("width", "step"), [(8, 8), (8, 3), (5, 5), (16, 1)])
-def test_patches_are_the_windows_of_the_strip(width: int, step: int) -> None:
+def test_patches_are_the_windows_of_the_moved_words(width: int, step: int) -> None:
     drawing = pictures(width=width, step=step)
     strip = drawing.draw("Hi, world")
+    columns = drawing.columns(strip)
+    moved = np.stack([np.full(16, 255) if place < 0 else strip[:, place] for place in columns], axis=1)
     patches = drawing.cut(strip)
-    assert len(patches) == 1 + max(0, -(-(strip.shape[1] - width) // step))
+    assert len(patches) == 1 + max(0, -(-(len(columns) - width) // step))
     for number, patch in enumerate(patches):
-        cut = strip[:, number * step : number * step + width]
+        cut = moved[:, number * step : number * step + width]
         whole = np.full((16, width), 255, np.uint8)
         whole[:, : cut.shape[1]] = cut
         assert np.array_equal(patch.reshape(16, width), whole)
+
+
+def test_words_are_moved_to_where_patches_begin() -> None:
+    """By hand: ink at columns 3 to 5, 8, and 13 to 14; two columns of paper are no space, four are one."""
+    strip = np.full((16, 17), 255, np.uint8)
+    strip[5, [3, 4, 5, 8, 13, 14]] = 4
+    columns = pictures(width=8, step=4).columns(strip)
+    assert columns.tolist() == [2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, 12, 13, 14, 15]
+    assert pictures(width=8, step=4).columns(strip[:, 3:15]).tolist()[:4] == [-1, 0, 1, 2]
+
+
+def test_a_word_has_the_same_patches_wherever_it_stands() -> None:
+    drawing = pictures(width=16)
+    word = drawing.encode("jumps")
+    for before in ("The", "A big", "ill"):
+        whole = drawing.encode(f"{before} jumps")
+        assert np.array_equal(whole[-len(word) :], word)
+        assert np.array_equal(whole[: -len(word)], drawing.encode(before))
+
+
+def test_the_width_of_a_space_changes_nothing() -> None:
+    drawing = pictures(width=16)
+    expected = drawing.encode("one two")
+    for space in (3, 5, 40):
+        paper = np.full((16, space), 255, np.uint8)
+        wide = np.concatenate([paper, drawing.draw("one"), paper, drawing.draw("two"), paper], axis=1)
+        assert np.array_equal(drawing.cut(wide), expected)
+
+
+@pytest.mark.parametrize("height", [8, 16, 24, 64])
+def test_no_letter_is_too_faint(height: int) -> None:
+    """Each character's ink is in its patches, but for the palest edges."""
+    drawing = pictures(height=height)
+    for character in "abcxyzWM.,:;!?'`\"-()1|áñ¿\u2026":
+        strip = drawing.draw(character)
+        kept = (255.0 - drawing.cut(strip)).sum()
+        assert kept >= 0.95 * (255.0 - strip).sum(), character
 
 
 def test_a_blank_line_has_no_patches() -> None:
@@ -139,6 +178,7 @@ def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path) -> None:
     assert isinstance(src, Pictures)
     assert np.array_equal(src.encode("one two"), data.src_tokenizer.encode("one two"))
     assert tgt.backend.to_str() == data.tgt_tokenizer.backend.to_str()
+    before = {name: value for name, value in src.settings.items() if name != "way"}
     shutil.copy(FONTS / "DejaVuSans.ttf", font)
     with pytest.raises(UserError, match=r"trained on pictures in DejaVu Serif Book .* is another file"):
         load_tokenizers(tmp_path / "kept", config.tokenizer)
@@ -148,6 +188,9 @@ def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path) -> None:
     kept = tmp_path / "kept" / "src.json"
     kept.write_text(json.dumps({"picture": {"font": None}}))
     with pytest.raises(UserError, match="does not say how pictures are drawn"):
+        Pictures.load(kept, "Train again.")
+    kept.write_text(json.dumps({"picture": before}))
+    with pytest.raises(UserError, match="pictures laid out in another way"):
         Pictures.load(kept, "Train again.")
 
 

@@ -85,7 +85,7 @@ MODELS: dict[str, dict[str, Any]] = {
     # trains in minutes on a laptop
     "vit-small": {
         **_VIT, "d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 2,
-        "positions": "sinusoidal", "patches": {"height": 16, "width": 8, "step": None},
+        "positions": "sinusoidal",
     },
 }  # fmt: skip
 

@@ -31,7 +31,7 @@ def translator() -> Translator:
     made = make_translator(PICTURES, noise=0.3)
     with torch.no_grad():
         made.model.output.weight.mul_(3)  # so that sources have translations of their own
-    return made
+    return Translator(made.model, made.src_tokenizer, made.tgt_tokenizer, made.config)  # a search has copies of weights
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """Text to the patches of its picture: what stands in the place of a source tokenizer under `data.source_as: picture`.
 
 The picture of a line is a pure function of the text, the font and the sizes of `model.patches`. Each word is drawn once
-and remembered, and a line is words with the space of the font between them.
+and remembered, and a line is words with the space of the font between them. Then each word is moved to where a patch
+begins, so that a word has the same patches wherever it stands.
 """
 
 import json
@@ -27,6 +28,9 @@ WHITE = 255
 BLACK = len(SPECIAL_TOKENS)  # levels below are special ids
 Strip = NDArray[np.uint8]  # (height, width), levels: 255 is paper, 4 is black, and 1 is the id of UNK
 HEADER = "picture"  # what a file begins with in which a run keeps its font
+WAY = "words begin at patches"  # how a line is laid out; who changes that, changes this, and models of it are refused
+FAINT = 232  # a column whose pixels are all lighter is paper: edges of letters, and what JPEG leaves around them
+GAP = 0.2  # of the height: so many columns of paper are a space; between two letters there are fewer
 
 
 class Pictures(Tokenizer):
@@ -65,7 +69,7 @@ class Pictures(Tokenizer):
         sizes = {"height": self.patches.height, "width": self.patches.width, "step": self.patches.stride}
         return {
             "font": self.font.asked, "name": self.font.name, "sha256": self.font.sha256, **sizes,
-            "lowercase": self.lowercase,
+            "lowercase": self.lowercase, "way": WAY,
         }  # fmt: skip
 
     def save(self, path: Path) -> None:
@@ -77,10 +81,13 @@ class Pictures(Tokenizer):
         """What `save` wrote. UserError, with `way_out` where the file is damaged, and where the font is another now."""
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))[HEADER]
+            way = kept.get("way")
             patches = PatchesConfig(height=kept["height"], width=kept["width"], step=kept["step"])
             asked, name, sha256, lowercase = (kept[key] for key in ("font", "name", "sha256", "lowercase"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} does not say how pictures are drawn ({error}). {way_out}") from None
+        if way != WAY:
+            raise UserError(f"{path}: the model was trained on pictures laid out in another way. Train it anew.")
         font = Font.find(asked)
         if font.sha256 != sha256:
             raise UserError(
@@ -97,17 +104,35 @@ class Pictures(Tokenizer):
             pieces += [gap, self._word(word)]
         return np.concatenate(pieces[1:], axis=1) if pieces else gap[:, :0]
 
+    def columns(self, strip: Strip) -> NDArray[np.int64]:
+        """Which column of a picture of the right height stands at each column after its words have been moved; -1 is
+        paper. Each word begins at a patch, with a column of what is beside its ink on either side. The width of a
+        space, and what is beside the text, change nothing.
+        """
+        ink = np.flatnonzero((strip < FAINT).any(axis=0))
+        least = max(2, round(GAP * self.patches.height))
+        moved: list[NDArray[np.int64]] = []
+        place = 0
+        for word in np.split(ink, np.flatnonzero(np.diff(ink) > least) + 1) if len(ink) else []:
+            columns = np.arange(word[0] - 1, word[-1] + 2)
+            columns[columns == strip.shape[1]] = -1  # as the one before the first
+            start = -(-place // self.patches.stride) * self.patches.stride
+            moved += [np.full(start - sum(map(len, moved)), -1), columns]
+            place = start + len(columns) + least - 2
+        return np.concatenate(moved) if moved else ink
+
     def cut(self, strip: Strip) -> NDArray[np.uint8]:
-        """A picture of the right height -> its patches (num_patches, pixels), row by row. The last is filled with
-        paper.
+        """A picture of the right height -> its patches (num_patches, pixels), row by row, after its words have been
+        moved. The last is filled with paper.
         """
         height, width, step = self.patches.height, self.patches.width, self.patches.stride
-        columns = strip.shape[1]
-        if columns == 0:
+        columns = self.columns(strip)
+        if not len(columns):
             return np.empty((0, self.patches.pixels), np.uint8)
-        number = 1 + max(0, -(-(columns - width) // step))
-        filled = np.pad(strip, ((0, 0), (0, (number - 1) * step + width - columns)), constant_values=WHITE)
-        windows = np.lib.stride_tricks.sliding_window_view(filled, width, axis=1)[:, ::step]
+        number = 1 + max(0, -(-(len(columns) - width) // step))
+        columns = np.pad(columns, (0, (number - 1) * step + width - len(columns)), constant_values=-1)
+        moved = np.where(columns < 0, np.uint8(WHITE), strip[:, columns])
+        windows = np.lib.stride_tricks.sliding_window_view(moved, width, axis=1)[:, ::step]
         return windows.transpose(1, 0, 2).reshape(number, height * width)
 
     def encode(self, text: str) -> Any:
@@ -162,12 +187,15 @@ class Pictures(Tokenizer):
         raise AssertionError("a picture has no text")
 
     def _places(self, text: str) -> Iterator[tuple[str, float]]:
-        """Each letter of a text, and the column of its middle."""
+        """Each letter of a text, and the column of its middle after its word has been moved."""
+        columns = self.columns(self.draw(text))
+        ink = np.flatnonzero(columns >= 0)
         left = 0.0
         for word in normalize(text, self.lowercase).split():
             width = self._word(word).shape[1]
             for number, letter in enumerate(word):
-                yield letter, left + width * (number + 0.5) / len(word)
+                found = np.searchsorted(columns[ink], left + width * (number + 0.5) / len(word))
+                yield letter, float(ink[min(found, len(ink) - 1)]) if len(ink) else 0.0
             left += width + self._space
 
     def _is_missing(self, character: str) -> bool:

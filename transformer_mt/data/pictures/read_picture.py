@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_mt.data.pictures.pictures import Pictures, Strip, as_levels
+from transformer_mt.data.pictures.pictures import Pictures, as_levels
 from transformer_mt.errors import UserError
 
 MOST_PIXELS = 50_000_000
@@ -22,8 +22,7 @@ def read_picture(path: Path, pictures: Pictures) -> NDArray[np.uint8]:
     text, and for one that is too large.
     """
     grey = _grey(path)
-    levels = as_levels(_scaled(_on_light(grey, path), pictures.patches.height))
-    return pictures.cut(_without_margins(levels))
+    return pictures.cut(as_levels(_scaled(_on_light(grey, path), pictures.patches.height)))
 
 
 def _grey(path: Path) -> NDArray[np.uint8]:
@@ -78,11 +77,3 @@ def _scaled(grey: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
         return grey
     width = max(1, round(grey.shape[1] * height / len(grey)))
     return np.asarray(Image.fromarray(grey).resize((width, height), Image.Resampling.LANCZOS))
-
-
-def _without_margins(strip: Strip) -> Strip:
-    """Two columns of paper are left on each side, as letters have them at most."""
-    columns = np.flatnonzero((strip < INK).any(axis=0))
-    if not len(columns):
-        return strip
-    return strip[:, max(0, columns[0] - 2) : columns[-1] + 3]
