@@ -53,6 +53,15 @@ def test_the_nearest_of_a_training_sentence_is_itself(name: str, tmp_path: Path)
         assert [one.cosine for one in others] == sorted((one.cosine for one in others), reverse=True)
 
 
+def test_text_beside_the_pairs_is_passed_over(tmp_path: Path) -> None:
+    write_toy_corpus(tmp_path / "data")
+    train = [{"mono": "train.es"}, {"src": "train.en", "tgt": "train.es"}]
+    data = {"root": str(tmp_path / "data"), "cache_dir": str(tmp_path), "train": train, "noise": {"kind": "infilling"}}
+    run = write_run(tmp_path / "run", make_translator(SMALL, data=data, tokenizer={"masks": 1}))
+    first = (tmp_path / "data/train.en").read_text().split("\n")[0]
+    assert nearest(run, first)[0][0].where.endswith("line 1")
+
+
 def test_vectors_are_means_of_states_without_padding() -> None:
     translator = make_translator(SMALL)
     rows = [[5, 6, 7], [8], [5, 6, 7, 8, 9, 10]]

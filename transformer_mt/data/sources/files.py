@@ -45,8 +45,8 @@ def source_file(name: str, data: DataConfig) -> Path:
     path = source_path(name, data)
     if not Path(name).expanduser().is_absolute() and _is_missing(path):
         raise UserError(
-            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, "
-            "which data.root=FOLDER moves (for `tmt evaluate`: --data-root FOLDER)."
+            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, which a config, "
+            "data.root=FOLDER after `tmt train` and `tmt evaluate --data-root FOLDER` say."
         )
     return path
 
