@@ -110,7 +110,7 @@ def test_text_beside_pairs_is_passed_over_and_said(folder: Path) -> None:
     assert "train: 1 source of text in one language, without translations: not looked at\n" in result.stderr
     trained = call_tmt(folder, "train", "--config", "mixed.yaml")
     assert trained.returncode == 0, trained.stderr
-    assert "data check: pairs beside text in one language are not looked at;" in trained.stdout
+    assert "\ndata check (80 training pairs): " in trained.stdout
 
 
 def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:

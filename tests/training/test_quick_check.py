@@ -73,6 +73,36 @@ def test_a_shift_stops_a_training_unless_it_is_not_to_be_looked_for(folder: Path
     assert status == 0, output
 
 
+@pytest.mark.skipif(compiled_kernels() is None, reason="shifts are looked for where numba works")
+def test_a_shift_in_one_of_several_directions(folder: Path) -> None:
+    """Beside many pairs of another direction and text in one language, the shift's place is that in its own file."""
+    english, spanish = map(list, zip(*toy_pairs(900), strict=True))
+    write_pairs(folder, english[:-1], spanish[:500] + spanish[501:])
+    many = [pair for _ in range(5) for pair in toy_pairs(900, seed=7)]
+    for name, side in (("many.en", 0), ("many.es", 1)):
+        (folder / "data" / name).write_text("".join(f"{pair[side]}\n" for pair in many))
+    mapping = yaml.safe_load((folder / "toy.yaml").read_text())
+    reverse = {"src": "many.es", "tgt": "many.en", "tag": "<2en>"}
+    shifted = {"src": "train.en", "tgt": "train.es", "tag": "<2es>"}
+    mapping["data"] |= {
+        "train": [reverse, {"mono": "valid.es", "tag": "<2es>"}, shifted],
+        "validation": [{"src": "valid.en", "tgt": "valid.es", "tag": "<2es>"}],
+        "noise": {"kind": "infilling"},
+    }
+    mapping["tokenizer"] |= {"joint": True, "masks": 1, "tags": ["<2en>", "<2es>"]}
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    status, output = train(folder)
+    assert status == 2, output
+    line = int(output.partition("train.es, line ")[2].partition(" ")[0])
+    assert abs(line - 502) <= 20
+    mapping["data"]["train"].remove(shifted)
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    status, output = train(folder)
+    assert status == 0, output
+    assert "data check (3,000 of 4,500 training pairs): " in output
+    assert "; no shift; " in output
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
     pairs = toy_pairs(900)

@@ -3,8 +3,9 @@
 What was found is kept beside the prepared corpus, so that a second start does not look again.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,19 +17,29 @@ from transformer_mt.checking.faults.rules import names_of
 from transformer_mt.checking.matching import Matcher, Stretch, train_matcher
 from transformer_mt.checking.shifts import path_of, shifted_parts
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.errors import UserError
 
-FORMAT_VERSION = 2  # raise it whenever the same corpus would give another result
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+FORMAT_VERSION = 3  # raise it whenever the same corpus would give another result
 STRETCH, MOST_STRETCHES = 100, 30  # neighbouring pairs that are looked at, and how often
 LEAST_PAIRS = 500  # in fewer no shift is looked for
 REGION = 600  # pairs in which the beginning of a shift is looked for line by line
 SURE = 30  # shifted pairs without a break stop a training
 TOLD = ("no_words", "copy", "ratio", "numbers", "encoding", "repetition")
-OF_TEXT = "data check: pairs beside text in one language are not looked at; `tmt data check` reads them"
 OF_A_STREAM = "data check: a stream is not looked at; `tmt data check` reads it whole"
+
+
+class _Direction(NamedTuple):
+    """Pairs of a corpus from one language to another, by themselves: what is normal there is not in others."""
+
+    languages: tuple[str, str]
+    pairs: "Dataset"
+    rows: Sequence[int]  # of each pair in the corpus
+    tags: list[str]  # of each source of the corpus, with the space behind it: no words of a side
 
 
 class _Shift(NamedTuple):
@@ -41,23 +52,22 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
 
     Raises UserError where its sides are shifted: from some line on, line n of one translates line n + k of the other.
     """
-    of_one = not any(source.src_lang or source.tgt_lang or language_of(source.tag) for source in data.train)
-    named = (data.src_lang, data.tgt_lang) if of_one and is_there() else None
-    key = key_of([FORMAT_VERSION, corpus.fingerprint, named])
-    swap = named and swap_of_sides(named, named[::-1])
+    languages = [data.languages_of(source.config) for source in corpus.sources]
+    key = key_of([FORMAT_VERSION, corpus.fingerprint, languages, is_there()])
 
     def write(folder: Path) -> Counts:
-        return _look(corpus, named)
+        return _look_at_all(corpus, languages)
 
     _, counts = cached(cache_folder(data) / "checks" / key, write, lambda folder: None)
     if counts.get("shift"):
         raise _shift_error(corpus, counts)
     found = [f"{name} {counts[name]:,}" for name in TOLD if counts.get(name)]
-    number, of = counts["num_looked_at"], len(corpus)
+    number, of = counts["num_looked_at"], counts["num_pairs"]
     looked_at = f"{number:,} of {of:,} training pairs" if number < of else f"{of:,} training pairs"
+    swaps = [languages[source] for source in range(len(languages)) if counts.get(f"swapped_{source}")]
     said = [
         ", ".join(found) or "nothing found",
-        *([swap] if swap and counts["swapped"] else []),
+        *(text for one in swaps if (text := swap_of_sides(one, one[::-1]))),
         *_about_shifts(counts),
     ]
     return f"data check ({looked_at}): {'; '.join(said)}; `tmt data check` reads them all"
@@ -78,55 +88,91 @@ def _shift_error(corpus: Corpus, counts: Counts) -> UserError:
     )
 
 
-def _look(corpus: Corpus, named: tuple[str, str] | None) -> Counts:
-    starts = _starts(corpus)
-    texts = [_texts(corpus, start, start + STRETCH) for start in starts]
+def _look_at_all(corpus: Corpus, languages: list[tuple[str, str]]) -> Counts:
+    """What is seen in all directions together; the first shift, and a swap of sides by the direction's first source."""
+    total: Counts = {"num_looked_at": 0, "num_pairs": 0, "looked_for_shifts": 0, "can_tell": 1}
+    for one in _directions(corpus, languages):
+        counts = _look(one)
+        total["num_pairs"] += len(one.pairs)
+        if counts["looked_for_shifts"]:
+            total["looked_for_shifts"] = 1
+            total["can_tell"] &= counts["can_tell"]
+        if "shift" not in total and "shift" in counts:
+            total |= {name: counts[name] for name in ("shift", "shift_row")}
+        if counts.get("swapped"):
+            total[f"swapped_{languages.index(one.languages)}"] = 1
+        for name in ("num_looked_at", *TOLD):
+            total[name] = total.get(name, 0) + counts.get(name, 0)
+    return total
+
+
+def _directions(corpus: Corpus, languages: list[tuple[str, str]]) -> list[_Direction]:
+    """Each direction of a corpus, without text in one language."""
+    sources: dict[tuple[str, str], list[int]] = {}
+    for number, (one, source) in enumerate(zip(languages, corpus.sources, strict=True)):
+        if not source.config.mono:
+            sources.setdefault(one, []).append(number)
+    tags = [f"{source.config.tag} " if source.config.tag else "" for source in corpus.sources]
+    if [list(range(len(languages)))] == list(sources.values()):
+        return [_Direction(languages[0], corpus.dataset, range(len(corpus)), tags)]
+    of_row = corpus.dataset.data.column("source").to_numpy()
+    rows = {one: np.flatnonzero(np.isin(of_row, numbers)) for one, numbers in sources.items()}
+    return [
+        _Direction(one, corpus.dataset.select(some, keep_in_memory=True), some.tolist(), tags)
+        for one, some in rows.items()
+    ]
+
+
+def _look(one: _Direction) -> Counts:
+    starts = _starts(len(one.pairs))
+    texts = [_texts(one, start, start + STRETCH) for start in starts]
     pairs = [pair for src, tgt in texts for pair in zip(src, tgt, strict=True)]
     flags = [faults_of_pair(src, tgt, (letters_of(src), letters_of(tgt)), 2**30) for src, tgt in pairs]
     counts: Counts = {"num_looked_at": len(pairs), "looked_for_shifts": 0, "can_tell": 0}
     for name in (name for one in flags for name in names_of(one)):
         counts[name] = counts.get(name, 0) + 1
-    if named:
+    if is_there():
         found = [language_of_side([pair[side] for pair in pairs]) for side in (0, 1)]
-        counts["swapped"] = int(swap_of_sides(named, found) is not None)
+        counts["swapped"] = int(swap_of_sides(one.languages, found) is not None)
     src, tgt = np.array([[len(src), len(tgt)] for src, tgt in pairs], np.uint32).T
     if bands := Bands.of(src, tgt):
         counts["ratio"] = int(bands.outside(src, tgt).sum())
-    if len(corpus) < LEAST_PAIRS or compiled_kernels() is None:  # without numba it would take minutes
+    if len(one.pairs) < LEAST_PAIRS or compiled_kernels() is None:  # without numba it would take minutes
         return counts
     counts["looked_for_shifts"] = 1
     stretches = [Stretch(*sides) for sides in texts]
     if matcher := train_matcher(stretches):
         counts["can_tell"] = 1
-        if shift := _first_shift(corpus, matcher, starts, stretches):
-            counts |= {"shift": shift.shift, "shift_row": shift.row}
+        if shift := _first_shift(one, matcher, starts, stretches):
+            counts |= {"shift": shift.shift, "shift_row": one.rows[shift.row]}
     return counts
 
 
-def _starts(corpus: Corpus) -> list[int]:
-    """Rows at which stretches begin, from the first of the corpus to the last that holds its end."""
-    last = max(0, len(corpus) - STRETCH)
-    many = min(MOST_STRETCHES, -(-len(corpus) // STRETCH))
+def _starts(num_pairs: int) -> list[int]:
+    """Pairs at which stretches begin, from the first to the last that holds the end."""
+    last = max(0, num_pairs - STRETCH)
+    many = min(MOST_STRETCHES, -(-num_pairs // STRETCH))
     return sorted({int(start) for start in np.linspace(0, last, many)})
 
 
-def _texts(corpus: Corpus, first: int, last: int) -> tuple[list[str], list[str]]:
-    rows = corpus.dataset[first : min(last, len(corpus))]
-    return list(rows["src"]), list(rows["tgt"])
+def _texts(one: _Direction, first: int, last: int) -> tuple[list[str], list[str]]:
+    rows = one.pairs[first : min(last, len(one.pairs))]
+    src = [text.removeprefix(one.tags[source]) for text, source in zip(rows["src"], rows["source"], strict=True)]
+    return src, list(rows["tgt"])
 
 
-def _first_shift(corpus: Corpus, matcher: Matcher, starts: list[int], stretches: list[Stretch]) -> _Shift | None:
-    """The first row that is shifted, where enough are: within some lines where the shift begins once."""
+def _first_shift(one: _Direction, matcher: Matcher, starts: list[int], stretches: list[Stretch]) -> _Shift | None:
+    """The first pair that is shifted, where enough are: within some lines where the shift begins once."""
     before = 0
     for start, stretch in zip(starts, stretches, strict=True):
         if _is_shifted(matcher, stretch):
-            low, high = before, min(start + STRETCH, len(corpus))
+            low, high = before, min(start + STRETCH, len(one.pairs))
             while high - low > REGION:
                 middle = (low + high - STRETCH) // 2
-                here = Stretch(*_texts(corpus, middle, middle + STRETCH))
+                here = Stretch(*_texts(one, middle, middle + STRETCH))
                 low, high = (low, middle + STRETCH) if _is_shifted(matcher, here) else (middle, high)
-            high = min(len(corpus), high + STRETCH)
-            for part in shifted_parts(path_of(matcher, Stretch(*_texts(corpus, low, high)))):
+            high = min(len(one.pairs), high + STRETCH)
+            for part in shifted_parts(path_of(matcher, Stretch(*_texts(one, low, high)))):
                 if part.last - part.first + 1 >= SURE:
                     return _Shift(low + part.first, part.shift)
         before = start

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from transformer_mt.checking.quick import OF_A_STREAM, OF_TEXT, quick_check
+from transformer_mt.checking.quick import OF_A_STREAM, quick_check
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.encoding import load_tokenizers
@@ -117,10 +117,8 @@ def _train(
         print(begun.remark)
     data = _prepare_together(begun, run, world)
     print("\n".join(report_lines(data, *way_to_new_words(config))))
-    has_text = [source.mono is not None for source in config.data.train]  # without translations to be looked at
-    if config.data.check == "quick" and not going_on and any(has_text) and not all(has_text):
-        print(OF_TEXT)
-    if config.data.check == "quick" and not going_on and not any(has_text):
+    has_pairs = not all(source.mono for source in config.data.train)
+    if config.data.check == "quick" and not going_on and has_pairs:
         whole = None if isinstance(data.train, Stream) else data.train.corpus
         print(world.first(lambda: quick_check(whole, config.data) if whole else OF_A_STREAM, patient=True))
     if config.tokenizer.vocab_size == "auto":
