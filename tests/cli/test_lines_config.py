@@ -116,7 +116,12 @@ def test_a_config_without_the_section_is_an_old_run(plain: Path, call, tmp_path:
             "--html and decoding.lines.alignment (in the run's config, --alignment",
         ),
         ({"prefix": "tab"}, {}, ["--html"], "--html and decoding.lines.prefix (in the run's config, --prefix none"),
-        ({}, {"constraints": "unordered"}, ["--html"], "--html and decoding.constraints (in the run's config)"),
+        (
+            {},
+            {"constraints": "unordered"},
+            ["--html"],
+            "--html and decoding.constraints (in the run's config, --constraints none",
+        ),
         ({"keep": ["urls"]}, {}, ["--constraints", "ordered"], "decoding.lines.keep (in the run's config, --keep none"),
         ({"replace_unk": True}, {}, ["--no-allow-unk"], "decoding.lines.replace_unk (in the run's config"),
         ({"n_best": 5}, {}, ["--beam-size", "2"], "n_best is 5, and beam_size 2 finds no more than 2."),
