@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from translators import SMALL, make_translator
 
 from transformer_mt.training.monitoring.look import unmoved_rows
 
@@ -20,3 +21,17 @@ def test_rows_that_every_vocabulary_has_do_not_count_as_unmoved() -> None:
     assert unmoved_rows(model, optimizer, 0) == {"0": 0.9, "1": 1.0}
     assert unmoved_rows(model, optimizer, 4) == {"0": pytest.approx(266 / 296, abs=1e-4), "1": 1.0}
     assert unmoved_rows(model, optimizer, 260) == {"0": 0.25, "1": 0.0}
+
+
+@torch.enable_grad()
+@pytest.mark.parametrize("positions", ["learned", "relative_bias"])
+def test_positions_that_no_sentence_reaches_are_no_words(positions: str) -> None:
+    """A pre-training with 64 learned positions on lines of ten words was told that its vocabulary is too large."""
+    model = make_translator({**SMALL, "positions": positions, "max_len": 60}).model.train()
+    optimizer = torch.optim.Adam(model.parameters())
+    rows = torch.arange(4, 16).repeat(2, 1)
+    model.hidden_states(rows, rows).square().sum().backward()
+    optimizer.step()
+    found = unmoved_rows(model, optimizer, 4)
+    assert found
+    assert not [name for name in found if "positions" in name]

@@ -16,6 +16,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.named_parts import trained
 from transformer_mt.model.parts.attention import Attention, MultiHeadAttention
+from transformer_mt.model.parts.positions import Positions
 from transformer_mt.training.updates import Updater
 from transformer_mt.training.validation import ValidationResult
 
@@ -131,13 +132,15 @@ def relative_update(model: nn.Module, optimizer: torch.optim.Optimizer) -> float
 @torch.no_grad()
 def unmoved_rows(model: nn.Module, optimizer: torch.optim.Optimizer, num_given: int) -> dict[str, float] | None:
     """Of each table of embeddings that is trained the share of rows whose gradient was always 0, at least: `num_given`
-    rows, of entries that a vocabulary has whatever its text, may be among them and do not count. None before the first
-    step. A row without a gradient for thousands of steps counts too, since Adam forgets.
+    rows, of entries that a vocabulary has whatever its text, may be among them and do not count. Tables of positions
+    are left out: a position that no sentence reaches is nobody's mistake. None before the first step. A row without a
+    gradient for thousands of steps counts too, since Adam forgets.
     """
+    of_positions = {part for module in model.modules() if isinstance(module, Positions) for part in module.modules()}
     numbers = {
         name: ((optimizer.state[module.weight]["exp_avg_sq"].amax(dim=1) == 0).sum().item(), len(module.weight))
         for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding) and optimizer.state.get(module.weight)
+        if isinstance(module, nn.Embedding) and module not in of_positions and optimizer.state.get(module.weight)
     }
     return {
         name: round(max(0, unmoved - num_given) / max(1, rows - num_given), DIGITS)
