@@ -6,6 +6,6 @@ set -euo pipefail
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/pyright
-# Two workers with a thread each: most of the time goes into starting tmt again and again, which uses one core at a time.
+# Two workers with a thread each: a test seldom keeps two cores busy.
 # Files come in the order of their names. By the number of their tests, those with few long ones would be the last.
 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} .venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
