@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_mt.behaviour.negation import negation_of
@@ -45,6 +45,7 @@ def test_another_number(src: str, ref: str, old: str | None) -> None:
 
 
 @given(st.text(st.sampled_from("ab 0123456789.,-:۵٣三\n")), st.integers(0, 99))
+@example("7.0:", 0)
 def test_a_number_is_the_only_thing_that_changes(text: str, seed: int) -> None:
     made = other_number(text, None, Random(seed))
     if made is not None:

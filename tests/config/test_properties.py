@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import yaml
 from attempts import attempt
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.config.loading import dump_config, load_config, parse_run_config
@@ -120,6 +120,7 @@ def names_one_of(message: str, edits: list[tuple]) -> bool:
 
 @settings(max_examples=300)
 @given(EDITS)
+@example([(("decoding", "to"), "set", "\ud800", "")])
 def test_any_edit_of_a_valid_mapping_is_in_the_config_or_named(edits: list[tuple]):
     mapping = edited(edits)
     config, refusal = attempt(lambda: parse_run_config(mapping, "c.yaml"))

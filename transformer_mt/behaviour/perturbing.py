@@ -52,7 +52,7 @@ def other_number(text: str, reference: str | None, random: Random) -> Replaced |
     match = random.choice(found)
     for _ in range(MOST_TRIES):
         new = _other_digits(match[0], random)
-        if value_of(new) >= LEAST_NUMBER and value_of(new) not in all_of:
+        if value_of(new) >= LEAST_NUMBER and value_of(new) not in {*all_of, value_of(match[0])}:
             return Replaced(text[: match.start()] + new + text[match.end() :], match[0], new)
     return None  # a text may have every number of so many digits
 

@@ -116,6 +116,7 @@ class RunConfig(Section):
         to = self.decoding.to
         if to is not None and to not in self.languages:
             has = ", ".join(self.languages) or "none, since no tag names one, such as <2de>"
+            to = to.encode("utf-8", "backslashreplace").decode()  # pydantic carries no half of a surrogate pair
             raise ValueError(f"decoding.to is {to}, which is none of the model's languages ({has}); take one of them")
         return self
 
