@@ -3,11 +3,11 @@
 What was found is kept beside the prepared corpus, so that a second start does not look again.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transformer_mt.aligning.find_kernels import compiled_kernels
 from transformer_mt.checking.faults.languages import is_there, language_of_side, swap_of_sides
@@ -38,7 +38,7 @@ class _Direction(NamedTuple):
 
     languages: tuple[str, str]
     pairs: "Dataset"
-    rows: Sequence[int]  # of each pair in the corpus
+    rows: range | NDArray[np.int64]  # of each pair in the corpus
     tags: list[str]  # of each source of the corpus, with the space behind it: no words of a side
 
 
@@ -117,10 +117,7 @@ def _directions(corpus: Corpus, languages: list[tuple[str, str]]) -> list[_Direc
         return [_Direction(languages[0], corpus.dataset, range(len(corpus)), tags)]
     of_row = corpus.dataset.data.column("source").to_numpy()
     rows = {one: np.flatnonzero(np.isin(of_row, numbers)) for one, numbers in sources.items()}
-    return [
-        _Direction(one, corpus.dataset.select(some, keep_in_memory=True), some.tolist(), tags)
-        for one, some in rows.items()
-    ]
+    return [_Direction(one, corpus.dataset.select(some, keep_in_memory=True), some, tags) for one, some in rows.items()]
 
 
 def _look(one: _Direction) -> Counts:
@@ -144,7 +141,7 @@ def _look(one: _Direction) -> Counts:
     if matcher := train_matcher(stretches):
         counts["can_tell"] = 1
         if shift := _first_shift(one, matcher, starts, stretches):
-            counts |= {"shift": shift.shift, "shift_row": one.rows[shift.row]}
+            counts |= {"shift": shift.shift, "shift_row": int(one.rows[shift.row])}
     return counts
 
 
