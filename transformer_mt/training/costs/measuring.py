@@ -1,6 +1,7 @@
 """A few real steps, a validation, a checkpoint and a search, in processes whose memory is for nothing else."""
 
 import json
+import math
 import multiprocessing
 import os
 import resource
@@ -26,7 +27,10 @@ from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.stop_signals import unwind_on_signals
 
 # The first steps and validations load kernels. A step behind a validation or a save has waited for it.
-WARM_UP, EVERY, VALIDATED, SAVED, NUM_STEPS = 3, 4, 12, 14, 16
+WARM_UP, EVERY, SAVED, NUM_STEPS = 3, 4, 14, 16
+DISTURBED = (*range(EVERY, SAVED, EVERY), SAVED)
+# Where those steps take fewer seconds, a second training has more of them, and logs so many together.
+SECONDS, TOGETHER = 2.0, 10
 SAMPLE = 4  # batches of the search
 
 
@@ -57,37 +61,49 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
         text = dump_config(few_steps(config, tgt_a_src))
         bytes_of_training, state = _in_a_process(_train, text, folder)
         bytes_of_search, _ = _in_a_process(_search, text, folder)
-        lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
-    seconds, tokens = _of_steps([line for line in lines if line["kind"] == "train"])
-    validations = range(EVERY, VALIDATED + 1, EVERY)
-    paced = [step for step in seconds if step > WARM_UP and step - 1 not in (*validations, SAVED)]
-    pace = sum(seconds[step] for step in paced) / sum(tokens[step] for step in paced)
-    *asides, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in (*validations, SAVED))
+        seconds, tokens = _of_steps(folder)
+        paced, steps = [step for step in seconds if step > WARM_UP and step - 1 not in DISTURBED], NUM_STEPS
+        whole, num_tokens = sum(seconds[step] for step in paced), sum(tokens[step] for step in paced)
+        if whole < SECONDS:
+            steps = TOGETHER * (1 + math.ceil(SECONDS * len(paced) / whole / TOGETHER))
+            with tempfile.TemporaryDirectory(prefix="longer-", dir=folder) as longer:
+                _in_a_process(_train, dump_config(few_steps(config, tgt_a_src, steps, steps, steps, TOGETHER)), longer)
+                whole, num_tokens = (sum(each.values()) for each in _of_steps(longer))
+    pace = whole / num_tokens
+    *asides, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in DISTURBED)
     validation = min(asides)  # one may have waited for the machine
     beyond = sum(one - validation for one in asides)
     max_tokens, micro_batches = state
     num_bytes = (bytes_of_training, bytes_of_search)
-    return Measured(pace, validation, beyond, save, *num_bytes, max_tokens, micro_batches, NUM_STEPS)
+    return Measured(pace, validation, beyond, save, *num_bytes, max_tokens, micro_batches, steps)
 
 
-def few_steps(config: RunConfig, tgt_a_src: float) -> RunConfig:
-    """The config with a few steps, each of them written down, validations and one checkpoint among them."""
+def few_steps(
+    config: RunConfig,
+    tgt_a_src: float,
+    steps: int = NUM_STEPS,
+    validate_every: int = EVERY,
+    save_every: int = SAVED,
+    log_every: int = 1,
+) -> RunConfig:
+    """The config with a few steps, and validations, checkpoints and lines of metrics every so many of them."""
     mapping: dict[str, Any] = parse_yaml(dump_config(config), "the config")  # pyright: ignore[reportAssignmentType]
     mapping["training"] |= {
-        "max_steps": NUM_STEPS, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
-        "warmup_steps": 1000, "decay_steps": None, "log_every_steps": 1, "checkpoint_every_steps": SAVED,
+        "max_steps": steps, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
+        "warmup_steps": 1000, "decay_steps": None, "log_every_steps": log_every, "checkpoint_every_steps": save_every,
         "average_last": None, "keep_checkpoints": 1,
     }  # fmt: skip
     if mapping["training"]["consistency"]:
         mapping["training"]["consistency"]["start_step"] = 1
-    mapping["validation"] |= {"every_steps": EVERY, "every_epochs": None, "patience": None}
+    mapping["validation"] |= {"every_steps": validate_every, "every_epochs": None, "patience": None}
     mapping["decoding"] |= {"max_length_ratio": round(tgt_a_src, 3), "max_length_extra": 1}
     return parse_run_config(mapping, "the config of a few steps")
 
 
-def _of_steps(lines: list[dict[str, Any]]) -> tuple[dict[int, float], dict[int, int]]:
-    """Seconds and target tokens of each step but the first."""
-    both = list(pairwise(lines))
+def _of_steps(folder: str) -> tuple[dict[int, float], dict[int, int]]:
+    """Seconds and target tokens up to each line of metrics from the one before, of the training in the folder."""
+    lines = [json.loads(line) for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()]
+    both = list(pairwise(line for line in lines if line["kind"] == "train"))
     seconds = {now["step"]: now["elapsed_seconds"] - before["elapsed_seconds"] for before, now in both}
     return seconds, {now["step"]: now["num_tokens"] - before["num_tokens"] for before, now in both}
 
