@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import get_data_path
-from PIL import Image
+from PIL import Image, ImageDraw
 from toy import toy_config, write_toy_corpus
 
 from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.data.encoding import load_tokenizers, save_tokenizers
+from transformer_mt.data.pictures import pictures as pictures_module
 from transformer_mt.data.pictures.fonts import Font
 from transformer_mt.data.pictures.pictures import Pictures
-from transformer_mt.data.pictures.read_picture import read_picture
+from transformer_mt.data.pictures.read_picture import _grey, read_picture
+from transformer_mt.data.pictures.size_of_line import size_of_line
 from transformer_mt.data.preparation import prepare_data, prepare_training_data
 from transformer_mt.errors import UserError
 
@@ -33,23 +35,35 @@ def save(strip: np.ndarray, path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line is drawn in the largest of the sizes, whatever its text, and read as exactly so large."""
+    monkeypatch.setattr(pictures_module, "DRAWN", ((4.0, 0.0),))
+
+
+def printed(text: str, size: int, margin: int = 10) -> np.ndarray:
+    """A line as another program prints it: in one go, at its own size."""
+    font = Font.find(None).at_size(size)
+    ascent, descent = font.getmetrics()
+    image = Image.new("L", (round(font.getlength(text)) + 2 * margin, ascent + descent + 2 * margin), 255)
+    ImageDraw.Draw(image).text((margin, margin + ascent), text, fill=0, font=font, anchor="ls")
+    return np.asarray(image)
+
+
 # Drawing
 
 
-def test_a_line_is_its_words_with_a_space_between_them() -> None:
-    """Drawn in one go by the library, a line has the same ink: no word is cut off, moved or drawn over another."""
+@pytest.mark.usefixtures("one_size")
+def test_a_word_is_what_the_library_draws_scaled_down() -> None:
+    """As much ink, on the same rows: none is cut off, moved or drawn over."""
     drawing = pictures()
-    strip = drawing.draw("The jay jumps")
-    assert strip.shape[0] == 16
-    assert strip.min() >= 4
-    by_words = [drawing.draw(word) for word in ("The", "jay", "jumps")]
-    gap = (strip.shape[1] - sum(word.shape[1] for word in by_words)) // 2
-    assert np.array_equal(strip[:, : by_words[0].shape[1]], by_words[0])
-    assert np.array_equal(strip[:, -by_words[2].shape[1] :], by_words[2])
-    assert (strip[:, by_words[0].shape[1] :][:, :gap] == 255).all()
-    whole = drawing.font.fitting(16).getmask("The jay jumps", mode="L")
-    ink = 255 - (strip.astype(int) - 4) * 255 / 251
-    assert ink.sum() == pytest.approx(np.asarray(whole).sum(), rel=0.05)
+    for word in ("The", "jay", "jumps,", "Ñandú", "(fly)"):
+        whole = np.asarray(drawing.font.fitting(64).getmask(word, mode="L")).reshape(-1)
+        ink = 255 - (drawing.draw(word).astype(int) - 4) * 255 / 251
+        assert ink.sum() * 16 == pytest.approx(whole.sum(), rel=0.03), word
+    assert drawing.draw("The jay").min() >= 4
+    rows = np.flatnonzero((drawing.draw("x") < 128).any(axis=1))
+    assert rows[-1] + 1 == round(drawing.baseline)
 
 
 def test_another_object_draws_the_same() -> None:
@@ -61,29 +75,27 @@ def test_another_object_draws_the_same() -> None:
 
 
 @pytest.mark.parametrize(("width", "step"), [(8, 8), (8, 3), (5, 5), (16, 1)])
-def test_patches_are_the_windows_of_the_moved_words(width: int, step: int) -> None:
+def test_patches_are_the_windows_of_the_strip(width: int, step: int) -> None:
     drawing = pictures(width=width, step=step)
     strip = drawing.draw("Hi, world")
-    columns = drawing.columns(strip)
-    moved = np.stack([np.full(16, 255) if place < 0 else strip[:, place] for place in columns], axis=1)
     patches = drawing.cut(strip)
-    assert len(patches) == 1 + max(0, -(-(len(columns) - width) // step))
+    assert len(patches) == 1 + max(0, -(-(strip.shape[1] - width) // step))
     for number, patch in enumerate(patches):
-        cut = moved[:, number * step : number * step + width]
+        cut = strip[:, number * step : number * step + width]
         whole = np.full((16, width), 255, np.uint8)
         whole[:, : cut.shape[1]] = cut
         assert np.array_equal(patch.reshape(16, width), whole)
 
 
-def test_words_are_moved_to_where_patches_begin() -> None:
-    """By hand: ink at columns 3 to 5, 8, and 13 to 14; two columns of paper are no space, four are one."""
-    strip = np.full((16, 17), 255, np.uint8)
-    strip[5, [3, 4, 5, 8, 13, 14]] = 4
-    columns = pictures(width=8, step=4).columns(strip)
-    assert columns.tolist() == [2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, 12, 13, 14, 15]
-    assert pictures(width=8, step=4).columns(strip[:, 3:15]).tolist()[:4] == [-1, 0, 1, 2]
+def test_words_are_laid_where_patches_begin() -> None:
+    """By hand: words of eight and four columns, and one between words of 16 rows at least."""
+    words = [np.full((16, columns), 4, np.uint8) for columns in (8, 4)]
+    strip = pictures(width=8, step=4).lay(words)
+    assert strip[0].tolist() == [*[4] * 8, *[255] * 4, *[4] * 4]
+    assert pictures(width=8, step=4).lay([]).shape == (16, 0)
 
 
+@pytest.mark.usefixtures("one_size")
 def test_a_word_has_the_same_patches_wherever_it_stands() -> None:
     drawing = pictures(width=16)
     word = drawing.encode("jumps")
@@ -93,23 +105,42 @@ def test_a_word_has_the_same_patches_wherever_it_stands() -> None:
         assert np.array_equal(whole[: -len(word)], drawing.encode(before))
 
 
-def test_the_width_of_a_space_changes_nothing() -> None:
+def test_the_width_of_a_space_and_the_margins_change_nothing() -> None:
     drawing = pictures(width=16)
-    expected = drawing.encode("one two")
-    for space in (3, 5, 40):
-        paper = np.full((16, space), 255, np.uint8)
-        wide = np.concatenate([paper, drawing.draw("one"), paper, drawing.draw("two"), paper], axis=1)
-        assert np.array_equal(drawing.cut(wide), expected)
+    one, two = (printed(word, 54, margin=0) for word in ("one", "two"))
+    words = [word.tolist() for word in drawing.words_in(np.concatenate([one, one[:, :0], two], axis=1), 51, 54)]
+    assert len(words) == 1
+    found = []
+    for space in (14, 30, 200):
+        paper = np.full((len(one), space), 255, np.uint8)
+        line = np.pad(np.concatenate([one, paper, two], axis=1), ((3, 5), (space, 7)), constant_values=255)
+        found.append([word.tolist() for word in drawing.words_in(line, 54, 54)])
+    assert len(found[0]) == 2
+    assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("height", [8, 16, 24, 64])
-def test_no_letter_is_too_faint(height: int) -> None:
-    """Each character's ink is in its patches, but for the palest edges."""
+@pytest.mark.usefixtures("one_size")
+@pytest.mark.parametrize(("height", "lost"), [(8, 0.1), (16, 0.05), (24, 0.05), (64, 0.05)])
+def test_no_letter_is_too_faint(height: int, lost: float) -> None:
+    """Each character's ink is in its patches, but for what the filter loses where strokes are thinner than a row."""
     drawing = pictures(height=height)
     for character in "abcxyzWM.,:;!?'`\"-()1|áñ¿\u2026":
-        strip = drawing.draw(character)
-        kept = (255.0 - drawing.cut(strip)).sum()
-        assert kept >= 0.95 * (255.0 - strip).sum(), character
+        drawn = np.asarray(drawing.font.fitting(4 * height).getmask(character, mode="L")).reshape(-1)
+        kept = 255 - (drawing.encode(character).astype(int) - 4) * 255 / 251
+        assert 16 * kept.sum() >= (1 - lost) * drawn.sum(), character
+
+
+def test_lines_are_drawn_in_several_sizes_by_their_text() -> None:
+    """The same word in forty lines: as many widths as there are sizes, all within their few per cent and a column."""
+    drawing = pictures()
+    lines = [drawing.draw(f"neighbours {number}") for number in range(40)]
+    widths = set()
+    for line in lines:
+        paper = np.flatnonzero((line == 255).all(axis=0))
+        widths.add(next(int(first) for first in paper if first > 0 and (line[:, first : first + 2] == 255).all()))
+    assert len(widths) >= 4
+    assert max(widths) <= 1.15 * min(widths)
+    assert np.array_equal(lines[7], pictures().draw("neighbours 7"))
 
 
 def test_a_blank_line_has_no_patches() -> None:
@@ -239,18 +270,46 @@ def drawing() -> Pictures:
     return pictures()
 
 
-def test_what_was_drawn_reads_as_it_was_drawn(drawing: Pictures, tmp_path: Path) -> None:
-    strip = drawing.draw("The red balls are in the house.")
-    grey = np.round((strip.astype(float) - 4) * 255 / 251).astype(np.uint8)
-    found = read_picture(save(grey, tmp_path / "a.png"), drawing)
-    expected = drawing.encode("The red balls are in the house.")
+SENTENCE = "The red balls, three of them, are in the big house."
+
+
+@pytest.mark.parametrize("size", [14, 20, 28, 40, 54, 100])
+@pytest.mark.parametrize("margin", [0, 60])
+def test_size_and_place_of_a_printed_line(size: int, margin: int) -> None:
+    """Within a twentieth: small letters are drawn on whole pixels, so their own height is not quite their size."""
+    found_baseline, found_size = size_of_line(printed(SENTENCE, size, margin), Font.find(None))
+    assert found_size == pytest.approx(size, rel=0.06)
+    baseline = Font.find(None).at_size(size).getmetrics()[0] + margin
+    assert found_baseline == pytest.approx(baseline, abs=max(0.5, 0.02 * size))
+
+
+@pytest.mark.usefixtures("one_size")
+@pytest.mark.parametrize("size", [28, 40, 54, 100])
+def test_what_another_program_printed_has_the_same_words(size: int, tmp_path: Path) -> None:
+    drawing = pictures()
+    grey = _grey(save(printed(SENTENCE, size), tmp_path / "a.png"))
+    found = drawing.words_in(grey, *size_of_line(grey, drawing.font))
+    expected = [drawing.draw(word) for word in SENTENCE.split()]
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert abs(one.shape[1] - other.shape[1]) <= max(1.5, 0.04 * other.shape[1])
+
+
+@pytest.mark.usefixtures("one_size")
+def test_a_line_in_the_drawn_size_reads_as_it_is_drawn() -> None:
+    drawing = pictures()
+    grey = printed("The red balls are in the big house.", 54)
+    assert drawing.size == 54 / 4
+    baseline = Font.find(None).at_size(54).getmetrics()[0] + 10
+    found = drawing.cut(drawing.lay(drawing.words_in(grey, baseline, 54)))
+    expected = drawing.encode("The red balls are in the big house.")
     assert found.shape == expected.shape
-    assert np.array_equal(found, expected)
+    assert np.abs(found.astype(int) - expected).mean() < 1
 
 
 def test_light_on_dark_transparent_and_coloured(drawing: Pictures, tmp_path: Path) -> None:
-    expected = drawing.encode("Two words")
-    grey = np.round((drawing.draw("Two words").astype(float) - 4) * 255 / 251).astype(np.uint8)
+    grey = printed("Two words", 40)
+    expected = read_picture(save(grey, tmp_path / "a.png"), drawing)
     alpha = np.zeros((*grey.shape, 4), np.uint8)
     alpha[..., 3] = 255 - grey
     colours = np.stack([grey // 4 + 150] * 3, axis=2)  # pale, of little contrast
@@ -258,17 +317,6 @@ def test_light_on_dark_transparent_and_coloured(drawing: Pictures, tmp_path: Pat
         found = read_picture(save(picture, tmp_path / f"{number}.png"), drawing)
         assert found.shape == expected.shape, number
         assert np.abs(found.astype(int) - expected).max() <= 4, number
-
-
-def test_another_size_and_margins(drawing: Pictures, tmp_path: Path) -> None:
-    """Three times as high, and with wide margins: about as many patches, and much the same ink."""
-    expected = drawing.encode("The quick jay")
-    large = pictures(height=48, width=8).draw("The quick jay")
-    found = read_picture(save(large, tmp_path / "large.png"), drawing)
-    assert abs(len(found) - len(expected)) <= 1
-    margins = np.pad(large, 60, constant_values=255)
-    framed = read_picture(save(margins, tmp_path / "framed.png"), drawing)
-    assert abs(len(framed) - len(expected)) <= 2
 
 
 @pytest.mark.parametrize(
@@ -279,6 +327,7 @@ def test_another_size_and_margins(drawing: Pictures, tmp_path: Path) -> None:
         (None, "cannot be read as a picture: No such file"),
         (np.full((20, 60), 255, np.uint8), "has no text"),
         (np.zeros((5, 5), np.uint8), "has no text"),
+        (np.pad(np.zeros((1, 40_000), np.uint8), 3, constant_values=255), "more than 10,000 letters long"),
         (np.zeros((8000, 8000), np.uint8), "64,000,000|8,000 x 8,000 pixels"),
     ],
 )

@@ -1,13 +1,16 @@
 """Text to the patches of its picture: what stands in the place of a source tokenizer under `data.source_as: picture`.
 
-The picture of a line is a pure function of the text, the font and the sizes of `model.patches`. Each word is drawn once
-and remembered, and a line is words with the space of the font between them. Then each word is moved to where a patch
-begins, so that a word has the same patches wherever it stands.
+The picture of a line is a pure function of the text, the font and the sizes of `model.patches`. Each word is drawn
+once, larger, scaled down as a picture from a file is, and remembered. Each begins at a patch, so that a word has the
+same patches wherever it stands.
 """
 
 import json
+import math
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +31,14 @@ WHITE = 255
 BLACK = len(SPECIAL_TOKENS)  # levels below are special ids
 Strip = NDArray[np.uint8]  # (height, width), levels: 255 is paper, 4 is black, and 1 is the id of UNK
 HEADER = "picture"  # what a file begins with in which a run keeps its font
-WAY = "words begin at patches"  # how a line is laid out; who changes that, changes this, and models of it are refused
+# Who changes how a line is drawn, changes this: models of it are refused.
+WAY = "drawn in five sizes, words begin at patches"
 FAINT = 232  # a column whose pixels are all lighter is paper: edges of letters, and what JPEG leaves around them
-GAP = 0.2  # of the height: so many columns of paper are a space; between two letters there are fewer
+GAP = 0.2  # of the height: so much paper is a space; between two letters there is less
+Drawn = tuple[float, float]  # how many times as large as it is read, and how much too large it is then read
+# One is chosen by the text of a line. So a model learns how pictures of other programs are: letters of other sizes fall
+# on pixels in another way, and what their size is, is known to a few per cent.
+DRAWN: tuple[Drawn, ...] = (*[(4.0, 0.0)] * 4, (1.5, 0.03), (2.0, -0.04), (2.5, 0.015), (3.0, -0.02))
 
 
 class Pictures(Tokenizer):
@@ -45,11 +53,12 @@ class Pictures(Tokenizer):
         self.patches = patches
         self.lowercase = lowercase
         self.tags = {}
-        self._drawing = font.fitting(patches.height)
-        ascent, descent = self._drawing.getmetrics()
-        self._baseline = ascent + (patches.height - ascent - descent) // 2
-        self._space = max(1, round(self._drawing.getlength(" ")))
-        self._words: dict[str, Strip] = {}
+        largest = font.fitting(4 * patches.height)
+        ascent, descent = largest.getmetrics()
+        self.size = largest.size / 4  # of the letters, as fonts count: pixels an em
+        self.baseline = patches.height / 2 + (ascent - descent) / 8  # rows of the height above it
+        self._drawings = {times: font.at_size(max(1, round(self.size * times))) for times, _ in DRAWN}
+        self._words: dict[tuple[Drawn, str], list[Strip]] = {}
         self._num_bytes = 0
 
     @classmethod
@@ -96,44 +105,51 @@ class Pictures(Tokenizer):
             )
         return cls(font, patches, bool(lowercase))
 
-    def draw(self, text: str) -> Strip:
-        """The picture of a line; of a blank one it has no columns."""
-        gap = np.full((self.patches.height, self._space), WHITE, np.uint8)
-        pieces: list[Strip] = []
-        for word in normalize(text, self.lowercase).split():
-            pieces += [gap, self._word(word)]
-        return np.concatenate(pieces[1:], axis=1) if pieces else gap[:, :0]
-
-    def columns(self, strip: Strip) -> NDArray[np.int64]:
-        """Which column of a picture of the right height stands at each column after its words have been moved; -1 is
-        paper. Each word begins at a patch, with a column of what is beside its ink on either side. The width of a
-        space, and what is beside the text, change nothing.
+    def words_in(self, grey: NDArray[np.uint8], baseline: float, size: float) -> list[Strip]:
+        """The words of a picture (rows, columns) of a line, 0 is black, each scaled to the height of the patches and
+        with a column of paper on either side. `baseline`: the row on which letters stand; `size`: how large they are,
+        in pixels an em.
         """
-        ink = np.flatnonzero((strip < FAINT).any(axis=0))
-        least = max(2, round(GAP * self.patches.height))
-        moved: list[NDArray[np.int64]] = []
-        place = 0
-        for word in np.split(ink, np.flatnonzero(np.diff(ink) > least) + 1) if len(ink) else []:
-            columns = np.arange(word[0] - 1, word[-1] + 2)
-            columns[columns == strip.shape[1]] = -1  # as the one before the first
-            start = -(-place // self.patches.stride) * self.patches.stride
-            moved += [np.full(start - sum(map(len, moved)), -1), columns]
-            place = start + len(columns) + least - 2
-        return np.concatenate(moved) if moved else ink
+        from PIL import Image
+
+        scale = size / self.size
+        height = self.patches.height
+        ink = np.flatnonzero((grey < FAINT).any(axis=0))
+        if not len(ink):
+            return []
+        top, side = baseline - self.baseline * scale, math.ceil(2 * scale)
+        above, below = max(0, math.ceil(-top)), max(0, math.ceil(top + height * scale - len(grey)))
+        padded = np.pad(grey, ((above, below), (side, side)), constant_values=WHITE)
+        image, top = Image.fromarray(padded), top + above
+        words: list[Strip] = []
+        for columns in np.split(ink + side, np.flatnonzero(np.diff(ink) > GAP * height * scale) + 1):
+            left, width = columns[0] - scale, math.ceil((columns[-1] + 1 - columns[0]) / scale) + 2
+            box = (left, top, left + width * scale, min(top + height * scale, len(padded)))
+            words.append(as_levels(np.asarray(image.resize((width, height), Image.Resampling.HAMMING, box))))
+        return words
+
+    def lay(self, words: list[Strip]) -> Strip:
+        """The words side by side, each from where a patch begins."""
+        starts = self._starts(words)
+        columns = starts[-1] + words[-1].shape[1] if words else 0
+        strip = np.full((self.patches.height, columns), WHITE, np.uint8)
+        for start, word in zip(starts, words, strict=True):
+            strip[:, start : start + word.shape[1]] = word
+        return strip
 
     def cut(self, strip: Strip) -> NDArray[np.uint8]:
-        """A picture of the right height -> its patches (num_patches, pixels), row by row, after its words have been
-        moved. The last is filled with paper.
-        """
+        """What `lay` gave -> its patches (num_patches, pixels), row by row. The last is filled with paper."""
         height, width, step = self.patches.height, self.patches.width, self.patches.stride
-        columns = self.columns(strip)
-        if not len(columns):
+        if not strip.shape[1]:
             return np.empty((0, self.patches.pixels), np.uint8)
-        number = 1 + max(0, -(-(len(columns) - width) // step))
-        columns = np.pad(columns, (0, (number - 1) * step + width - len(columns)), constant_values=-1)
-        moved = np.where(columns < 0, np.uint8(WHITE), strip[:, columns])
-        windows = np.lib.stride_tricks.sliding_window_view(moved, width, axis=1)[:, ::step]
+        number = 1 + max(0, -(-(strip.shape[1] - width) // step))
+        filled = np.pad(strip, ((0, 0), (0, (number - 1) * step + width - strip.shape[1])), constant_values=WHITE)
+        windows = np.lib.stride_tricks.sliding_window_view(filled, width, axis=1)[:, ::step]
         return windows.transpose(1, 0, 2).reshape(number, height * width)
+
+    def draw(self, text: str) -> Strip:
+        """The words of a line, laid out; of a blank line there are no columns."""
+        return self.lay([part for _, parts in self._drawn_words(text) for part in parts])
 
     def encode(self, text: str) -> Any:
         """The patches of a text, (num_patches, pixels)."""
@@ -186,59 +202,75 @@ class Pictures(Tokenizer):
     def _join(self, tokens: list[str]) -> str:
         raise AssertionError("a picture has no text")
 
+    def _starts(self, words: list[Strip]) -> list[int]:
+        """The column from which each word's patches are cut: a multiple of the step."""
+        step, between = self.patches.stride, max(0, round(GAP * self.patches.height) - 2)
+        starts, free = [], 0
+        for word in words:
+            starts.append(-(-free // step) * step)
+            free = starts[-1] + word.shape[1] + between
+        return starts
+
     def _places(self, text: str) -> Iterator[tuple[str, float]]:
-        """Each letter of a text, and the column of its middle after its word has been moved."""
-        columns = self.columns(self.draw(text))
-        ink = np.flatnonzero(columns >= 0)
-        left = 0.0
-        for word in normalize(text, self.lowercase).split():
-            width = self._word(word).shape[1]
+        """Each letter of a text, and the column of its middle in the strip."""
+        drawn = list(self._drawn_words(text))
+        starts = iter(self._starts([part for _, parts in drawn for part in parts]))
+        for word, parts in drawn:
+            columns = np.concatenate([np.arange(part.shape[1]) + next(starts) for part in parts] or [np.zeros(1)])
             for number, letter in enumerate(word):
-                found = np.searchsorted(columns[ink], left + width * (number + 0.5) / len(word))
-                yield letter, float(ink[min(found, len(ink) - 1)]) if len(ink) else 0.0
-            left += width + self._space
+                yield letter, float(columns[int(len(columns) * (number + 0.5) / len(word))])
 
     def _is_missing(self, character: str) -> bool:
         """Whether the font lacks it. Control and format characters have no form, and are not drawn."""
         return ord(character) not in self.font.characters and not unicodedata.category(character).startswith("C")
 
-    def _word(self, word: str) -> Strip:
-        found = self._words.get(word)
-        if found is None:
-            if self._num_bytes > MEMO_BYTES:
-                self._words, self._num_bytes = {}, 0
-            self._words[word] = found = self._drawn(word)
-            self._num_bytes += found.nbytes
-        return found
+    def _drawn_words(self, text: str) -> Iterator[tuple[str, list[Strip]]]:
+        """Each word of a text and its strips: nearly always one, and two where a word has as much paper inside as there
+        is between words.
+        """
+        line = normalize(text, self.lowercase)
+        drawn = DRAWN[zlib.crc32(line.encode()) % len(DRAWN)]
+        for word in line.split():
+            found = self._words.get((drawn, word))
+            if found is None:
+                if self._num_bytes > MEMO_BYTES:
+                    self._words, self._num_bytes = {}, 0
+                self._words[drawn, word] = found = self._word(word, drawn)
+                self._num_bytes += sum(part.nbytes for part in found)
+            yield word, found
 
-    def _drawn(self, word: str) -> Strip:
+    def _word(self, word: str, drawn: Drawn) -> list[Strip]:
         """A word, of known letters in one go."""
         seen = [c for c in word if self._is_missing(c) or ord(c) in self.font.characters]
-        pieces, known = [np.empty((self.patches.height, 0), np.uint8)], ""
-        for character in [*seen, ""]:
-            if character and not self._is_missing(character):
-                known += character
-                continue
-            pieces += [self._letters(known)] * bool(known) + [self._box()] * bool(character)
-            known = ""
-        return np.concatenate(pieces, axis=1)
+        if not any(map(self._is_missing, seen)):
+            return self._letters("".join(seen), drawn)
+        pieces: list[Strip] = []
+        paper = np.full((self.patches.height, 1), WHITE, np.uint8)
+        for is_missing, group in groupby(seen, self._is_missing):
+            characters = "".join(group)
+            parts = [self._box()] * len(characters) if is_missing else self._letters(characters, drawn)
+            pieces += [piece for part in parts for piece in (part, paper)]
+        return [np.concatenate(pieces[:-1], axis=1)]
 
-    def _letters(self, text: str) -> Strip:
+    def _letters(self, text: str, drawn: Drawn) -> list[Strip]:
         from PIL import Image, ImageDraw
 
-        left, _, right, _ = self._drawing.getbbox(text, anchor="ls")
+        times, off = drawn
+        drawing = self._drawings[times]
+        left, top, right, bottom = drawing.getbbox(text, anchor="ls")
         overhang = max(0, -int(left))
-        width = overhang + max(1, int(right), round(self._drawing.getlength(text)))
-        image = Image.new("L", (width, self.patches.height), 0)
-        ImageDraw.Draw(image).text((overhang, self._baseline), text, fill=255, font=self._drawing, anchor="ls")
-        return as_levels(255 - np.asarray(image))
+        width = overhang + max(1, int(right), round(drawing.getlength(text)))
+        above, below = max(0, -int(top)), max(0, int(bottom))
+        image = Image.new("L", (width, above + below + 1), WHITE)
+        ImageDraw.Draw(image).text((overhang, above), text, fill=0, font=drawing, anchor="ls")
+        return self.words_in(np.asarray(image), above, drawing.size / (1 + off))
 
     def _box(self) -> Strip:
         """For a character that the font has not."""
         height = self.patches.height
-        box = np.full((height, max(4, height // 2)), WHITE, np.uint8)
-        box[height // 5 : -(height // 5), 1:-1] = UNK_ID
-        box[height // 5 + 1 : -(height // 5) - 1, 2:-2] = WHITE
+        box = np.full((height, max(3, height // 2 - 2)), WHITE, np.uint8)
+        box[height // 5 : -(height // 5)] = UNK_ID
+        box[height // 5 + 1 : -(height // 5) - 1, 1:-1] = WHITE
         return box
 
 

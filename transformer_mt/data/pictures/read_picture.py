@@ -1,28 +1,31 @@
-"""A picture of one line of text from a file, as `Pictures` would have drawn it: dark on light, and so high."""
+"""A picture of one line of text from a file, as `Pictures` would have drawn it: dark on light, and so large."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_mt.data.pictures.pictures import Pictures, as_levels
+from transformer_mt.data.pictures.pictures import Pictures
+from transformer_mt.data.pictures.size_of_line import size_of_line
 from transformer_mt.errors import UserError
 
 MOST_PIXELS = 50_000_000
+LONGEST = 10_000  # a line, in widths of its letters
 CONTRAST = 32  # of 256: between ink and paper, at least
 CLEAR = 192  # so much contrast needs no help
-LINE = 0.86  # how high letters with tops and tails are beside a line
-# A picture with less of its height in ink has margins that a line has not: letters without tops and tails are 0.47.
-LOOSE = 0.35
-INK = 192  # darker pixels are ink: thin strokes of small letters are grey
 
 
 def read_picture(path: Path, pictures: Pictures) -> NDArray[np.uint8]:
     """The patches of the picture in a file, (num_patches, pixels). UserError for a file that is none, for one of no
     text, and for one that is too large.
     """
-    grey = _grey(path)
-    return pictures.cut(as_levels(_scaled(_on_light(grey, path), pictures.patches.height)))
+    grey = _on_light(_grey(path), path)
+    baseline, size = size_of_line(grey, pictures.font)
+    if grey.shape[1] > LONGEST * size:
+        raise UserError(
+            f"{path} has no line of text: it is more than {LONGEST:,} letters long. Cut the line out of it."
+        )
+    return pictures.cut(pictures.lay(pictures.words_in(grey, baseline, size)))
 
 
 def _grey(path: Path) -> NDArray[np.uint8]:
@@ -62,18 +65,3 @@ def _on_light(grey: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:
         return grey
     stretched = (grey - darkest) * (255 / (paper - darkest))
     return np.clip(np.round(stretched), 0, 255).astype(np.uint8)
-
-
-def _scaled(grey: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
-    """As high as a drawn line. Wide margins above and below are cut off first."""
-    from PIL import Image
-
-    rows = np.flatnonzero((grey < INK).any(axis=1))
-    if len(rows) and rows[-1] - rows[0] + 1 < LOOSE * len(grey):
-        ink = grey[rows[0] : rows[-1] + 1]
-        margin = round(len(ink) * (1 - LINE) / LINE / 2)
-        grey = np.pad(ink, ((margin, margin), (0, 0)), constant_values=255)
-    if len(grey) == height:
-        return grey
-    width = max(1, round(grey.shape[1] * height / len(grey)))
-    return np.asarray(Image.fromarray(grey).resize((width, height), Image.Resampling.LANCZOS))
