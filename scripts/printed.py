@@ -43,8 +43,8 @@ def by_pillow(texts: Sequence[str], size: int, font: Font, folder: Path) -> list
 
 def by_chromium(texts: Sequence[str], size: int, font: Font, folder: Path) -> list[Path]:
     """A file of each text."""
-    from selenium import webdriver
-    from selenium.webdriver.common.by import By
+    from selenium import webdriver  # pyright: ignore[reportMissingImports]
+    from selenium.webdriver.common.by import By  # pyright: ignore[reportMissingImports]
 
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", f"--window-size=3000,{3 * size * AT_ONCE + 200}"):
