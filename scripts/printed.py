@@ -7,7 +7,6 @@ run's font at each size in pixels, with margins, and read as `tmt translate --im
 small letters on whole pixels, or with --chromium by that browser, which needs selenium and a driver for it.
 """
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from html import escape
@@ -23,6 +22,7 @@ from transformer_mt.data.pictures.fonts import Font
 from transformer_mt.data.pictures.pictures import Pictures
 from transformer_mt.data.pictures.read_picture import read_picture
 from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import score_texts
 
 AT_ONCE = 20  # lines on a page of the browser, which has to show them all
@@ -43,8 +43,12 @@ def by_pillow(texts: Sequence[str], size: int, font: Font, folder: Path) -> list
 
 def by_chromium(texts: Sequence[str], size: int, font: Font, folder: Path) -> list[Path]:
     """A file of each text."""
-    from selenium import webdriver  # pyright: ignore[reportMissingImports]
-    from selenium.webdriver.common.by import By  # pyright: ignore[reportMissingImports]
+    try:  # neither the package nor its tests depend on it
+        from selenium import webdriver  # pyright: ignore[reportMissingImports]
+        from selenium.common.exceptions import WebDriverException  # pyright: ignore[reportMissingImports]
+        from selenium.webdriver.common.by import By  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise UserError("--chromium needs selenium: pip install selenium.") from None
 
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", f"--window-size=3000,{3 * size * AT_ONCE + 200}"):
@@ -52,7 +56,12 @@ def by_chromium(texts: Sequence[str], size: int, font: Font, folder: Path) -> li
     style = f"@font-face {{ font-family: printed; src: url('{font.path.resolve().as_uri()}') }}"
     style += f"span {{ display: inline-block; white-space: nowrap; padding: {size // 2}px; font: {size}px printed }}"
     page, paths = folder / "page.html", [folder / f"{number}.png" for number in range(len(texts))]
-    with webdriver.Chrome(options=options) as browser:
+    try:
+        browser = webdriver.Chrome(options=options)
+    except WebDriverException as error:
+        reason = (error.msg or "").splitlines()[0].rstrip(".")
+        raise UserError(f"Chromium does not start: {reason}. Install it with its driver.") from None
+    with browser:
         for start in range(0, len(texts), AT_ONCE):
             lines = "".join(f"<div><span>{escape(text)}</span></div>" for text in texts[start : start + AT_ONCE])
             page.write_text(f"<meta charset='utf-8'><style>{style}</style><body>{lines}", encoding="utf-8")
@@ -69,7 +78,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[16, 20, 28, 40, 60, 100])
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--chromium", action="store_true")
-    args: argparse.Namespace = parser.parse_args()
+    args = parser.parse_args()
     translator = Translator.load(args.run)
     drawing = translator.src_tokenizer
     if not isinstance(drawing, Pictures):

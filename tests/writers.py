@@ -1,4 +1,4 @@
-"""Pairs to files of every kind that is read line by line or as a table, and texts that break such files."""
+"""Pairs to files of every kind that is read, texts that break such files, and lines as pictures."""
 
 import csv
 import io
@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
+from PIL import Image, ImageDraw
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
+from transformer_mt.data.pictures.fonts import Font
 from transformer_mt.data.sources.kinds import source_of
 from transformer_mt.errors import UserError
 
@@ -100,3 +103,12 @@ def write_hub(root: Path, pairs: list[tuple[str, str]]) -> SourceConfig:
     write_parquet(root / "hub", pairs)
     (root / "hub" / "a.parquet").rename(root / "hub" / "train.parquet")
     return SourceConfig(hub="hub", split="train")
+
+
+def printed(text: str, size: int, margin: int = 10) -> np.ndarray:
+    """A line as another program prints it: in one go, at its own size."""
+    font = Font.find(None).at_size(size)
+    ascent, descent = font.getmetrics()
+    image = Image.new("L", (round(font.getlength(text)) + 2 * margin, ascent + descent + 2 * margin), 255)
+    ImageDraw.Draw(image).text((margin, margin + ascent), text, fill=0, font=font, anchor="ls")
+    return np.asarray(image)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import get_data_path
-from PIL import Image, ImageDraw
+from PIL import Image
 from toy import toy_config, write_toy_corpus
+from writers import printed
 
 from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.config.special_ids import EOS_ID, UNK_ID
@@ -39,15 +40,6 @@ def save(strip: np.ndarray, path: Path) -> Path:
 def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line is drawn in the largest of the sizes, whatever its text, and read as exactly so large."""
     monkeypatch.setattr(pictures_module, "DRAWN", ((4.0, 0.0),))
-
-
-def printed(text: str, size: int, margin: int = 10) -> np.ndarray:
-    """A line as another program prints it: in one go, at its own size."""
-    font = Font.find(None).at_size(size)
-    ascent, descent = font.getmetrics()
-    image = Image.new("L", (round(font.getlength(text)) + 2 * margin, ascent + descent + 2 * margin), 255)
-    ImageDraw.Draw(image).text((margin, margin + ascent), text, fill=0, font=font, anchor="ls")
-    return np.asarray(image)
 
 
 # Drawing
@@ -108,7 +100,7 @@ def test_a_word_has_the_same_patches_wherever_it_stands() -> None:
 def test_the_width_of_a_space_and_the_margins_change_nothing() -> None:
     drawing = pictures(width=16)
     one, two = (printed(word, 54, margin=0) for word in ("one", "two"))
-    words = [word.tolist() for word in drawing.words_in(np.concatenate([one, one[:, :0], two], axis=1), 51, 54)]
+    words = [word.tolist() for word in drawing.words_in(np.concatenate([one, two], axis=1), 51, 54)]
     assert len(words) == 1
     found = []
     for space in (14, 30, 200):
@@ -276,7 +268,7 @@ SENTENCE = "The red balls, three of them, are in the big house."
 @pytest.mark.parametrize("size", [14, 20, 28, 40, 54, 100])
 @pytest.mark.parametrize("margin", [0, 60])
 def test_size_and_place_of_a_printed_line(size: int, margin: int) -> None:
-    """Within a twentieth: small letters are drawn on whole pixels, so their own height is not quite their size."""
+    """Within 6 %: small letters are drawn on whole pixels, so their own height is not quite their size."""
     found_baseline, found_size = size_of_line(printed(SENTENCE, size, margin), Font.find(None))
     assert found_size == pytest.approx(size, rel=0.06)
     baseline = Font.find(None).at_size(size).getmetrics()[0] + margin
@@ -305,6 +297,19 @@ def test_a_line_in_the_drawn_size_reads_as_it_is_drawn() -> None:
     expected = drawing.encode("The red balls are in the big house.")
     assert found.shape == expected.shape
     assert np.abs(found.astype(int) - expected).mean() < 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_picture_of_one_row_and_one_without_margins(drawing: Pictures, tmp_path: Path) -> None:
+    row = np.full((1, 300), 255, np.uint8)
+    row[0, 50:60] = 0
+    assert len(read_picture(save(row, tmp_path / "row.png"), drawing))
+    tight = printed("The quick jay", 40)
+    rows, columns = (np.flatnonzero((tight < 255).any(axis=axis)) for axis in (1, 0))
+    cut = tight[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    found, expected = (read_picture(save(grey, tmp_path / "a.png"), drawing) for grey in (cut, tight))
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).max() <= 1  # a level may round the other way
 
 
 def test_light_on_dark_transparent_and_coloured(drawing: Pictures, tmp_path: Path) -> None:

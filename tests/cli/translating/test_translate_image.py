@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from commands import call_tmt
-from PIL import Image, ImageDraw
+from PIL import Image
 from toy import toy_pairs
 from translators import PICTURES, SMALL, make_translator, write_run
+from writers import printed
 
 from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.data.pictures.fonts import Font
 from transformer_mt.data.pictures.pictures import Pictures
 from transformer_mt.data.pictures.read_picture import read_picture
 from transformer_mt.decoding.demands import SourceLine
@@ -43,11 +43,8 @@ def folder(translator: Translator, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("pictures")
     write_run(folder / "runs" / "pictures", translator)
     write_run(folder / "runs" / "words", make_translator(SMALL))
-    font = Font.find(None).at_size(40)
     for number, text in enumerate(TEXTS):
-        image = Image.new("L", (round(font.getlength(text)) + 20, 60), 255)
-        ImageDraw.Draw(image).text((10, 45), text, fill=0, font=font, anchor="ls")
-        image.save(folder / f"{number}.png")
+        Image.fromarray(printed(text, 40)).save(folder / f"{number}.png")
     (folder / "text.png").write_text("The cat sat\n")
     Image.fromarray(np.tile(np.arange(256, dtype=np.uint8), (8, 40))).save(folder / "long.png")
     return folder

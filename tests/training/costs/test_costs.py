@@ -99,7 +99,7 @@ def test_a_few_steps_are_measured(folder: Path) -> None:
     result = call_tmt(folder, "config", "explain", "toy.yaml", "training.max_steps=400", "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["measured_steps"] > 100  # so short that sixteen would show little
+    assert found["measured_steps"] > 16  # so short that sixteen show little
     assert 100e6 < found["decoding_bytes"] < 3e9
     assert 100e6 < found["training_bytes"] < 3e9
     assert found["minutes"] > 400 * found["seconds_a_step"] / 60 > 0

@@ -125,7 +125,7 @@ class Pictures(Tokenizer):
         for columns in np.split(ink + side, np.flatnonzero(np.diff(ink) > GAP * height * scale) + 1):
             left, width = columns[0] - scale, math.ceil((columns[-1] + 1 - columns[0]) / scale) + 2
             box = (left, top, left + width * scale, min(top + height * scale, len(padded)))
-            words.append(as_levels(np.asarray(image.resize((width, height), Image.Resampling.HAMMING, box))))
+            words.append(_as_levels(np.asarray(image.resize((width, height), Image.Resampling.HAMMING, box))))
         return words
 
     def lay(self, words: list[Strip]) -> Strip:
@@ -274,7 +274,7 @@ class Pictures(Tokenizer):
         return box
 
 
-def as_levels(grey: NDArray[np.integer]) -> Strip:
+def _as_levels(grey: NDArray[np.integer]) -> Strip:
     """Grey of 0, black, to 255, white, as the levels that are no special ids."""
     return (BLACK + np.round(grey * ((WHITE - BLACK) / 255))).astype(np.uint8)
 

@@ -29,7 +29,8 @@ def size_of_line(grey: NDArray[np.uint8], font: Font) -> tuple[float, float]:
     drawing = font.at_size(EM)
     boxes = [drawing.getbbox(letter, anchor="ls") for letter in LETTERS]
     tops, bottoms = (_distinct(sizes) for sizes in ([-box[1] / EM for box in boxes], [box[3] / EM for box in boxes]))
-    expected, ink = _ink_of_rows(drawing), (255.0 - grey).sum(axis=1)
+    # With a row of paper above and below: a picture may have no margins, and may be one row.
+    expected, ink = _ink_of_rows(drawing), np.pad(255.0 * grey.shape[1] - grey.sum(axis=1, dtype=np.float64), 1)
     rows = np.flatnonzero((grey < INK).any(axis=1))
     first, last = int(rows[0]), int(rows[-1]) + 1
     found: list[tuple[float, float, float]] = []
@@ -37,7 +38,7 @@ def size_of_line(grey: NDArray[np.uint8], font: Font) -> tuple[float, float]:
         for bottom in bottoms:
             size = (last - first) / (top + bottom)
             baseline = last - bottom * size
-            heights = (baseline - np.arange(len(ink)) - 0.5) / size
+            heights = (baseline - np.arange(-1, len(grey) + 1) - 0.5) / size
             of_text = np.interp(EM * (2 - heights) - 0.5, np.arange(len(expected)), expected, 0, 0)
             edges = np.diff(of_text)
             found.append((float(np.diff(ink) @ edges / np.linalg.norm(edges)), baseline, size))

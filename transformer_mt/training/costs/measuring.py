@@ -58,7 +58,8 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     Raises UserError where the training would.
     """
     with unwind_on_signals(), tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
-        text = dump_config(few_steps(config, tgt_a_src))
+        few = few_steps(config, tgt_a_src)
+        text = dump_config(few)
         bytes_of_training, state = _in_a_process(_train, text, folder)
         bytes_of_search, _ = _in_a_process(_search, text, folder)
         seconds, tokens = _of_steps(folder)
@@ -67,7 +68,7 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
         if whole < SECONDS:
             steps = TOGETHER * (1 + math.ceil(SECONDS * len(paced) / whole / TOGETHER))
             with tempfile.TemporaryDirectory(prefix="longer-", dir=folder) as longer:
-                _in_a_process(_train, dump_config(few_steps(config, tgt_a_src, steps, steps, steps, TOGETHER)), longer)
+                _in_a_process(_train, dump_config(_steps_alone(few, steps)), longer)
                 whole, num_tokens = (sum(each.values()) for each in _of_steps(longer))
     pace = whole / num_tokens
     *asides, save = (max(0.0, seconds[step + 1] - pace * tokens[step + 1]) for step in DISTURBED)
@@ -78,26 +79,29 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     return Measured(pace, validation, beyond, save, *num_bytes, max_tokens, micro_batches, steps)
 
 
-def few_steps(
-    config: RunConfig,
-    tgt_a_src: float,
-    steps: int = NUM_STEPS,
-    validate_every: int = EVERY,
-    save_every: int = SAVED,
-    log_every: int = 1,
-) -> RunConfig:
-    """The config with a few steps, and validations, checkpoints and lines of metrics every so many of them."""
+def few_steps(config: RunConfig, tgt_a_src: float) -> RunConfig:
+    """The config with a few steps, each of them written down, validations and one checkpoint among them."""
     mapping: dict[str, Any] = parse_yaml(dump_config(config), "the config")  # pyright: ignore[reportAssignmentType]
     mapping["training"] |= {
-        "max_steps": steps, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
-        "warmup_steps": 1000, "decay_steps": None, "log_every_steps": log_every, "checkpoint_every_steps": save_every,
+        "max_steps": NUM_STEPS, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
+        "warmup_steps": 1000, "decay_steps": None, "log_every_steps": 1, "checkpoint_every_steps": SAVED,
         "average_last": None, "keep_checkpoints": 1,
     }  # fmt: skip
     if mapping["training"]["consistency"]:
         mapping["training"]["consistency"]["start_step"] = 1
-    mapping["validation"] |= {"every_steps": validate_every, "every_epochs": None, "patience": None}
+    mapping["validation"] |= {"every_steps": EVERY, "every_epochs": None, "patience": None}
     mapping["decoding"] |= {"max_length_ratio": round(tgt_a_src, 3), "max_length_extra": 1}
     return parse_run_config(mapping, "the config of a few steps")
+
+
+def _steps_alone(few: RunConfig, steps: int) -> RunConfig:
+    """What `few_steps` gave with so many of them, which no validation, checkpoint or line for each of them disturbs."""
+    training = {"max_steps": steps, "checkpoint_every_steps": steps, "log_every_steps": TOGETHER}
+    parts = {
+        "training": few.training.model_copy(update=training),
+        "validation": few.validation.model_copy(update={"every_steps": steps}),
+    }
+    return few.model_copy(update=parts)
 
 
 def _of_steps(folder: str) -> tuple[dict[int, float], dict[int, int]]:
