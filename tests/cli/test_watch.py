@@ -16,8 +16,10 @@ from filelock import FileLock
 from servers import Answer, Served
 
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.watching.application import FOLDER, application
 from transformer_mt.watching.live_run import REST_SECONDS, LiveRun
+
+pytest.importorskip("starlette", reason="tmt watch needs the extra serve")
+from transformer_mt.watching.application import FOLDER, application
 
 
 @pytest.fixture

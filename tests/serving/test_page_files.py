@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
 from servers import Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
+
+pytest.importorskip("starlette", reason="tmt serve needs the extra serve")
 from transformer_mt.serving.web.page import FILES, FOLDER
 
 TEXT = " ".join(english for english, _ in toy_pairs(2, seed=9))
