@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU the tests are what they are on others: only those that `-m gpu` asks for see it."""
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ["TRITON_INTERPRET"] = "1"  # kernels for a GPU are interpreted; Triton looks when it is imported
     # A shell has its background jobs ignore Ctrl-C, and the commands that tests begin would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -52,7 +52,7 @@ def test_a_row_has_every_token_in_order_with_its_place(lengths: list[int], surpl
 
 
 def test_blocks_lie_one_behind_the_other() -> None:
-    mask = BlockDiagonal(torch.tensor([3, 0, 7]), torch.tensor([5, 2, 4]))
+    mask = BlockDiagonal.of(torch.tensor([3, 0, 7]), torch.tensor([5, 2, 4]))
     assert mask.blocks.tolist() == [[0, 3, 0, 5], [3, 0, 5, 2], [3, 7, 7, 4]]
     assert mask.most == (7, 5)
 
@@ -74,9 +74,9 @@ def ours(tensors: list[Tensor], mask: BlockDiagonal, p: float = 0.0) -> Tensor:
 def plain(tensors: list[Tensor], mask: BlockDiagonal, p: float) -> Tensor:
     """The formula in float64, one sentence after the other, with the same factors of dropout."""
     q, k, v = tensors
-    num_heads, most_keys = q.size(1), int(mask.key_lengths.max())
+    num_heads, most_keys = q.size(1), mask.most[1]
     k, v = (x.repeat_interleave(num_heads // x.size(1), dim=1) for x in (k, v))
-    factors = torch.ones(num_heads * int(mask.query_lengths.sum()), most_keys)
+    factors = torch.ones(num_heads * int(mask.blocks[:, 1].sum()), most_keys)
     if p:
         factors = dropout(factors, p)
     outs = []
@@ -96,7 +96,7 @@ def plain(tensors: list[Tensor], mask: BlockDiagonal, p: float) -> Tensor:
 @pytest.mark.parametrize("causal", [False, True])
 def test_values_and_gradients_are_the_formulas(p: float, dtype: torch.dtype, kv_heads: int, causal: bool) -> None:
     key_lengths = TGT_LENGTHS if causal else SRC_LENGTHS
-    mask = BlockDiagonal(torch.tensor(TGT_LENGTHS), torch.tensor(key_lengths), causal)
+    mask = BlockDiagonal.of(torch.tensor(TGT_LENGTHS), torch.tensor(key_lengths), causal)
     torch.manual_seed(0)
     tensors = [heads_of(TGT_LENGTHS, 4, dtype), *(heads_of(key_lengths, kv_heads, dtype) for _ in range(2))]
     torch.manual_seed(2)
@@ -114,7 +114,7 @@ def test_values_and_gradients_are_the_formulas(p: float, dtype: torch.dtype, kv_
 
 
 def test_rows_that_are_no_sentences_take_no_part_whatever_is_in_them() -> None:
-    mask = BlockDiagonal(torch.tensor(TGT_LENGTHS), torch.tensor(SRC_LENGTHS))
+    mask = BlockDiagonal.of(torch.tensor(TGT_LENGTHS), torch.tensor(SRC_LENGTHS))
     torch.manual_seed(0)
     exact = [heads_of(n, 2, torch.float32) for n in (TGT_LENGTHS, SRC_LENGTHS, SRC_LENGTHS)]
     longer = [
@@ -136,8 +136,8 @@ def test_rows_that_are_no_sentences_take_no_part_whatever_is_in_them() -> None:
 def test_a_sentence_of_nothing_leaves_the_others_alone() -> None:
     torch.manual_seed(0)
     tensors = [heads_of(n, 2, torch.float32) for n in ([4, 3], [6, 5], [6, 5])]
-    expected = ours(tensors, BlockDiagonal(torch.tensor([4, 3]), torch.tensor([6, 5])))
-    mask = BlockDiagonal(torch.tensor([4, 0, 3]), torch.tensor([6, 0, 5]))
+    expected = ours(tensors, BlockDiagonal.of(torch.tensor([4, 3]), torch.tensor([6, 5])))
+    mask = BlockDiagonal.of(torch.tensor([4, 0, 3]), torch.tensor([6, 0, 5]))
     assert torch.equal(ours(tensors, mask), expected)
 
 
@@ -145,7 +145,7 @@ def test_a_sentence_of_nothing_leaves_the_others_alone() -> None:
 def test_blocks_beyond_the_rows_are_refused(queries: list[int], keys: list[int], what: str) -> None:
     tensors = [heads_of(n, 2, torch.float32) for n in ([4], [6], [6])]
     with pytest.raises(AssertionError, match=f"fewer rows than {what}"):
-        ours(tensors, BlockDiagonal(torch.tensor(queries), torch.tensor(keys)))
+        ours(tensors, BlockDiagonal.of(torch.tensor(queries), torch.tensor(keys)))
 
 
 # The model

@@ -38,7 +38,7 @@ from transformer_mt.decoding.demands import (
 )
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
-from transformer_mt.decoding.fast_layers.cuda_graphs import CudaGraphs, GraphedDecoders
+from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.glossary import Glossary
@@ -55,6 +55,7 @@ from transformer_mt.decoding.search.rules import Demand, WordEdges
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.errors import UserError
 from transformer_mt.machine.busy.giving_way import give_way
+from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
 from transformer_mt.machine.workers import Workers
 from transformer_mt.model.interface import TranslationModel

@@ -106,6 +106,7 @@ def consistent_batch_loss(
     consistency: ConsistencyConfig,
     real: Tensor | None = None,
     prior: Tensor | None = None,
+    src_real: Tensor | None = None,
 ) -> LossSums:
     """`batch_loss` of two passes, with the divergence between their predictions at real target positions.
 
@@ -115,9 +116,13 @@ def consistent_batch_loss(
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
     targets = tgt_out.flatten().index_select(0, real)
+    if src_real is not None:
+        src_real = torch.cat((src_real, src_real + src.size(0) * src.size(1)))
     src, tgt_in = torch.cat((src, src)), torch.cat((tgt_in, tgt_in))
     factors = word_factors(model.config, src, tgt_in) if model.training else None
     factors = with_cuts(factors, src, tgt_in, consistency.cut_probability)
-    hidden = model.real_hidden_states(src, tgt_in, torch.cat((real, real + tgt_out.numel())), routing, factors)
+    hidden = model.real_hidden_states(
+        src, tgt_in, torch.cat((real, real + tgt_out.numel())), routing, factors, src_real
+    )
     sums = output_pair_sums(model.output, hidden, targets, pair_weights(consistency, label_smoothing), prior)
     return with_load_balancing(sums, routing, model.config, len(real))

@@ -74,9 +74,10 @@ class TranslationModel(nn.Module, ABC):
         real: Tensor,
         routing: Routing | None = None,
         factors: WordFactors | None = None,
+        src_real: Tensor | None = None,
     ) -> Tensor:
         """The hidden states of all positions but padding: `real` (num_tokens,) are their places in tgt_in.flatten() ->
-        (num_tokens, d_hidden).
+        (num_tokens, d_hidden). `src_real` are the places of the source's tokens, where the caller knows them.
         """
         return self.hidden_states(src, tgt_in, routing, factors).flatten(0, 1).index_select(0, real)
 

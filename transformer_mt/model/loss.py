@@ -19,6 +19,7 @@ from transformer_mt.model.parts.experts import mean_load_balancing
 from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.parts.word_dropout import word_factors
 
+NO_TARGET = -1  # of a row that fills up a size
 # A GPU's fast products want rows of 16 bytes or a multiple; that is eight numbers of 16 bits.
 ALIGNED = 8
 
@@ -53,12 +54,13 @@ class _CrossEntropySums(torch.autograd.Function):
         over the tokens, in float32.
         """
         scores = logits[:, :num_classes].float()
+        counts = (targets != NO_TARGET).to(scores.dtype)
         normaliser = scores.logsumexp(dim=-1, keepdim=True)
-        nll = (normaliser - scores.gather(-1, targets[:, None])).sum()
+        nll = ((normaliser - scores.gather(-1, targets.clamp(min=0)[:, None])).squeeze(-1) * counts).sum()
         loss = nll
         if label_smoothing > 0:
             means = scores.mean(dim=-1) if prior is None else scores @ prior
-            smooth = (normaliser.squeeze(-1) - means).sum()
+            smooth = ((normaliser.squeeze(-1) - means) * counts).sum()
             loss = (1 - label_smoothing) * nll + label_smoothing * smooth
         ctx.save_for_backward(logits, normaliser, targets)
         ctx.prior = prior
@@ -82,7 +84,8 @@ class _CrossEntropySums(torch.autograd.Function):
         gradient = torch.where(targets[:, None] == columns, gradient + (smoothing - 1), gradient)
         if ctx.num_classes is not None:
             gradient = torch.where(columns < num_classes, gradient, 0)
-        return gradient.mul_(grad_outputs[0]).to(logits.dtype), None, None, None, None
+        counts = (targets != NO_TARGET).to(gradient.dtype)[:, None]
+        return gradient.mul_(grad_outputs[0] * counts).to(logits.dtype), None, None, None, None
 
 
 def _widened(prior: Tensor, width: int) -> Tensor:
@@ -100,7 +103,7 @@ def cross_entropy_sums(
     """(1 - e) * -log p(target) + e * mean over the vocabulary of -log p (Szegedy et al. 2016, section 7). The mean is
     uniform, or weighted by `prior` (vocab_size,), whose sum is 1.
 
-    logits (num_tokens, vocab_size), targets (num_tokens,), no padding among them. Equals
+    logits (num_tokens, vocab_size), targets (num_tokens,); those that are `NO_TARGET` count nothing. Equals
     `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll from
     the same pass; no gradient flows through the nll. Columns from `num_classes` on do not belong to the vocabulary, and
     get no gradient.
@@ -170,18 +173,20 @@ def batch_loss(
     real: Tensor | None = None,
     cross_entropy: CrossEntropy = cross_entropy_sums,
     prior: Tensor | None = None,
+    src_real: Tensor | None = None,
 ) -> LossSums:
     """Forward pass and loss of one padded batch (see `data.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
-    `real` (num_tokens,) are their places in tgt_out.flatten(), where the caller has them; to count them on a GPU means
-    to wait for it. `cross_entropy` computes the loss, compiled or not. `prior`: see `cross_entropy_sums`.
+    `real` (num_tokens,) are their places in tgt_out.flatten(), `src_real` those of the source's, where the caller has
+    them; to count them on a GPU means to wait for it. `cross_entropy` computes the loss, compiled or not. `prior`: see
+    `cross_entropy_sums`.
     """
     if real is None:
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
     routing = Routing() if model.training else None
     factors = word_factors(model.config, src, tgt_in) if model.training else None
-    hidden = model.real_hidden_states(src, tgt_in, real, routing, factors)
+    hidden = model.real_hidden_states(src, tgt_in, real, routing, factors, src_real)
     targets = tgt_out.flatten().index_select(0, real)
     sums = output_loss_sums(model.output, hidden, targets, label_smoothing, cross_entropy, prior)
     return with_load_balancing(sums, routing, model.config, len(real))

@@ -60,7 +60,7 @@ class Stack(nn.Module):
         super().__init__()
         self.window = config.attention_window
         self.max_len = max_len
-        self.is_compiled = False  # whether torch.compile has its layers, which cannot look into numba's passes
+        self.is_compiled = False  # whether torch.compile has its layers
         self.embedder = Embedder(config, embedding, max_len, causal)
         self.layers = layers
         self.layer_drop = config.layer_drop
@@ -93,8 +93,8 @@ class Stack(nn.Module):
 
     @property
     def goes_unpadded(self) -> bool:
-        """Whether the mask of unpadded tokens will do: no window, no bias of the scores, no torch.compile."""
-        return not self.is_compiled and self.window is None and not self.embedder.positions.add_to_scores
+        """Whether the mask of unpadded tokens will do: no window, and no bias of the scores."""
+        return self.window is None and not self.embedder.positions.add_to_scores
 
     def within(self, at: Tensor) -> Tensor:
         """Positions (batch or 1, length), none beyond the tables. A compiled batch may have one more column, of

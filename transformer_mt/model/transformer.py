@@ -11,6 +11,7 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.cache import DecoderCache, LayerCache, SearchCache, round_up
 from transformer_mt.model.cpu.attention import prepare_attention
+from transformer_mt.model.gpu.attention import takes_heads
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.masks import as_bias, causal_mask, padding_mask
@@ -42,9 +43,12 @@ class Encoder(Stack):
 
 def unpadded_layers(encoder: Encoder, weight: Tensor, config: ModelConfig) -> bool:
     """`TranslationModel.goes_unpadded` of a model with this encoder and weights like this one."""
-    if weight.device.type != "cpu" or not encoder.goes_unpadded:
+    if not encoder.goes_unpadded:
         return False
-    return prepare_attention(product_dtype(weight), config.d_model // config.num_heads)
+    dtype, head_dim = product_dtype(weight), config.d_model // config.num_heads
+    if weight.device.type == "cpu":  # torch.compile cannot look into numba's passes
+        return not encoder.is_compiled and prepare_attention(dtype, head_dim)
+    return takes_heads(weight.device, dtype, head_dim)
 
 
 class Decoder(Stack):
@@ -154,14 +158,19 @@ class Transformer(TranslationModel):
         real: Tensor,
         routing: Routing | None = None,
         factors: WordFactors | None = None,
+        src_real: Tensor | None = None,
     ) -> Tensor:
         if not self.training or not self.goes_unpadded():
             return super().real_hidden_states(src, tgt_in, real, routing, factors)
         of_src, of_tgt = factors or (None, None)
-        x, y = Unpadded.of(src, factors=of_src), Unpadded.of(tgt_in, real, of_tgt)
-        memory = self.encoder(x, BlockDiagonal(x.lengths, x.lengths), routing)
-        own, others = BlockDiagonal(y.lengths, y.lengths, causal=True), BlockDiagonal(y.lengths, x.lengths)
-        return self.decoder(y, own, memory, others, routing)[0, : y.num_tokens]
+        x, y = Unpadded.of(src, src_real, of_src), Unpadded.of(tgt_in, real, of_tgt)
+        return self.unpadded_hidden_states(x, y, routing)[: y.num_tokens]
+
+    def unpadded_hidden_states(self, src: Unpadded, tgt_in: Unpadded, routing: Routing | None = None) -> Tensor:
+        """The hidden states of the rows of `tgt_in`, where `goes_unpadded` says yes -> (num_rows, d_model)."""
+        memory = self.encoder(src, BlockDiagonal.between(src, src), routing)
+        own, others = BlockDiagonal.between(tgt_in, tgt_in, causal=True), BlockDiagonal.between(tgt_in, src)
+        return self.decoder(tgt_in, own, memory, others, routing)[0]
 
     def goes_unpadded(self) -> bool:
         return unpadded_layers(self.encoder, self.output.weight, self.config)

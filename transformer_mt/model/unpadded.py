@@ -1,12 +1,11 @@
 """A batch without its padding: all tokens in one row, one sentence after another, and the mask between sentences.
 
-Training on a CPU runs its layers over this row. Padding costs nothing then, and the products of all batches have few
-shapes. The library that computes products keeps some memory for each shape. That memory lies between the tensors, and
-would cut freed memory into pieces.
+Training runs its layers over this row, where there is a kernel of attention for it. Padding costs nothing then, and the
+products of all batches have few shapes. A CPU's library of products keeps some memory for each shape. That memory lies
+between the tensors, and would cut freed memory into pieces. A GPU's compiler makes one step for all of them.
 """
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -34,48 +33,69 @@ class Unpadded(Tokens):
 
     lengths: Tensor  # (num_sentences,)
     num_tokens: int
+    longest: int  # no sentence has more tokens
 
     def sentences(self) -> Tensor:
         """(num_tokens,): of each token, which sentence it is of."""
-        return torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+        return torch.arange(len(self.lengths), device=self.lengths.device).repeat_interleave(self.lengths)
 
     @classmethod
     def of(cls, ids: Tensor, places: Tensor | None = None, factors: Tensor | None = None) -> "Unpadded":
         """ids (or patches) and factors (num_sentences, longest), padded on the right. `places` (num_tokens,) are those
-        of the tokens in ids.flatten(), where the caller knows them.
+        of the tokens in ids.flatten(), where the caller knows them; to count them on a GPU means to wait for it.
         """
-        num_sentences, longest = ids.shape[:2]
+        real = is_real(ids)
+        lengths = real.sum(dim=1)
+        # A CPU's passes have no use for columns of padding; a GPU would have to be asked how many there are.
+        longest = int(lengths.max()) if ids.device.type == "cpu" else ids.size(1)
         if places is None:
-            places = is_real(ids).flatten().nonzero().flatten()
+            places = real.flatten().nonzero().flatten()
         surplus = 0, -len(places) % ROWS
         of_pixels = (0, 0) * (ids.dim() - 2)
         return cls(
             F.pad(ids.flatten(0, 1)[places], (*of_pixels, *surplus), value=PAD_ID)[None],
-            F.pad(places % longest, surplus)[None],
-            F.pad(torch.ones(1, len(places), dtype=torch.bool), surplus),
-            torch.bincount(places // longest, minlength=num_sentences),
+            F.pad(places % ids.size(1), surplus)[None],
+            F.pad(torch.ones(1, len(places), dtype=torch.bool, device=ids.device), surplus),
+            lengths,
             len(places),
+            longest,
             factors=None if factors is None else F.pad(factors.flatten()[places], surplus)[None],
+        )
+
+    def filled(self, num_rows: int, num_sentences: int, longest: int) -> "Unpadded":
+        """The same with more rows of padding, sentences of nothing, and a longest one that may be longer."""
+        rows, sentences = (0, num_rows - self.ids.size(1)), (0, num_sentences - len(self.lengths))
+        return replace(
+            self,
+            ids=F.pad(self.ids, (*(0, 0) * (self.ids.dim() - 2), *rows), value=PAD_ID),
+            at=F.pad(self.at, rows),
+            real=F.pad(self.real, rows),
+            lengths=F.pad(self.lengths, sentences),
+            longest=longest,
+            factors=None if self.factors is None else F.pad(self.factors, rows),
         )
 
 
 @dataclass(frozen=True)
 class BlockDiagonal:
     """The mask of unpadded tokens. A query sees keys of its own sentence: all of them, or with `causal` those up to
-    its own place. The lengths are (num_sentences,).
+    its own place.
     """
 
-    query_lengths: Tensor
-    key_lengths: Tensor
+    blocks: Tensor  # (num_sentences, 4) int64: the first query, the number of queries, the first key, that of keys
+    most: tuple[int, int]  # no sentence has more queries, nor more keys
     causal: bool = False
 
-    @cached_property
-    def blocks(self) -> Tensor:
-        """(num_sentences, 4) int64: the first query, the number of queries, the first key, the number of keys."""
-        lengths = torch.stack((self.query_lengths, self.key_lengths), dim=1)
-        return torch.stack((lengths.cumsum(dim=0) - lengths, lengths), dim=2).flatten(1)
+    @classmethod
+    def between(cls, queries: Unpadded, keys: Unpadded, causal: bool = False) -> "BlockDiagonal":
+        """Of the same sentences in two languages, or in one."""
+        return cls.of(queries.lengths, keys.lengths, causal, (queries.longest, keys.longest))
 
-    @cached_property
-    def most(self) -> tuple[int, int]:
-        """The most queries and the most keys of a sentence."""
-        return int(self.query_lengths.max()), int(self.key_lengths.max())
+    @classmethod
+    def of(
+        cls, queries: Tensor, keys: Tensor, causal: bool = False, most: tuple[int, int] | None = None
+    ) -> "BlockDiagonal":
+        """By lengths (num_sentences,). `most` as in the class; by default the longest are looked for."""
+        # Each sum by itself: a GPU adds up a column of several ten times as slowly.
+        columns = (queries.cumsum(dim=0) - queries, queries, keys.cumsum(dim=0) - keys, keys)
+        return cls(torch.stack(columns, dim=1), most or (int(queries.max()), int(keys.max())), causal)

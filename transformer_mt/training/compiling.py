@@ -110,7 +110,7 @@ class CompiledStep:
             dynamo_config.specialize_float = True
         # It would cut each layer where DDP sends gradients; they are sent layer by layer anyway.
         dynamo_config.optimize_ddp = False
-        self._architecture = model.config.architecture
+        self._model = model
         self._stacks = [module for module in model.modules() if isinstance(module, Stack)]
         layers = [layer for stack in self._stacks for layer in stack.layers]
         for stack in self._stacks:
@@ -124,8 +124,10 @@ class CompiledStep:
 
     def widened(self, batch: Batch) -> Batch:
         """The batch, with one more column where a length that the layers see is a multiple of 8 (see above)."""
+        if self._model.goes_unpadded():  # they see one row
+            return batch
         src_len, tgt_len = batch.src.size(1), batch.tgt_out.size(1)
-        is_stream = self._architecture == "decoder_only"  # whose layers see both as one
+        is_stream = self._model.config.architecture == "decoder_only"  # whose layers see both as one
         src_columns = int(src_len % ALIGNMENT == 0 and not is_stream)
         seen = src_len + tgt_len if is_stream else tgt_len
         return batch.widened(src_columns, int(seen % ALIGNMENT == 0))

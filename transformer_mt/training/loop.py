@@ -268,6 +268,8 @@ class Trainer:
     def _count_time(self, settling: bool = False) -> None:
         seconds = self.meter.tick()
         compiled = self._say_compiled(f"in step {self.state.step:,}", seconds)
+        if self.updater.graphs is not None:
+            compiled |= self.updater.graphs.take_prepares()
         waited = min(seconds, self.feed.take_waited())  # whose clock runs on while the process is halted
         self.meter.count_step(seconds, waited, compiled, settling)
 
@@ -278,6 +280,8 @@ class Trainer:
             metrics["peak_memory"] = torch.cuda.max_memory_allocated(self.updater.device)
         if self.updater.compiled:
             metrics["compiled_graphs"] = self.updater.compiled.num_graphs
+        if self.updater.graphs is not None:
+            metrics["captured_graphs"] = self.updater.graphs.num_captured
         return metrics
 
     @contextmanager

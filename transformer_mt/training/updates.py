@@ -11,16 +11,19 @@ from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
 from transformer_mt.model.named_parts import freeze
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.storage.weights import unique_weights
 from transformer_mt.training.compiling import CompiledStep, uncompiled
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
 from transformer_mt.training.memory.smaller_parts import SmallerParts
 from transformer_mt.training.micro_batch import add_gradient, dropout_seed
 from transformer_mt.training.moving_average import MovingAverage
+from transformer_mt.training.pass_graphs import PassGraphs, can_be_captured
 from transformer_mt.training.regularising.weight_decay import make_optimizer
 from transformer_mt.training.resuming.checkpoints import TRAINED, optimizer_tensors, restore_optimizer
 from transformer_mt.training.running_update import RunningUpdate, Sums, ToHost
@@ -76,6 +79,7 @@ class Updater:
         self.limit = MemoryLimit(model.config, model.output.out_features)
         self.smaller_parts = SmallerParts(self.limit, self.sharing, self.optimizer, device)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
+        self.graphs = self._graphs()
         self.runs_ahead = device.type in RUNS_AHEAD and not self.scaler.is_enabled()
         self._bad: Tensor | None = None  # where this runs ahead: 1 once an update was not finite
 
@@ -151,6 +155,8 @@ class Updater:
         of the batch. `last`: the gradient of the update is complete after this batch.
         """
         smoothing = self.config.label_smoothing
+        if self.graphs is not None and consistency is None:
+            return self.graphs.add_gradient(batch, seed, weight / num_tokens)
         batch = self.compiled.widened(batch) if self.compiled else batch
         with self.sharing.passing(last):
             return add_gradient(
@@ -207,8 +213,17 @@ class Updater:
         """Compute without torch.compile from here on, because compiling failed."""
         if self.compiled:
             self.compiled.undo()
-            self.compiled = None
+            self.compiled = self.graphs = None
             self._take_cross_entropy(cross_entropy_sums)
+
+    def _graphs(self) -> PassGraphs | None:
+        """Passes as graphs, which go with compiling: whoever does not want the one is spared the other."""
+        if self.compiled is None or self.world.size > 1:
+            return None
+        model, precision = self.with_loss.model, self.precision
+        if not isinstance(model, Transformer) or not can_be_captured(model, precision, self.device):
+            return None
+        return PassGraphs(model, self.with_loss, precision, self.config.label_smoothing, CudaGraphs(self.device))
 
     def _take_cross_entropy(self, cross_entropy: CrossEntropy) -> None:
         self.with_loss.cross_entropy = cross_entropy

@@ -24,16 +24,12 @@ from toy import toy_pairs
 from translators import MODELS_BY_NAME, make_translator, rules
 
 from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
-from transformer_mt.decoding.fast_layers.cuda_graphs import (
-    CudaGraphs,
-    GraphedDecoder,
-    GraphedDecoders,
-    Step,
-)
+from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoder, GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.machine.cuda_graphs import CudaGraphs, Step
 
 GRAPHED = [
     name

@@ -124,7 +124,8 @@ def test_a_causal_mask_shifted_by_one_in_a_stream(corpus: Path, monkeypatch: pyt
 
 
 def test_a_way_of_training_alone_that_sees_all(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformer, "BlockDiagonal", lambda queries, keys, causal=False: BlockDiagonal(queries, keys))
+    between = BlockDiagonal.between
+    monkeypatch.setattr(BlockDiagonal, "between", lambda queries, keys, causal=False: between(queries, keys))
     updater, split = make_updater(corpus, d_model=32)  # whose heads are wide enough for the compiled passes
     if not updater.model.goes_unpadded():
         pytest.skip("without numba, training has no way of its own")

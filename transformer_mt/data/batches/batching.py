@@ -30,14 +30,15 @@ class Batch:
     """Padded ids of some pairs. `num_tokens` counts the target tokens without padding, `num_padding` the cells of
     padding in `src` and `tgt_out`.
 
-    Both, and `real`, could be found in the tensors. They are counted when the batch is made, so that nobody has to wait
-    for a device.
+    Both, and the places, could be found in the tensors. They are counted when the batch is made, so that nobody has to
+    wait for a device.
     """
 
     src: Tensor  # (batch, src_len), x + EOS; of pictures (batch, src_len, pixels)
     tgt_in: Tensor  # (batch, tgt_len), BOS + y
     tgt_out: Tensor  # (batch, tgt_len), y + EOS
     real: Tensor  # (num_tokens,), the places of the target tokens in tgt_out.flatten()
+    src_real: Tensor  # (num_src_tokens,), those of the source's in src.flatten(), or of its patches
     num_tokens: int
     num_padding: int
 
@@ -46,18 +47,19 @@ class Batch:
         """A batch from the ids alone, which lie in the memory of the CPU."""
         real = (tgt_out.flatten() != PAD_ID).nonzero().flatten()
         of_src = src if src.dim() == 2 else src[:, :, 0]
-        num_padding = int((of_src == PAD_ID).sum()) + tgt_out.numel() - len(real)
-        return cls(src, tgt_in, tgt_out, real, len(real), num_padding)
+        src_real = (of_src.flatten() != PAD_ID).nonzero().flatten()
+        num_padding = of_src.numel() - len(src_real) + tgt_out.numel() - len(real)
+        return cls(src, tgt_in, tgt_out, real, src_real, len(real), num_padding)
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device. A GPU copies it from pinned memory, and nobody waits for the copy."""
         asynchronous = device.type == "cuda" and self.src.device.type == "cpu"
-        tensors = [self.src, self.tgt_in, self.tgt_out, self.real]
+        tensors = [self.src, self.tgt_in, self.tgt_out, self.real, self.src_real]
         if asynchronous:
             with torch.cuda.device(device):  # a thread begins on the first GPU, which may be another process's
                 tensors = [tensor.pin_memory() for tensor in tensors]
-        src, tgt_in, tgt_out, real = (tensor.to(device, non_blocking=asynchronous) for tensor in tensors)
-        return Batch(src, tgt_in, tgt_out, real, self.num_tokens, self.num_padding)
+        src, tgt_in, tgt_out, real, src_real = (tensor.to(device, non_blocking=asynchronous) for tensor in tensors)
+        return Batch(src, tgt_in, tgt_out, real, src_real, self.num_tokens, self.num_padding)
 
     def widened(self, src_columns: int, tgt_columns: int) -> "Batch":
         """The same pairs with so many more columns of padding on each side."""
@@ -68,8 +70,9 @@ class Batch:
             for ids, columns in ((self.src, src_columns), (self.tgt_in, tgt_columns), (self.tgt_out, tgt_columns))
         )
         real = self.real + self.real // self.tgt_out.size(1) * tgt_columns
+        src_real = self.src_real + self.src_real // self.src.size(1) * src_columns
         num_padding = self.num_padding + len(self.src) * (src_columns + tgt_columns)
-        return Batch(src, tgt_in, tgt_out, real, self.num_tokens, num_padding)
+        return Batch(src, tgt_in, tgt_out, real, src_real, self.num_tokens, num_padding)
 
     @property
     def num_cells(self) -> int:
@@ -113,10 +116,11 @@ def batch_of_ids(src: Ids, tgt: Ids) -> Batch:
     # This is y + EOS moved by one place. The EOS itself becomes padding.
     rows = np.flatnonzero(tgt[1] + 1 < targets.shape[1])
     tgt_in[rows, tgt[1][rows] + 1] = PAD_ID
-    real = np.flatnonzero(is_tgt)
-    num_padding = is_src.size - int(np.count_nonzero(is_src)) + is_tgt.size - len(real)
-    src_tensor, *tgt_tensors, places = (torch.from_numpy(array) for array in (sources, tgt_in, targets, real))
-    return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places, len(real), num_padding)
+    real, src_real = np.flatnonzero(is_tgt), np.flatnonzero(is_src)
+    num_padding = is_src.size - len(src_real) + is_tgt.size - len(real)
+    src_tensor, *tgt_tensors = (torch.from_numpy(array) for array in (sources, tgt_in, targets))
+    places = torch.from_numpy(real), torch.from_numpy(src_real)
+    return Batch(src_tensor, tgt_tensors[0], tgt_tensors[1], places[0], places[1], len(real), num_padding)
 
 
 def with_eos(ids: NDArray[np.integer], lengths: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

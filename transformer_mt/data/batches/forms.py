@@ -29,10 +29,10 @@ def _in_place_batch(src: Ids, tgt: Ids) -> Batch:
     targets = tgt[0].astype(np.int64)
     targets[np.arange(targets.shape[1]) >= tgt[1][:, None]] = PAD_ID
     assert targets.shape == ids.shape, "a target for each place"
-    real = np.flatnonzero(targets)
-    num_padding = 2 * (is_real.size - int(np.count_nonzero(is_real)))
-    source, target, places = (torch.from_numpy(array) for array in (ids, targets, real))
-    return Batch(source, source, target, places, len(real), num_padding)
+    real, src_real = np.flatnonzero(targets), np.flatnonzero(is_real)
+    num_padding = 2 * (is_real.size - len(src_real))
+    source, target, *places = (torch.from_numpy(array) for array in (ids, targets, real, src_real))
+    return Batch(source, source, target, places[0], places[1], len(real), num_padding)
 
 
 def _num_told(column: IdColumn) -> NDArray[np.int32]:

@@ -6,23 +6,18 @@ from step to step, and are written into the arena before each. The first steps o
 loads their kernels; a later one is captured. What a search does between two steps stays outside the graphs.
 """
 
-import contextlib
-import gc
 import threading
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from transformer_mt.machine.cuda_graphs import UNCAPTURED, Step
 from transformer_mt.model.cache import LANES, DecoderCache, LayerCache
 from transformer_mt.model.interface import TranslationModel
-
-Step = Callable[[], Tensor]
-UNCAPTURED = 2  # steps of a size: a capture takes as long as a few steps, and many sizes come no more often
-SHARE_OF_FREE_MEMORY = 0.5  # an arena may take so much of it
 
 
 class Capture(Protocol):
@@ -303,78 +298,3 @@ class GraphedDecoder:
 def power_of_two(size: int, smallest: int = LANES) -> int:
     """The smallest power of two that is not less than size; at least `smallest`."""
     return max(smallest, 1 << max(0, size - 1).bit_length())
-
-
-class CudaGraphs:
-    """Captures steps on a device, as `torch.cuda.graph` does, with a stream and a pool of memory of its own.
-
-    The stream of `torch.cuda.graph` belongs to whichever device came first, and stays the current one after a failure.
-    All graphs share the pool, since no two run at once and nobody keeps what one returned. `forget` gives the pool up
-    together with its graphs: torch refuses a pool whose graphs are gone.
-    """
-
-    _one_at_a_time = threading.Lock()  # one capture at a time in the process
-    _failed: ClassVar[list[torch.cuda.CUDAGraph]] = []  # kept for good, since the allocator goes on asking them
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._stream = torch.cuda.Stream(device)
-        with torch.cuda.stream(self._stream):
-            # cuBLAS keeps memory for each stream; asked for within a capture it would lie in the pool for ever.
-            square = torch.ones(8, 8, device=device)
-            torch.mm(square, square)
-        self.forget()
-
-    def forget(self) -> None:
-        """See `Capture`."""
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def has_room(self, num_bytes: int) -> bool:
-        """See `Capture`. The memory that torch keeps for later counts as free."""
-        free, _ = torch.cuda.mem_get_info(self.device)
-        kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return num_bytes <= SHARE_OF_FREE_MEMORY * (free + kept)
-
-    def __call__(self, step: Step) -> Step:
-        """See `Capture`."""
-        try:
-            graph, result = self._captured(step)
-        except RuntimeError:
-            # torch takes its random numbers for captured until a capture ends well.
-            self.forget()
-            with contextlib.suppress(RuntimeError):
-                self._failed.append(self._captured(lambda: torch.zeros(8, device=self.device))[0])
-            raise
-
-        def repeat() -> Tensor:
-            graph.replay()
-            return result
-
-        return repeat
-
-    def _captured(self, step: Step) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        with self._one_at_a_time, torch.cuda.device(self.device), _no_collection():
-            graph = torch.cuda.CUDAGraph()
-            self._failed.append(graph)
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                # Other threads may ask for memory meanwhile.
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    result = step()
-                finally:
-                    graph.capture_end()
-            self._failed.pop()
-        return graph, result
-
-
-@contextlib.contextmanager
-def _no_collection() -> Generator[None]:
-    """No garbage is collected inside: freeing memory of the GPU within a capture ends it."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -260,11 +260,12 @@ def _whose(mask: BlockDiagonal, q: Tensor, k: Tensor) -> _Bounds:
     last_query, last_key = (mask.blocks[-1, i] + mask.blocks[-1, i + 1] for i in (0, 2))
     assert last_query <= q.size(2), "there are fewer rows than queries"
     assert last_key <= k.size(2), "there are fewer rows than keys"
-    assert not mask.causal or torch.equal(mask.query_lengths, mask.key_lengths)
+    key_lengths = mask.blocks[:, 3]
+    assert not mask.causal or torch.equal(mask.blocks[:, 1], key_lengths)
     most_queries, most_keys = mask.most
     added = torch.zeros(2 * most_keys + WIDTH, dtype=torch.float32)
     added[most_keys:] = -torch.inf
-    seen_by_first = torch.ones_like(mask.key_lengths) if mask.causal else mask.key_lengths
+    seen_by_first = torch.ones_like(key_lengths) if mask.causal else key_lengths
     blocks = torch.cat((mask.blocks, most_keys - seen_by_first[:, None]), dim=1)
     return _Bounds(blocks, most_queries, most_keys, added, (1, 0, -1 if mask.causal else 0))
 

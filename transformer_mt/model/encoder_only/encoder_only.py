@@ -61,13 +61,14 @@ class EncoderOnly(TranslationModel):
         real: Tensor,
         routing: Routing | None = None,
         factors: WordFactors | None = None,
+        src_real: Tensor | None = None,
     ) -> Tensor:
         """Only the positions that are asked for go through the head."""
         of_src = factors and factors.src
         if not self.training or not self.goes_unpadded():
             return self.head(self.encode(src, routing, of_src).flatten(0, 1).index_select(0, real))
-        x = Unpadded.of(src, factors=of_src)
-        memory = self.encoder(x, BlockDiagonal(x.lengths, x.lengths), routing)
+        x = Unpadded.of(src, src_real, of_src)
+        memory = self.encoder(x, BlockDiagonal.between(x, x), routing)
         place = (src != PAD_ID).flatten().cumsum(dim=0) - 1  # of each token in the row without padding
         return self.head(memory[0].index_select(0, place[real]))
 

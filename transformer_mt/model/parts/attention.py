@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
-from transformer_mt.model.cpu.attention import training_attention, unpadded_attention
+from transformer_mt.model.cpu import attention as cpu
+from transformer_mt.model.gpu import attention as gpu
 from transformer_mt.model.unpadded import BlockDiagonal
 
 
@@ -110,15 +111,16 @@ class MultiHeadAttention(Attention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, is_causal: bool = False
     ) -> Tensor:
-        """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`, or, in training on a CPU,
-        the mask of unpadded tokens. `is_causal`: the mask hides later keys and nothing else.
+        """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`, or, in training, the mask
+        of unpadded tokens. `is_causal`: the mask hides later keys and nothing else.
         """
         dropped = self.dropout if self.training else 0.0
         if isinstance(mask, BlockDiagonal):
-            return self.join_heads(unpadded_attention(q, k, v, mask, dropped, self.scale))
+            unpadded = cpu.unpadded_attention if q.device.type == "cpu" else gpu.unpadded_attention
+            return self.join_heads(unpadded(q, k, v, mask, dropped, self.scale))
         folded, mask = self._fold_queries(q), self._fold_mask(mask)
         if self.training and q.device.type == "cpu" and not torch.compiler.is_compiling():
-            heads = training_attention(folded, k, v, mask, dropped, self.scale)
+            heads = cpu.training_attention(folded, k, v, mask, dropped, self.scale)
         else:
             # A GPU has a faster kernel for is_causal without a mask. Folded queries are not in their order.
             is_causal = is_causal and self.num_kv_heads == self.num_heads

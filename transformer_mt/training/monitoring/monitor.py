@@ -79,7 +79,7 @@ class Monitor:
         self._line("train", step, metrics)
         self.new_metrics = metrics
         names = ("loss", "nll", "load_balancing", "divergence", "lr", "grad_norm", "tokens_per_second", "padding",
-                 "data_wait", "skipped_steps", "split_micro_batches", "compiled_graphs")  # fmt: skip
+                 "data_wait", "skipped_steps", "split_micro_batches", "compiled_graphs", "captured_graphs")  # fmt: skip
         self._curves("train", {name: metrics[name] for name in names if name in metrics}, step)
         shown = {"loss": f"{metrics['loss']:.3f}", "tok/s": f"{metrics['tokens_per_second']:,.0f}"}
         self.bar.set_postfix({**shown, "lr": f"{metrics['lr']:.2e}"}, refresh=False)

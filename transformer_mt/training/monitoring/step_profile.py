@@ -20,9 +20,9 @@ OTHER = "other"
 OPERATIONS = {
     DATA_WAIT: f"^{DATA_WAIT}$",
     "optimizer and clipping": r"adam|Optimizer|_foreach_|linalg_vector_norm",
-    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|\b_Attention",
+    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|unpadded_attention|\b_Attention",
     "matrix products": r"\b(mm|addmm|matmul|linear)\b|mkldnn|gemm",
-    "random numbers": r"rand|bernoulli|dropout|uniform_|normal_|philox",
+    "random numbers": r"rand|bernoulli|dropout|uniform_|normal_|philox|::kept",
     "softmax and loss": r"softmax|logsumexp|CrossEntropy|cross_entropy|nll_loss",
     "copies and casts": r"copy|\b(to|cat|clone|contiguous|index|index_select|gather|embedding|fill_|zero_|empty\w*)\b"
     r"|index_add|embedding_dense|Memcpy|Memset",

@@ -14,7 +14,15 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 from transformer_mt.training.resuming.checkpoints import OPTIMIZER
 
-CLOCK_FIELDS = ("tokens_per_second", "elapsed_seconds", "seconds", "data_wait", "compiled_graphs", "peak_memory")
+CLOCK_FIELDS = (
+    "tokens_per_second",
+    "elapsed_seconds",
+    "seconds",
+    "data_wait",
+    "compiled_graphs",
+    "peak_memory",
+    "captured_graphs",
+)
 
 
 @dataclass(frozen=True)

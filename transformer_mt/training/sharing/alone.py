@@ -29,9 +29,11 @@ class WithLoss(nn.Module):
         model, src, tgt_in, tgt_out = self.model, batch.src, batch.tgt_in, batch.tgt_out
         if consistency is not None:
             return consistent_batch_loss(
-                model, src, tgt_in, tgt_out, label_smoothing, consistency, batch.real, self.prior
+                model, src, tgt_in, tgt_out, label_smoothing, consistency, batch.real, self.prior, batch.src_real
             )
-        return batch_loss(model, src, tgt_in, tgt_out, label_smoothing, batch.real, self.cross_entropy, self.prior)
+        return batch_loss(
+            model, src, tgt_in, tgt_out, label_smoothing, batch.real, self.cross_entropy, self.prior, batch.src_real
+        )
 
 
 class Unshared:

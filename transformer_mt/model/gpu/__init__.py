@@ -1,0 +1,1 @@
+"""What a training on a GPU computes in kernels of its own, written in Triton."""

@@ -1,0 +1,154 @@
+"""Attention among unpadded tokens on a GPU, with dropout on the weights: an operation that torch.compile knows of."""
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_mt.model.unpadded import BlockDiagonal
+
+HAS_TRITON = find_spec("triton") is not None  # it comes with torch for CUDA
+_OLDEST = (8, 0)  # the oldest GPU for whose matrix units the kernels are written
+_WIDEST_HEAD = 128
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_TILES = {16: 2, 32: 4, 64: 4}  # the sides of a tile, and how many warps compute one: the fastest on an H100
+_QUERIES, _KEYS = 0, 2  # columns of `BlockDiagonal.blocks`
+_CLEARED = 4096  # numbers that a program may clear
+_IN_BASE_2 = math.log2(math.e)  # the kernels raise 2 to the power of scores
+
+
+def _kernels() -> Any:
+    """`attention_kernels.py`, which imports Triton."""
+    from transformer_mt.model.gpu import attention_kernels
+
+    return attention_kernels
+
+
+def takes_heads(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether `unpadded_attention` computes such heads there."""
+    if device.type != "cuda" or dtype not in _TYPES or head_dim > _WIDEST_HEAD or not HAS_TRITON:
+        return False
+    return torch.cuda.get_device_capability(device) >= _OLDEST
+
+
+def unpadded_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockDiagonal, p: float, scale: float) -> Tensor:
+    """`cpu.attention.unpadded_attention` where `takes_heads` said yes, with the same shapes."""
+    heads = (x[0].transpose(0, 1) for x in (q, k, v))  # (positions, heads, head_dim)
+    out, _, _ = attention(*heads, mask.blocks, *mask.most, mask.causal, p, scale)
+    return out.transpose(0, 1)[None]
+
+
+def _launch_sizes(q: Tensor, most_queries: int, most_keys: int) -> dict:
+    """The sizes that a kernel is compiled for."""
+    longest = max(most_queries, most_keys)
+    side = next((side for side in _TILES if longest <= side), max(_TILES))
+    width = max(16, 1 << (q.size(2) - 1).bit_length())
+    return {
+        "head_dim": q.size(2),
+        "width": width,
+        "query_tile": side,
+        "key_tile": side,
+        "num_warps": _TILES[side],
+        "num_stages": 1,
+    }
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    """Of each, the steps to the next position and the next head."""
+    return [step for tensor in tensors for step in tensor.stride()[:2]]
+
+
+def _dense(x: Tensor) -> Tensor:
+    """With the numbers of a head side by side."""
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _clear(rows: Tensor, blocks: Tensor, column: int) -> None:
+    """Zeros behind the last sentence, which no kernel writes to."""
+    number = rows.numel()
+    grid = (-(-number // _CLEARED),)
+    _kernels().clear[grid](rows, blocks, len(blocks) - 1, column, number // len(rows), number, block=_CLEARED)
+
+
+@torch.library.custom_op("transformer_mt::unpadded_attention", mutates_args=())
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, most_queries: int, most_keys: int, causal: bool, p: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """q (num_queries, num_heads, head_dim), k and v (num_keys, num_kv_heads, head_dim), blocks as
+    `BlockDiagonal.blocks`, whose longest sentences have `most_queries` and `most_keys` -> the shape of q, zeros for
+    rows of no sentence; and for the backward pass the rows' sums and the seed of dropout.
+    """
+    q, k, v = _dense(q), _dense(k), _dense(v)
+    num_heads, sizes = q.size(1), _launch_sizes(q, most_queries, most_keys)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    totals = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+    seed = torch.randint(2**62, (1,), device=q.device) if p else torch.zeros(1, dtype=torch.int64, device=q.device)
+    grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
+    _kernels().forward[grid](
+        q, k, v, out, totals, blocks, seed, scale * _IN_BASE_2, p, num_heads, num_heads // k.size(1), most_keys,
+        *_strides(q, k, v), causal=causal, drops=p > 0, **sizes,
+    )  # fmt: skip
+    _clear(out, blocks, _QUERIES)
+    return out, totals, seed
+
+
+@attention.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, most_queries: int, most_keys: int, causal: bool, p: float,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    shape = q.size(0), q.size(1)
+    return (
+        q.new_empty(*shape, q.size(2)),
+        q.new_empty(shape, dtype=torch.float32),
+        q.new_empty(1, dtype=torch.int64),
+    )
+
+
+@torch.library.custom_op("transformer_mt::unpadded_attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor,
+    most_queries: int, most_keys: int, causal: bool, p: float, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of q, k and v."""
+    q, k, v, grad, out = _dense(q), _dense(k), _dense(v), grad.contiguous(), out.contiguous()
+    num_heads, num_kv_heads, sizes = q.size(1), k.size(1), _launch_sizes(q, most_queries, most_keys)
+    q_grad, k_grad, v_grad = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+    given = q, k, v, out, grad, totals
+    rest = (scale * _IN_BASE_2, scale, p, num_heads, num_heads // num_kv_heads, most_keys, *_strides(q, k, v))
+    options = {"causal": causal, "drops": p > 0, **sizes}
+    whole = max(most_queries, most_keys) <= sizes["query_tile"]
+    grid = len(blocks) * num_kv_heads, -(-most_keys // sizes["key_tile"])
+    _kernels().backward_keys[grid](*given, q_grad, k_grad, v_grad, blocks, seed, *rest, whole=whole, **options)
+    if not whole:
+        grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
+        _kernels().backward_queries[grid](*given, q_grad, blocks, seed, *rest, **options)
+    for grads, column in ((q_grad, _QUERIES), (k_grad, _KEYS), (v_grad, _KEYS)):
+        _clear(grads, blocks, column)
+    return q_grad, k_grad, v_grad
+
+
+@attention_backward.register_fake
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor,
+    most_queries: int, most_keys: int, causal: bool, p: float, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _set_up(ctx, inputs: tuple, output: tuple) -> None:
+    q, k, v, blocks, *ctx.rest = inputs
+    ctx.save_for_backward(q, k, v, *output, blocks)
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    q, k, v, out, totals, seed, blocks = ctx.saved_tensors
+    grads = attention_backward(grad, q, k, v, out, totals, seed, blocks, *ctx.rest)
+    return *grads, *[None] * 6
+
+
+attention.register_autograd(_backward, setup_context=_set_up)

@@ -1,0 +1,216 @@
+"""Attention among unpadded tokens as Triton kernels: a program computes one head of one sentence, or a tile of it.
+
+Short sentences are the case that they are made for. A head of one fits a tile of 16, 32 or 64 positions then, so the
+weights never go to memory, and one pass backward is enough. torch's kernels take tiles of 64 or 128 of each sentence,
+however short, and a mask for the padding. Sums and weights are float32 for every type of input. The backward pass draws
+dropout again from the same seed.
+"""
+
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+
+
+@triton.jit
+def _places(rows, row_stride, number, head_dim: tl.constexpr, width: tl.constexpr):
+    """Where the rows of a head lie behind its first, `width` numbers each, and which of the numbers exist."""
+    columns = tl.arange(0, width)
+    return rows[:, None] * row_stride + columns[None, :], (rows < number)[:, None] & (columns < head_dim)[None, :]
+
+
+@triton.jit
+def _load(head, rows, row_stride, number, head_dim: tl.constexpr, width: tl.constexpr):
+    """Rows of a head that begins at a pointer: (rows, width), zeros for what does not exist."""
+    places, there = _places(rows, row_stride, number, head_dim, width)
+    return tl.load(head + places, mask=there, other=0.0)
+
+
+@triton.jit
+def _store(head, tile, rows, row_stride, number, head_dim: tl.constexpr, width: tl.constexpr):
+    """The way back from `_load`."""
+    places, there = _places(rows, row_stride, number, head_dim, width)
+    tl.store(head + places, tile.to(head.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _head(tensor, first, row_stride, head, head_stride):
+    """Where the first row of a sentence has this head."""
+    return tensor + first.to(tl.int64) * row_stride + head * head_stride
+
+
+@triton.jit
+def _block(blocks, sentence):
+    """First query, number of queries, first key, number of keys; in 32 bits, which take half of the registers."""
+    start = blocks + 4 * sentence
+    first_query, num_queries = tl.load(start).to(tl.int32), tl.load(start + 1).to(tl.int32)
+    return first_query, num_queries, tl.load(start + 2).to(tl.int32), tl.load(start + 3).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["last", "number"])
+def clear(rows, blocks, last, column, row_size, number, block: tl.constexpr):
+    """Write zeros to the rows behind the last sentence's; `column` of its block is the first row there."""
+    ends = blocks + 4 * last + column
+    start = (tl.load(ends) + tl.load(ends + 1)) * row_size
+    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    tl.store(rows + places, tl.zeros((block,), rows.dtype.element_ty), mask=(places >= start) & (places < number))
+
+
+@triton.jit
+def _seen(queries, keys, num_queries, num_keys, causal: tl.constexpr):
+    """Which of the queries (query_tile,) may see which of the keys (key_tile,)."""
+    seen = (queries < num_queries)[:, None] & (keys < num_keys)[None, :]
+    return seen & (queries[:, None] >= keys[None, :]) if causal else seen
+
+
+@triton.jit
+def _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p):
+    """Which weights dropout keeps. Each has a number of its own in the batch, from which it is drawn."""
+    rows = (first_query + queries) * num_heads + head
+    return tl.rand(seed, rows[:, None] * most_keys + keys[None, :]) >= p
+
+
+@triton.jit(do_not_specialize=["most_keys"])
+def forward(
+    q, k, v, out, totals, blocks, seeds, scale, p, num_heads, group, most_keys,
+    q_row, q_head, k_row, k_head, v_row, v_head,
+    head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
+    drops: tl.constexpr,
+):  # fmt: skip
+    """`out`, and for the backward pass in `totals` (num_queries, num_heads) the logarithms of sums, to base 2."""
+    sentence, head = tl.program_id(0) // num_heads, tl.program_id(0) % num_heads
+    first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
+    start = tl.program_id(1) * query_tile
+    if start >= num_queries:
+        return
+    queries = start + tl.arange(0, query_tile)
+    q_tile = _load(_head(q, first_query, q_row, head, q_head), queries, q_row, num_queries, head_dim, width)
+    k_start = _head(k, first_key, k_row, head // group, k_head)
+    v_start = _head(v, first_key, v_row, head // group, v_head)
+    seed = tl.load(seeds)
+    largest = tl.full((query_tile,), float("-inf"), tl.float32)
+    total = tl.zeros((query_tile,), tl.float32)
+    mixed = tl.zeros((query_tile, width), tl.float32)
+    end = tl.minimum(num_keys, start + query_tile) if causal else num_keys
+    for at in range(0, end, key_tile):
+        keys = at + tl.arange(0, key_tile)
+        k_tile = _load(k_start, keys, k_row, num_keys, head_dim, width)
+        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
+        scores = tl.where(_seen(queries, keys, num_queries, num_keys, causal), scores, float("-inf"))
+        # A row that is no query sees nothing: its largest score must not be -inf, of which differences are nan.
+        newest = tl.maximum(tl.maximum(largest, tl.max(scores, 1)), -1e30)
+        weights = tl.exp2(scores - newest[:, None])
+        shrunk = tl.exp2(largest - newest)
+        total = total * shrunk + tl.sum(weights, 1)
+        if drops:
+            kept = _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p)
+            weights = tl.where(kept, weights / (1 - p), 0.0)
+        v_tile = _load(v_start, keys, v_row, num_keys, head_dim, width)
+        mixed = mixed * shrunk[:, None] + tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
+        largest = newest
+    total = tl.where(total > 0, total, 1.0)
+    out_start = _head(out, first_query, num_heads * head_dim, head, head_dim)
+    _store(out_start, mixed / total[:, None], queries, num_heads * head_dim, num_queries, head_dim, width)
+    rows = (first_query + queries) * num_heads + head
+    tl.store(totals + rows, largest + tl.log2(total), mask=queries < num_queries)
+
+
+@triton.jit
+def _score_gradients(
+    q_tile, k_tile, v_tile, grad, out_tile, totals, queries, keys, seed, scale, p, first_query, num_queries, num_keys,
+    head, num_heads, most_keys, causal: tl.constexpr, drops: tl.constexpr,
+):  # fmt: skip
+    """The weights that values were mixed by, and the gradients of scores: float32, (query_tile, key_tile) each."""
+    rows = (first_query + queries) * num_heads + head
+    total = tl.load(totals + rows, mask=queries < num_queries, other=0.0)
+    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
+    weights = tl.exp2(scores - total[:, None])
+    weights = tl.where(_seen(queries, keys, num_queries, num_keys, causal), weights, 0.0)
+    weight_grads = tl.dot(grad, tl.trans(v_tile), input_precision="ieee")
+    mixed_by = weights
+    if drops:
+        kept = _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p)
+        weight_grads = tl.where(kept, weight_grads / (1 - p), 0.0)
+        mixed_by = tl.where(kept, weights / (1 - p), 0.0)
+    mean = tl.sum(grad.to(tl.float32) * out_tile.to(tl.float32), 1)
+    return mixed_by, weights * (weight_grads - mean[:, None])
+
+
+@triton.jit(do_not_specialize=["most_keys"])
+def backward_keys(
+    q, k, v, out, grad, totals, q_grad, k_grad, v_grad, blocks, seeds, scale, score_scale, p, num_heads, group,
+    most_keys, q_row, q_head, k_row, k_head, v_row, v_head,
+    head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
+    drops: tl.constexpr, whole: tl.constexpr,
+):  # fmt: skip
+    """Gradients of keys and values, for a tile of the keys; where a tile holds the whole head, of the queries too."""
+    num_key_heads = num_heads // group
+    sentence, key_head = tl.program_id(0) // num_key_heads, tl.program_id(0) % num_key_heads
+    first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
+    start = tl.program_id(1) * key_tile
+    if start >= num_keys:
+        return
+    keys = start + tl.arange(0, key_tile)
+    k_tile = _load(_head(k, first_key, k_row, key_head, k_head), keys, k_row, num_keys, head_dim, width)
+    v_tile = _load(_head(v, first_key, v_row, key_head, v_head), keys, v_row, num_keys, head_dim, width)
+    seed = tl.load(seeds)
+    k_sum, v_sum = tl.zeros((key_tile, width), tl.float32), tl.zeros((key_tile, width), tl.float32)
+    lowest = start // query_tile * query_tile if causal else 0
+    for member in range(0, group):
+        head = key_head * group + member
+        q_start = _head(q, first_query, q_row, head, q_head)
+        out_start = _head(out, first_query, num_heads * head_dim, head, head_dim)
+        grad_start = _head(grad, first_query, num_heads * head_dim, head, head_dim)
+        for at in range(lowest, num_queries, query_tile):
+            queries = at + tl.arange(0, query_tile)
+            q_tile = _load(q_start, queries, q_row, num_queries, head_dim, width)
+            grad_tile = _load(grad_start, queries, num_heads * head_dim, num_queries, head_dim, width)
+            out_tile = _load(out_start, queries, num_heads * head_dim, num_queries, head_dim, width)
+            mixed_by, score_grads = _score_gradients(
+                q_tile, k_tile, v_tile, grad_tile, out_tile, totals, queries, keys, seed, scale, p, first_query,
+                num_queries, num_keys, head, num_heads, most_keys, causal, drops,
+            )  # fmt: skip
+            v_sum += tl.dot(tl.trans(mixed_by).to(grad_tile.dtype), grad_tile, input_precision="ieee")
+            score_grads = score_grads.to(q_tile.dtype)
+            k_sum += tl.dot(tl.trans(score_grads), q_tile, input_precision="ieee")
+            if whole:
+                q_sum = tl.dot(score_grads, k_tile, input_precision="ieee") * score_scale
+                q_grad_start = _head(q_grad, first_query, num_heads * head_dim, head, head_dim)
+                _store(q_grad_start, q_sum, queries, num_heads * head_dim, num_queries, head_dim, width)
+    row = num_key_heads * head_dim
+    _store(_head(k_grad, first_key, row, key_head, head_dim), k_sum * score_scale, keys, row, num_keys, head_dim, width)
+    _store(_head(v_grad, first_key, row, key_head, head_dim), v_sum, keys, row, num_keys, head_dim, width)
+
+
+@triton.jit(do_not_specialize=["most_keys"])
+def backward_queries(
+    q, k, v, out, grad, totals, q_grad, blocks, seeds, scale, score_scale, p, num_heads, group, most_keys,
+    q_row, q_head, k_row, k_head, v_row, v_head,
+    head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
+    drops: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a tile of the queries, where a head has several tiles."""
+    sentence, head = tl.program_id(0) // num_heads, tl.program_id(0) % num_heads
+    first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
+    start = tl.program_id(1) * query_tile
+    if start >= num_queries:
+        return
+    queries = start + tl.arange(0, query_tile)
+    row = num_heads * head_dim
+    q_tile = _load(_head(q, first_query, q_row, head, q_head), queries, q_row, num_queries, head_dim, width)
+    grad_tile = _load(_head(grad, first_query, row, head, head_dim), queries, row, num_queries, head_dim, width)
+    out_tile = _load(_head(out, first_query, row, head, head_dim), queries, row, num_queries, head_dim, width)
+    k_start = _head(k, first_key, k_row, head // group, k_head)
+    v_start = _head(v, first_key, v_row, head // group, v_head)
+    seed = tl.load(seeds)
+    q_sum = tl.zeros((query_tile, width), tl.float32)
+    end = tl.minimum(num_keys, start + query_tile) if causal else num_keys
+    for at in range(0, end, key_tile):
+        keys = at + tl.arange(0, key_tile)
+        k_tile = _load(k_start, keys, k_row, num_keys, head_dim, width)
+        v_tile = _load(v_start, keys, v_row, num_keys, head_dim, width)
+        _, score_grads = _score_gradients(
+            q_tile, k_tile, v_tile, grad_tile, out_tile, totals, queries, keys, seed, scale, p, first_query,
+            num_queries, num_keys, head, num_heads, most_keys, causal, drops,
+        )  # fmt: skip
+        q_sum += tl.dot(score_grads.to(k_tile.dtype), k_tile, input_precision="ieee")
+    q_grad_start = _head(q_grad, first_query, row, head, head_dim)
+    _store(q_grad_start, q_sum * score_scale, queries, row, num_queries, head_dim, width)

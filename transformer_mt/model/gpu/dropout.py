@@ -1,0 +1,47 @@
+"""Dropout in a step that torch.compile makes for a GPU: the choice is made by a kernel, and the rest by the compiler.
+
+The compiler puts the product with what was chosen into the pass that is there anyway, forward and backward.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transformer_mt.model.gpu.attention import HAS_TRITON
+
+STEPS = 2**16  # a probability is a multiple of 1 / STEPS
+_BLOCK = 1024  # draws of a program
+
+
+def draws_for(x: Tensor) -> bool:
+    """Whether dropout of x is drawn by `kept`: uncompiled, torch has one kernel for all of it."""
+    return x.device.type == "cuda" and torch.compiler.is_compiling() and HAS_TRITON
+
+
+def _kernels() -> Any:
+    """`dropout_kernels.py`, which imports Triton."""
+    from transformer_mt.model.gpu import dropout_kernels
+
+    return dropout_kernels
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """`parts.dropout.dropout` where `draws_for` said yes."""
+    threshold = round((1 - p) * STEPS)
+    return torch.where(kept(x, threshold), x * (STEPS / max(threshold, 1)), 0.0)
+
+
+@torch.library.custom_op("transformer_mt::kept", mutates_args=())
+def kept(x: Tensor, threshold: int) -> Tensor:
+    """For each element of x, whether it is kept: with a probability of threshold / STEPS."""
+    number = -(-x.numel() // 8)
+    decisions = torch.empty(number, dtype=torch.int64, device=x.device)
+    seed = torch.randint(2**62, (1,), device=x.device)
+    _kernels().keep[(-(-number // _BLOCK),)](decisions, seed, threshold, number, block=_BLOCK)
+    return decisions.view(torch.bool)[: x.numel()].view(x.shape)
+
+
+@kept.register_fake
+def _(x: Tensor, threshold: int) -> Tensor:
+    return torch.empty(x.shape, dtype=torch.bool, device=x.device)
