@@ -17,6 +17,7 @@ from toy import toy_config
 
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.load_model import build_model
+from transformer_mt.model.cpu import attention as cpu_attention
 from transformer_mt.model.cpu import chunked_loss
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.training import updates
@@ -34,6 +35,7 @@ OF_UNKNOWN_SHAPE = {"_local_scalar_dense", "nonzero", "masked_select", "unique_d
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numba has nothing to do, to which numbers on a CPU are handed over."""
     monkeypatch.setattr(chunked_loss, "kernels_for", lambda dtype: None)
+    monkeypatch.setattr(cpu_attention, "loaded_kernels", lambda: None)
 
 
 class Asked(TorchFunctionMode):
