@@ -36,6 +36,9 @@ class Again(CudaGraphs):
     def free_unused(self) -> None:
         """There is nothing."""
 
+    def forget(self) -> None:
+        """There is nothing."""
+
     def random_state(self) -> Tensor:
         return torch.get_rng_state()
 
@@ -156,6 +159,19 @@ def test_without_graphs_the_passes_go_on(fails: bool, recwarn: pytest.WarningsRe
     assert graphs.num_captured == 0
     said = [str(warning.message) for warning in recwarn]
     assert said == ["training without CUDA graphs, which is slower: no graphs here"] * fails
+
+
+def test_given_up_graphs_are_gone_for_good() -> None:
+    model = make_model()
+    graphs = PassGraphs(model, with_loss_of(model), "fp32", SMOOTHING, Again())
+    batch = batch_of(9, 7, 6, 0)
+    assert not graphs.give_up()
+    losses = [float(graphs.add_gradient(batch, 1, 1.0).loss) for _ in range(3)]
+    assert (graphs.num_captured, graphs.take_prepares()) == (1, True)
+    assert graphs.give_up()
+    losses += [float(graphs.add_gradient(batch, 1, 1.0).loss) for _ in range(3)]
+    assert len(set(losses)) == 1
+    assert (graphs.num_captured, graphs.take_prepares(), graphs.give_up()) == (1, False, False)
 
 
 def test_sizes_have_a_bound_and_little_is_added() -> None:

@@ -9,6 +9,7 @@ import gc
 import threading
 from collections.abc import Callable, Generator
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class CudaGraphs:
     """
 
     _one_at_a_time = threading.Lock()  # one capture at a time in the process
+    _held: ClassVar[WeakKeyDictionary] = WeakKeyDictionary()  # bytes of each object's pool, which nobody else can have
     _failed: ClassVar[list[torch.cuda.CUDAGraph]] = []  # kept for good, since the allocator goes on asking them
 
     def __init__(self, device: torch.device) -> None:
@@ -41,12 +43,13 @@ class CudaGraphs:
     def forget(self) -> None:
         """See `Capture`."""
         self._pool = torch.cuda.graph_pool_handle()
+        self._held[self] = 0
 
     def has_room(self, num_bytes: int) -> bool:
-        """See `Capture`. The memory that torch keeps for later counts as free."""
+        """See `Capture`. The memory that torch keeps for later counts as free, but for that of graphs."""
         free, _ = torch.cuda.mem_get_info(self.device)
         kept = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return num_bytes <= SHARE_OF_FREE_MEMORY * (free + kept)
+        return num_bytes <= SHARE_OF_FREE_MEMORY * (free + max(0, kept - sum(self._held.values())))
 
     def has_room_beside(self, share: float) -> bool:
         """Whether torch holds no more than this share of the device's memory."""
@@ -83,7 +86,7 @@ class CudaGraphs:
 
     def _captured(self, step: Step) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         with self._one_at_a_time, torch.cuda.device(self.device), _no_collection():
-            graph = torch.cuda.CUDAGraph()
+            graph, before = torch.cuda.CUDAGraph(), torch.cuda.memory_reserved(self.device)
             self._failed.append(graph)
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
@@ -91,9 +94,14 @@ class CudaGraphs:
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     result = step()
-                finally:
-                    graph.capture_end()
+                except BaseException:
+                    with contextlib.suppress(RuntimeError):  # the first error says what is wrong
+                        graph.capture_end()
+                        self._failed.pop().reset()  # so its memory is free again
+                    raise
+                graph.capture_end()
             self._failed.pop()
+            self._held[self] += max(0, torch.cuda.memory_reserved(self.device) - before)
         return graph, result
 
 

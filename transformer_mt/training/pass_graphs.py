@@ -85,10 +85,21 @@ class PassGraphs:
         self._put_gradients_back()
         self._prepares |= sizes not in self._passes and self._may_capture()
         if sizes not in self._passes and not self._captured(inputs, sizes):
-            return LossSums(*self._pass(inputs))
+            sums = LossSums(*self._pass(inputs))
+            self._times[sizes] = self._times.get(sizes, 0) + 1  # one that ends early has not loaded all kernels
+            return sums
         kept, repeat = self._passes[sizes]
         torch._foreach_copy_(kept, inputs.tensors())  # pyright: ignore[reportPrivateImportUsage]
         return LossSums(*repeat())
+
+    def give_up(self) -> bool:
+        """Drop all graphs with their memory, for good. Returns whether there were any."""
+        if not self._passes:
+            return False
+        self._passes.clear()
+        self.capture.forget()
+        self.has_failed = True
+        return True
 
     def take_prepares(self) -> bool:
         """Whether a pass since the last call was slow for the sake of later ones."""
@@ -102,8 +113,7 @@ class PassGraphs:
 
     def _captured(self, inputs: Inputs, sizes: tuple[int, ...]) -> bool:
         """Capture the pass of these sizes, if it is time for that."""
-        self._times[sizes] = self._times.get(sizes, 0) + 1
-        if self._times[sizes] <= UNCAPTURED or not self._may_capture():
+        if self._times.get(sizes, 0) < UNCAPTURED or not self._may_capture():
             return False
         if not self._passes:
             self.capture.free_unused()  # of passes that were not captured, whose memory no graph can have

@@ -80,6 +80,8 @@ class Updater:
         self.smaller_parts = SmallerParts(self.limit, self.sharing, self.optimizer, device)
         self.scaler = torch.GradScaler(device.type, enabled=precision == "fp16")
         self.graphs = self._graphs()
+        if self.graphs is not None:
+            self.smaller_parts.release = self.graphs.give_up
         self.runs_ahead = device.type in RUNS_AHEAD and not self.scaler.is_enabled()
         self._bad: Tensor | None = None  # where this runs ahead: 1 once an update was not finite
 
@@ -155,8 +157,10 @@ class Updater:
         of the batch. `last`: the gradient of the update is complete after this batch.
         """
         smoothing = self.config.label_smoothing
-        if self.graphs is not None and consistency is None:
-            return self.graphs.add_gradient(batch, seed, weight / num_tokens)
+        if self.graphs is not None:
+            if consistency is None:
+                return self.graphs.add_gradient(batch, seed, weight / num_tokens)
+            self.graphs.give_up()  # two passes at once need the memory, and all that follow are of two
         batch = self.compiled.widened(batch) if self.compiled else batch
         with self.sharing.passing(last):
             return add_gradient(

@@ -140,6 +140,27 @@ def test_what_failed_once_is_split_in_advance(corpus: Path, data: PreparedData) 
     assert memory.num_failures == failures
 
 
+def test_memory_that_is_held_for_speed_is_given_up_before_anything_is_split(corpus: Path, data: PreparedData) -> None:
+    """As a GPU's graphs hold some: without it the whole fits, and stays whole."""
+    updater = make_updater(toy_config(corpus), data)
+    memory = Memory(updater.model, 4)
+    released = []
+
+    def release() -> bool:
+        memory.limit = 16
+        released.append(memory.num_failures)
+        return len(released) == 1
+
+    updater.smaller_parts.release = release
+    for step in (1, 2):
+        assert updater.update(data.train, [np.arange(16)], step, "").result().num_split == 0
+    assert released == [1]
+    assert memory.num_failures == 1
+    memory.limit = 8
+    assert updater.update(data.train, [np.arange(16)], 3, "").result().num_split == 1
+    assert released == [1, 2]
+
+
 def test_parts_draw_dropout_of_their_own_and_always_the_same(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus, model={"dropout": 0.3})
     updaters = []

@@ -150,7 +150,7 @@ def _rows_of(name: str, wrong: Tensor, batch: Batch) -> tuple[int, ...]:
     tokens = Unpadded.of(batch.src if of_source else batch.tgt_in)
     if wrong.shape[:2] != tokens.ids.shape:
         return ()
-    places = wrong[0, : tokens.num_tokens].any(dim=1)
+    places = wrong[0, : tokens.num_tokens].any(dim=1).to(tokens.ids.device)
     return tuple(tokens.sentences()[places].unique().tolist())
 
 

@@ -49,8 +49,8 @@ class MemoryLimit:
     """How large a part may be: smaller than the smallest part that did not fit.
 
     `demand` orders parts by size. It estimates from lengths alone how many numbers a training step holds at once. The
-    estimate need not be exact, because it is compared with other estimates only, and it grows with rows and lengths. On
-    a CPU, where the layers see no padding, it is too large.
+    estimate need not be exact, because it is compared with other estimates only, and it grows with rows and lengths.
+    Where the layers see no padding, it is too large.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:

@@ -32,6 +32,7 @@ class SmallerParts:
         self.sharing = sharing
         self.optimizer = optimizer
         self.device = device
+        self.release: Callable[[], bool] = lambda: False  # gives up memory that is held for speed alone, if any is
 
     def accumulate(
         self,
@@ -72,7 +73,8 @@ class SmallerParts:
     def fits(
         self, split: TrainingSplit, part: Part, last: bool, work: Callable[..., object], *arguments: object
     ) -> bool:
-        """Do the work on a part. Where the memory has no room for it, note its size, drop the gradients, return False.
+        """Do the work on a part. Where the memory has no room for it, drop the gradients and return False. Its size is
+        noted, unless memory was held that it can have the next time.
 
         Raises UserError where the part is one pair, and NoRoomError where other processes wait for it.
         """
@@ -84,7 +86,10 @@ class SmallerParts:
                 raise
         # Not within `except`: the error holds the frames, and those hold activations.
         self.optimizer.zero_grad(set_to_none=True)
+        released = self.release()
         free_cached_memory(self.device)
+        if released and self.sharing.can_begin_again(last):
+            return False  # and the same part may fit next time
         if len(part.rows) == 1:
             row = part.rows[0]
             raise UserError(

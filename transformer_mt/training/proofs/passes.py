@@ -20,7 +20,7 @@ Way = Callable[[TranslationModel, Batch], Tensor]  # -> logits of all target tok
 
 
 def as_trained(model: TranslationModel, batch: Batch) -> Tensor:
-    """All positions at once, by the way that training takes: on a CPU without padding."""
+    """All positions at once, by the way that training takes, mostly without padding."""
     return model.train().output(model.real_hidden_states(batch.src, batch.tgt_in, batch.real))
 
 
