@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 Step = Callable[[], Tensor]
-UNCAPTURED = 2  # runs of a size: a capture takes as long as a few of them, and many sizes come no more often
 SHARE_OF_FREE_MEMORY = 0.5  # what lives as long as its graphs may take so much of it
 
 
 class CudaGraphs:
-    """Captures steps on a device, as `torch.cuda.graph` does, with a stream and a pool of memory of its own.
+    """Captures steps on a device, as `torch.cuda.graph` does, with a stream and a pool of memory of its own. It is a
+    `Capture` of `decoding.fast_layers.cuda_graphs`.
 
     The stream of `torch.cuda.graph` belongs to whichever device came first, and stays the current one after a failure.
     All graphs share the pool, since no two run at once and nobody keeps what one returned. `forget` gives the pool up
@@ -115,3 +115,8 @@ def _no_collection() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def power_of_two(size: int, smallest: int = 1) -> int:
+    """The smallest power of two that is not less than size; at least `smallest`."""
+    return max(smallest, 1 << max(0, size - 1).bit_length())

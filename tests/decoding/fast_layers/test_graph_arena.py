@@ -6,11 +6,10 @@ import pytest
 import torch
 from recordings import Recordings, assert_same, begun, model_of, search, sources
 
-from transformer_mt.decoding.fast_layers.cuda_graphs import (
-    GraphedDecoders,
-    power_of_two,
-)
+from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.machine.cuda_graphs import power_of_two
+from transformer_mt.model.cache import LANES
 
 
 @torch.inference_mode()
@@ -86,5 +85,5 @@ def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> Non
 
 @pytest.mark.parametrize(("size", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
 def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
-    assert power_of_two(size) == rounded
-    assert power_of_two(max(1, size), 1) == (rounded if size > 8 else 1)
+    assert power_of_two(size, LANES) == rounded
+    assert power_of_two(max(1, size)) == (rounded if size > 8 else 1)

@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from transformer_mt.machine.cuda_graphs import UNCAPTURED, Step
+from transformer_mt.machine.cuda_graphs import Step, power_of_two
 from transformer_mt.model.cache import LANES, DecoderCache, LayerCache
 from transformer_mt.model.interface import TranslationModel
+
+UNCAPTURED = 2  # steps of a size: a capture takes as long as a few steps, and many sizes come no more often
 
 
 class Capture(Protocol):
@@ -216,10 +218,10 @@ class GraphedDecoders:
         cache = model.start(src)
         assert isinstance(cache, DecoderCache)
         needed = Sizes(
-            power_of_two(len(src), 1),
+            power_of_two(len(src)),
             rows,
-            power_of_two(cache.num_slots + rows * max_length),
-            0 if cache.memory_mask is None else power_of_two(cache.memory_mask.size(3)),
+            power_of_two(cache.num_slots + rows * max_length, LANES),
+            0 if cache.memory_mask is None else power_of_two(cache.memory_mask.size(3), LANES),
         )
         arena = self._arena_for(cache, needed)
         return None if arena is None else GraphedDecoder(self, model, arena, cache)
@@ -280,10 +282,10 @@ class GraphedDecoder:
         self.now = self.now._replace(rows=rows, slots=start + rows)
         self.arena.tell(tokens.view(-1, rows), start)
         sizes = Sizes(
-            power_of_two(self.now.sentences, 1),
+            power_of_two(self.now.sentences),
             rows,
-            power_of_two(self.now.slots),
-            power_of_two(self.now.src_len) if self.now.src_len else 0,
+            power_of_two(self.now.slots, LANES),
+            power_of_two(self.now.src_len, LANES) if self.now.src_len else 0,
         )
         hidden = self.owner.run(self.model, self.arena, sizes)
         return self.model.output(hidden[: len(tokens)])
@@ -293,8 +295,3 @@ class GraphedDecoder:
         self.arena.reorder(self.now, index, sentences)
         num_sentences = self.now.sentences if sentences is None else len(sentences)
         self.now = self.now._replace(sentences=num_sentences, rows=len(index) // num_sentences)
-
-
-def power_of_two(size: int, smallest: int = LANES) -> int:
-    """The smallest power of two that is not less than size; at least `smallest`."""
-    return max(smallest, 1 << max(0, size - 1).bit_length())
