@@ -33,7 +33,7 @@ BELOW = {
         "config", "machine", "storage", "data", "checking", "model", "decoding", "inspect", "evaluation", "diagnosing",
     },
     "serving": {
-        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup",
+        "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "markup", "pages",
     },
     "explaining": {
         "config", "machine", "storage", "data", "aligning", "model", "decoding", "inspect", "pages",

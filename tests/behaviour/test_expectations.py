@@ -69,7 +69,7 @@ ONE = "- name: a\n  kind: equals\n"
         ("- name: a\n  kind: not_empty\n  sources:\n    - a\n    - 7", 3, "7 is no text; put it in quotes"),
         (ONE + "  sources: [a]", 1, "the kind equals needs key expected"),
         (ONE + "  expected: x", 1, "the kind equals needs a list of sources"),
-        (ONE + "  sources: [a]\n  expected: [x, y]", 1, "expected has 2 texts, and there are 1 sources"),
+        (ONE + "  sources: [a]\n  expected: [x, y]", 1, "expected has 2 texts for 1 source"),
         ("- name: a\n  kind: contains\n  expected: [x]", 1, "must be one text, not a list"),
         ("- name: a\n  kind: not_empty\n  expected: x", 1, "the kind not_empty has no key expected"),
         ("- name: a\n  kind: not_empty\n  glossary: x", 1, "the kind not_empty has no key glossary"),

@@ -73,7 +73,7 @@ def test_two_runs(call, others: Path) -> None:
         (["gone"], "gone.en"),
         (["runs/toy", "other_way"], "One run translates en to es, the other es to en."),
         (["runs/toy"] * 3, "3 runs were given. Test one, or compare two."),
-        (["runs/toy", "--checkpoint", "last", "--checkpoint", "last"], "There are 2 checkpoints for 1 run."),
+        (["runs/toy", "--checkpoint", "last", "--checkpoint", "last"], "2 checkpoints for 1 run: give one"),
         (["runs/toy", "--tests", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["runs/toy", "--constraints", "ordered"], "--constraints belongs to tmt translate"),
         (["runs/toy", "--tests", "blank.yaml"], "blank.yaml, line 1: ' ' is blank, or longer than the model reads."),

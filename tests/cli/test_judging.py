@@ -173,7 +173,7 @@ def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
         (["--compare", "bad.es", "runs/toy"], "One of both is a file of finished translations. Say of what"),
         (["--compare", "runs/toy", "runs/none"], "There is no runs/none."),
         (["--compare", "runs/toy", "runs/toy", "--run", "runs/toy"], "--compare names what is compared."),
-        (["--compare", "runs/toy", "runs/toy", *["--checkpoint", "best"] * 3], "There are 3 checkpoints for 2 runs."),
+        (["--compare", "runs/toy", "runs/toy", *["--checkpoint", "best"] * 3], "3 checkpoints for 2 runs: give one"),
         (["--src", "data/valid.en", "--ref", "bad.es", "--ref", "data/train.es"], "has 6,000 lines, not 20."),
         (["--src", "bad.es", "--src", "bad.es", "--ref", "bad.es"], "2 files of sources and 1 of references."),
         (["--html", "none/r.html"], "There is no folder"),

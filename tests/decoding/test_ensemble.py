@@ -180,7 +180,7 @@ def test_one_entry_in_anothers_place_is_another_vocabulary(runs: Path, tmp_path:
         ("--run runs/stacks --run runs/stream --checkpoint step_2", "runs/stacks has no checkpoint 'step_2'"),
         (
             "--run runs/stacks --run runs/stream --checkpoint last --checkpoint last --checkpoint last",
-            "There are 2 runs and 3 checkpoints. Give one checkpoint for all runs, or one for each.",
+            "3 checkpoints for 2 runs: give one checkpoint for all runs or one for each.",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from transformer_mt.config.loading import read_text
 from transformer_mt.config.messages import problems_of
 from transformer_mt.config.yaml_text import line_of, parse_yaml
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 KindName = Literal[
     "not_empty", "numbers_kept", "names_kept", "negation_kept", "ignores_case", "ignores_full_stop", "ignores_spaces",
@@ -53,7 +54,7 @@ class Expectation(BaseModel):
             raise ValueError(f"the kind {self.kind} needs references; write sources: {VALIDATION}")
         if isinstance(self.expected, list) and len(self.expected) != len(self.sources):
             raise ValueError(
-                f"expected has {len(self.expected)} texts, and there are {len(self.sources)} sources"
+                f"expected has {counted(len(self.expected), 'text')} for {counted(len(self.sources), 'source')}"
                 if self.sources != VALIDATION
                 else f"with sources: {VALIDATION} the key expected must be one text, not a list"
             )

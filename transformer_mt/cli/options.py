@@ -147,8 +147,8 @@ class Models:
         """Each of these runs alone, with the checkpoint for it or for all. UserError where there are others."""
         given = self.checkpoint or []
         if len(given) not in (0, 1, len(runs)):
-            number = counted(len(runs), "run")
-            raise UserError(f"There are {len(given)} checkpoints for {number}. Give one, or one for each.")
+            number, checkpoints = counted(len(runs), "run"), counted(len(given), "checkpoint")
+            raise UserError(f"{checkpoints} for {number}: give one for all, or one for each.")
         each = [[name] for name in given] if len(given) == len(runs) else [given or None] * len(runs)
         return [replace(self, run=[run], checkpoint=own) for run, own in zip(runs, each, strict=True)]
 

@@ -13,6 +13,7 @@ from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
 from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.plurals import counted
 from transformer_mt.storage.run_folder import RunFolder, open_run
 
 Paths = str | Path | Sequence[str | Path]
@@ -74,8 +75,8 @@ def _chosen(paths: Paths, checkpoint: str | Sequence[str] | None) -> list[tuple[
     number = max(len(given), len(choices))
     if not {len(given), len(choices)} <= {1, number}:
         raise UserError(
-            f"There are {len(given)} runs and {len(choices)} checkpoints. Give one checkpoint for all runs, or one for "
-            "each."
+            f"{counted(len(choices), 'checkpoint')} for {counted(len(given), 'run')}: give one checkpoint for all runs "
+            "or one for each."
         )
     runs = [open_run(Path(path)) for path in given]
     return list(zip(runs * (number // len(runs)), choices * (number // len(choices)), strict=True))

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -15,16 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from transformer_mt.pages import charts, html_text
+from transformer_mt.pages.over_http import HEADERS, answer
 from transformer_mt.watching.live_run import LiveRun
 
 FOLDER = Path(__file__).with_name("page_files")
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-    " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
@@ -71,14 +64,5 @@ def application(run: LiveRun, host: str) -> Starlette:
 
 def run_page(run: LiveRun, listener: socket.socket, begun: Callable[[], None]) -> None:
     """Answer until Ctrl-C or SIGTERM. `begun` is called when the first request can come."""
-
-    class Begun(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            begun()
-
-    config = uvicorn.Config(
-        application(run, listener.getsockname()[0]), ws="none", lifespan="off", log_level="error", access_log=False,
-        server_header=False, timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    Begun(config).run(sockets=[listener])
+    app = application(run, listener.getsockname()[0])
+    answer(app, listener, begun, lifespan="off", timeout_graceful_shutdown=2)

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from transformer_mt.pages.over_http import answer
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.web import deepl, libretranslate, page
 from transformer_mt.serving.web.endpoints import DEEPL, LIBRETRANSLATE, Server, route
@@ -127,15 +127,7 @@ class _Connection(HttpToolsProtocol):
 
 def run(server: Server, listener: socket.socket, begun: Callable[[], None]) -> None:
     """Answer until Ctrl-C or SIGTERM; then finish what is begun. `begun` is called when the first request can come."""
-
-    class Begun(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            begun()
-
-    config = uvicorn.Config(
-        application(server), http=_Connection, ws="none", lifespan="on", log_level="error", access_log=False,
-        server_header=False, backlog=BACKLOG, timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=int(server.service.limits.seconds) + 5,
+    answer(
+        application(server), listener, begun, http=_Connection, lifespan="on", backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=int(server.service.limits.seconds) + 5,
     )  # fmt: skip
-    Begun(config).run(sockets=[listener])

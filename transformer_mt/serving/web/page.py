@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.pages.over_http import HEADERS
 from transformer_mt.serving.languages import direction_of, name_of
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Served, refuse_missing
@@ -23,13 +24,6 @@ FILES = {
     "/page.js": ("page.js", "text/javascript"),
 }
 NUM_ALTERNATIVES = 4
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-    " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
 
 
 def routes(server: Server) -> list[Route]:
