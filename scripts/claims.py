@@ -1,6 +1,6 @@
 """What is claimed about Transformers and what they replaced, measured: the claim, the figures, and whether it holds.
 
-    python scripts/claims.py [NAME ...] [--list] [--markdown] [--work runs/claims] [--seeds 1 2 3] [--steps 400]
+    python scripts/claims.py [NAME ...] [--list] [--markdown] [--work runs/claims] [--seeds 1 2 3] [--steps 500]
 
 Without names all claims are measured. Those marked `trains` by --list train small models on the built-in corpus, which
 stay in --work: the same command goes on where it was stopped, and does not train again. --markdown prints the middle of

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,16 +128,15 @@ def averaging(settings: Settings) -> Finding:
 
 
 def warm_up(settings: Settings) -> Finding:
-    """Six layers a stack, a constant rate of 0.001, half of the steps. One seed: the threshold is far beyond chance."""
-    settings = replace(settings, steps=max(4, settings.steps // 2))
-    layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    if not settings.small:
-        layers: dict[str, Any] = {"num_encoder_layers": 6, "num_decoder_layers": 6}
+    """Three layers a stack and a constant rate of 0.003: at 0.001 a norm of either kind learns without a warm-up. One
+    seed: the threshold is far beyond chance.
+    """
+    layers: dict[str, Any] = {} if settings.small else {"num_encoder_layers": 3, "num_decoder_layers": 3}
     rows, lost = [], {}
     for position in ("post", "pre"):
         nll = {}
         for steps in (max(1, settings.steps // 4), 0):
-            training = {"schedule": "constant", "lr": 0.001, "warmup_steps": steps}
+            training = {"schedule": "constant", "lr": 0.003, "warmup_steps": steps}
             wanted = variant(f"{position}_norm_warmup_{steps}", training=training, norm_position=position, **layers)
             nll[steps] = scored(trained(wanted, settings.seeds[0], settings)).scores.nll
         with_it, without = nll.values()
