@@ -46,6 +46,7 @@ CONVERTED: dict[str, dict[str, Any]] = {
         "num_encoder_layers": 1, "num_decoder_layers": 3,
     },
 }  # fmt: skip
+SELDOM = [", ".join(options.values()) for options in COMBINED[2:]]  # converted where slow tests are asked for
 TEXTS = [
     "", " ", "one two.", "¿Qué, don't?", "(\"Hi\" ￭a ￭ <joiner> </s> <unk>", "e\u0301 🙂 ß\u200b ñandú...", "日本語。",
     "!", "a\u00a0b\u2028c\x1cd\te", "▁ Ġ Ċ \\u0041", "...a...", "½ ² ٣x_y", "ΑΣ ΣΑ İ", "aaaaaaa bb", "\ue000x\u0378",
@@ -77,7 +78,7 @@ def cached_logits(folder: Path, src: torch.Tensor, tgt_in: torch.Tensor) -> np.n
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SELDOM else n for n in CONVERTED])
 def test_cached_steps_give_our_logits(name: str, tmp_path: Path) -> None:
     """20 steps, any number of sentences, and any length of them."""
     translator = make_translator({"num_encoder_layers": 2, **SMALL, **CONVERTED[name]})

@@ -24,11 +24,8 @@ def row(table: str, side: str) -> float:
     return float(speed.replace(",", ""))
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [pytest.param((), marks=pytest.mark.slow), ("--d-model", "32", "--join", "4")],
-    ids=["as given", "another shape"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(), ("--d-model", "32", "--join", "4")], ids=["as given", "another shape"])
 def test_bench_train_measures_ours_and_the_plain_loop(shape: tuple[str, ...], text: Path, tmp_path: Path) -> None:
     if not SHARED.exists():
         pytest.skip(f"the opponent is needed: there is no folder {SHARED}")

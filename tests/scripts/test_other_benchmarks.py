@@ -10,6 +10,7 @@ from benchmarking import REPOSITORY, run
 from transformer_mt.config.loading import load_config
 
 
+@pytest.mark.slow
 def test_bench_data_measures_every_size_and_how_it_grows() -> None:
     table = run("bench_data.py", "--tokenizers", "word", "--smoke")
     rows = [
@@ -39,6 +40,7 @@ def test_bench_data_measures_every_size_and_how_it_grows() -> None:
     assert told == pytest.approx(starts[1] / starts[0], rel=0.1)
 
 
+@pytest.mark.slow
 def test_compare_precisions_keeps_finished_runs_and_tells_what_it_trained(text: Path, tmp_path: Path) -> None:
     """Both seeds in fp32 are there by hand, with a mean of 5.1 and a variance of 0.02; those in bf16 are trained."""
     for seed, nll in ((1, 5.0), (2, 5.2)):

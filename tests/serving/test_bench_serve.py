@@ -17,6 +17,7 @@ SCRIPT = Path(bench_serve.__file__)
 PAIRS = [("one", "uno"), ("two", "dos"), ("three", "tres")]
 
 
+@pytest.mark.slow
 def test_it_measures_and_finds_every_reply_right(run: Path) -> None:
     arguments = ("--run", str(run), "--clients", "4", "--seconds", "1", "--sentences", "1", "3", "--lines", "40000")
     done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
