@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from transformer_mt.decoding.fast_layers import search_precision
+from transformer_mt.decoding.fast_layers import packed_weights, search_precision
+from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PairedInt8Linear, pairs_work
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.machine import device, processor
 from transformer_mt.machine.device import choose_precision
@@ -51,9 +52,10 @@ def test_without_linux_nothing_is_known(tmp_path: Path, monkeypatch: pytest.Monk
     assert has_instructions("bf16") is None
 
 
-def say(monkeypatch: pytest.MonkeyPatch, bf16: bool | None, int8: bool | None) -> None:
+def say(monkeypatch: pytest.MonkeyPatch, bf16: bool | None, int8: bool | None, in_pairs: bool = False) -> None:
     for module in (device, search_precision):
         monkeypatch.setattr(module, "has_instructions", {"bf16": bf16, "int8": int8}.get)
+    monkeypatch.setattr(search_precision, "sums_in_pairs", lambda: in_pairs)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,14 @@ def test_auto_of_training_goes_by_instructions_and_times_nothing(
     assert choose_precision("auto", CPU, d_model).value == taken
 
 
+@pytest.mark.parametrize(("bf16", "told"), [(False, True), (True, False), (None, False)])
+def test_who_asks_for_bf16_is_told_that_it_is_slow(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool | None, told: bool
+) -> None:
+    say(monkeypatch, bf16, None)
+    assert ("fp32 is many times as fast" in choose_precision("bf16", CPU, 512).reason) is told
+
+
 @pytest.mark.parametrize(("speedup", "taken"), [(0.2, "fp32"), (1.4, "fp32"), (1.6, "bf16"), (4.0, "bf16")])
 def test_auto_of_training_is_timed_where_the_processor_says_nothing(
     monkeypatch: pytest.MonkeyPatch, speedup: float, taken: str
@@ -80,19 +90,21 @@ def test_auto_of_training_is_timed_where_the_processor_says_nothing(
 
 
 @pytest.mark.parametrize(
-    ("bf16", "int8", "d_model", "taken"),
+    ("bf16", "int8", "in_pairs", "d_model", "taken"),
     [
-        (True, True, 256, "int8"),
-        (True, False, 256, "bf16"),  # no numba, say
-        (False, True, 512, "int8"),
-        (False, False, 512, "fp32"),
-        (True, True, 255, "fp32"),
+        (True, True, False, 256, "int8"),
+        (True, False, False, 256, "bf16"),  # no numba, say
+        (False, True, False, 512, "int8"),
+        (False, False, False, 512, "fp32"),
+        (False, False, True, 256, "int8"),
+        (False, False, True, 255, "fp32"),
+        (True, True, False, 255, "fp32"),
     ],
 )
 def test_auto_of_a_search_goes_by_instructions_and_times_nothing(
-    monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool, d_model: int, taken: str
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, int8: bool, in_pairs: bool, d_model: int, taken: str
 ) -> None:
-    say(monkeypatch, bf16, int8)
+    say(monkeypatch, bf16, int8, in_pairs)
     monkeypatch.delattr(search_precision, "cpu_seconds")
     assert choose_search_precision("auto", CPU, d_model).value == taken
 
@@ -126,6 +138,25 @@ def test_the_clock_is_that_of_the_processor_alone() -> None:
 
     asleep, at_work = cpu_seconds([lambda: time.sleep(0.02), lambda: sum(range(300_000))], rounds=3)
     assert asleep < at_work
+
+
+@pytest.mark.parametrize(
+    ("int8", "capability", "expected"),
+    [
+        (True, "AVX2", False),
+        (False, "AVX512", pairs_work()),
+        (None, "AVX2", pairs_work()),
+        (None, "DEFAULT", False),
+    ],
+)
+def test_int8_is_summed_in_pairs_where_the_cpu_has_nothing_better(
+    monkeypatch: pytest.MonkeyPatch, int8: bool | None, capability: str, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(packed_weights, "has_instructions", {"int8": int8}.get)
+    assert packed_weights.sums_in_pairs() is expected
+    kinds = {True: PairedInt8Linear, False: Int8Linear}
+    assert isinstance(packed_weights.find_packing("int8").linear(torch.ones(4, 4), None), kinds[expected])
 
 
 @pytest.fixture

@@ -91,6 +91,8 @@ def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
     """`auto`: bf16 where the device multiplies it faster, else fp16 on a CUDA device, else fp32."""
     if wanted not in ("auto", "fp32", *DTYPES):
         raise UserError(f"{wanted!r} is not a precision. Use auto, fp32, bf16 or fp16.")
+    if wanted == "bf16" and device.type == "cpu" and has_instructions("bf16") is False:
+        return Choice(wanted, f"{AS_ASKED}, but this CPU has no instructions for it: fp32 is many times as fast")
     if wanted != "auto":
         return Choice(wanted, AS_ASKED)
     if device.type == "cuda":

@@ -13,10 +13,23 @@ from translators import MODELS_BY_NAME, make_translator
 from transformer_mt.decoding.fast_layers import int8_kernels, packed_layers
 from transformer_mt.decoding.fast_layers import packed_weights as packed
 from transformer_mt.decoding.fast_layers import search_precision as precision
-from transformer_mt.decoding.fast_layers.int8_layers import CompiledInt8Linear, CompiledReluFeedForward
-from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear
+from transformer_mt.decoding.fast_layers.int8_layers import (
+    CompiledInt8Linear,
+    CompiledPairedFeedForward,
+    CompiledPairedLinear,
+    CompiledReluFeedForward,
+)
+from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PairedInt8Linear, pairs_work
 from transformer_mt.model.parts.attention import MultiHeadAttention
 
+# The layers with torch, the same with numba, and the feed-forward with numba.
+EXACT = Int8Linear, CompiledInt8Linear, CompiledReluFeedForward
+PAIRED = PairedInt8Linear, CompiledPairedLinear, CompiledPairedFeedForward
+of_each_kind = pytest.mark.parametrize(
+    "kind",
+    [EXACT, pytest.param(PAIRED, marks=pytest.mark.skipif(not pairs_work(), reason="torch has no FBGEMM here"))],
+    ids=["exact", "paired"],
+)
 EXTREMES = [0.0, -0.0, 1e-38, -1e-31, 1e-30, 2e-30, 3e38, -3e38, 1.0, -127.0, 0.5]
 NUMBERS = st.sampled_from(EXTREMES) | st.floats(width=32, allow_nan=False, allow_infinity=False)
 ROWS = st.integers(1, 40).flatmap(
@@ -69,19 +82,21 @@ def linears() -> tuple[nn.Linear, nn.Linear]:
     return nn.Linear(24, 40).requires_grad_(False), nn.Linear(40, 24).requires_grad_(False)
 
 
-def feed_forwards(inner: nn.Linear, outer: nn.Linear) -> list[Callable[[Tensor], Tensor]]:
+def feed_forwards(kind: tuple, inner: nn.Linear, outer: nn.Linear) -> list[Callable[[Tensor], Tensor]]:
     """With torch and with numba."""
-    first, second = (Int8Linear(linear.weight, linear.bias) for linear in (inner, outer))
-    return [lambda x: second(first(x).relu()), CompiledReluFeedForward(inner, outer)]
+    plain, _, compiled = kind
+    first, second = (plain(linear.weight, linear.bias) for linear in (inner, outer))
+    return [lambda x: second(first(x).relu()), compiled(inner, outer)]
 
 
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf, -torch.inf])
+@of_each_kind
 @torch.inference_mode()
-def test_what_is_no_number_does_not_get_lost(number: float) -> None:
+def test_what_is_no_number_does_not_get_lost(number: float, kind: tuple) -> None:
     """A row's own rounding and product must tell of it, and the other rows' know nothing of it."""
     x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
     x[2, 5] = number
-    for feed_forward in feed_forwards(*linears()):
+    for feed_forward in feed_forwards(kind, *linears()):
         finite = feed_forward(x).isfinite()
         assert not finite[2].any()
         assert finite[[0, 1, 3]].all()
@@ -89,13 +104,14 @@ def test_what_is_no_number_does_not_get_lost(number: float) -> None:
 
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("place", ["weight", "bias"])
+@of_each_kind
 @torch.inference_mode()
-def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float) -> None:
+def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float, kind: tuple) -> None:
     """Some nan have a sign, which relu must not take for that of a number."""
     inner, outer = linears()
     getattr(inner, place)[7] = number
     x = torch.randn(4, 24, generator=torch.Generator().manual_seed(2))
-    for feed_forward in feed_forwards(inner, outer):
+    for feed_forward in feed_forwards(kind, inner, outer):
         assert not feed_forward(x).isfinite().any()
 
 
@@ -108,27 +124,44 @@ def test_a_score_that_is_no_number_does_not_get_lost() -> None:
         assert not int8_kernels.attend(torch.ones(1, 1, 1, 8), slots, slots, bias, 1.0).isfinite().any()
 
 
+@of_each_kind
 @torch.inference_mode()
-def test_the_feed_forward_is_that_of_torch() -> None:
+def test_the_feed_forward_is_that_of_torch(kind: tuple) -> None:
     x = torch.randn(5, 3, 24, generator=torch.Generator().manual_seed(4)) * 10
     x[1, 1] = 0
-    expected, found = (feed_forward(x) for feed_forward in feed_forwards(*linears()))
+    expected, found = (feed_forward(x) for feed_forward in feed_forwards(kind, *linears()))
     assert found.shape == x.shape
     # A number near the middle of two integers may become the other one.
     torch.testing.assert_close(found, expected, atol=2e-2 * float(expected.abs().max()), rtol=0)
     assert (found - expected).abs().median() < 1e-5
-    assert feed_forwards(*linears())[1](x[:0]).shape == (0, 3, 24)
+    assert feed_forwards(kind, *linears())[1](x[:0]).shape == (0, 3, 24)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("size", [64, 1])
+@of_each_kind
 @torch.inference_mode()
-def test_a_linear_map_is_that_of_torch(size: int, bias: bool) -> None:
+def test_a_linear_map_is_that_of_torch(size: int, bias: bool, kind: tuple) -> None:
     generator = torch.Generator().manual_seed(6)
     weight, offset = torch.randn(37, size, generator=generator), torch.randn(37, generator=generator)
     x = torch.randn(3, size, 6, generator=generator).transpose(1, 2)  # not contiguous
-    plain, compiled = (kind(weight, offset if bias else None) for kind in (Int8Linear, CompiledInt8Linear))
+    plain, compiled = (layer(weight, offset if bias else None) for layer in kind[:2])
     torch.testing.assert_close(compiled(x), plain(x), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.skipif(not pairs_work(), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize("layer", PAIRED[:2])
+@torch.inference_mode()
+def test_sums_of_pairs_are_exact(layer: type[PairedInt8Linear]) -> None:
+    """Also where every product of a pair is the largest that there is, and none of a row's is a rounded one."""
+    generator = torch.Generator().manual_seed(8)
+    rows = torch.randint(-127, 128, (9, 512), generator=generator)
+    weight = torch.randint(-63, 64, (33, 512), generator=generator)
+    rows[:, 0], weight[:, 0] = 127, 63  # so that all steps are 1
+    for i, (sign, other) in enumerate([(1, 1), (1, -1), (-1, 1), (-1, -1)]):
+        rows[i, 1:], weight[i, 1:] = sign * 127, other * 63
+    found = layer(weight.float(), torch.zeros(33))(rows.float())
+    assert torch.equal(found, (rows @ weight.t()).float())
 
 
 def unpacked(packed_heads: Tensor, head_dim: int) -> Tensor:
@@ -184,8 +217,10 @@ def test_attention_far_apart_in_score_is_finite() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS_BY_NAME)
+@of_each_kind
 @torch.inference_mode()
-def test_steps_are_as_near_to_fp32_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_as_near_to_fp32_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind is PAIRED)
     model = make_translator(MODELS_BY_NAME[name]).model
     generator = torch.Generator().manual_seed(3)
     src, tgt = (torch.randint(4, model.output.out_features, (24, 20), generator=generator) for _ in range(2))
@@ -202,16 +237,19 @@ def test_steps_are_as_near_to_fp32_with_and_without(name: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", MODELS_BY_NAME)
+@of_each_kind
 @torch.inference_mode()
-def test_a_model_computes_the_same_with_and_without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_computes_the_same_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind is PAIRED)
+    plain_layer, compiled_layer, _ = kind
     model = make_translator(MODELS_BY_NAME[name]).model
     src = torch.randint(4, model.output.out_features, (6, 9), generator=torch.Generator().manual_seed(3))
     compiled = packed.packed(model, "int8")
-    assert any(isinstance(module, CompiledInt8Linear) for module in compiled.modules())
+    assert any(isinstance(module, compiled_layer) for module in compiled.modules())
     monkeypatch.setattr(packed, "compiled_int8", lambda: None)
     plain = packed.packed(model, "int8")
-    assert not any(isinstance(module, CompiledInt8Linear) for module in plain.modules())
-    assert any(isinstance(module, Int8Linear) for module in plain.modules())
+    assert not any(isinstance(module, compiled_layer) for module in plain.modules())
+    assert any(isinstance(module, plain_layer) for module in plain.modules())
     exact, expected, found = model(src, src), plain(src, src), compiled(src, src)
     # Where a number near the middle of two integers became the other one, all that follows differs a little.
     assert (found - expected).abs().median() < 1e-4 * expected.abs().mean()

@@ -77,6 +77,36 @@ def _scale_relu_round(sums, steps, scale, bias, rounded):
             rounded[i, j] = np.int8(max(np.int32(np.rint(scaled[i, j] * factor)), np.int32(0)))
 
 
+@compiled("void(float32[:, ::1], float32[:, ::1], float32[::1])")
+def _stretch_rows(rows, stretched, steps):
+    """As `_round_rows`, but not rounded. `stretched` may be `rows`."""
+    num_rows, width = rows.shape
+    bits = rows.view(np.int32)
+    largest_bits = np.empty(1, np.int32)
+    largest = largest_bits.view(np.float32)
+    for i in range(num_rows):
+        most = _SMALLEST_BITS
+        for j in range(width):
+            most = max(most, bits[i, j] & _WITHOUT_SIGN)
+        largest_bits[0] = most
+        steps[i] = largest[0] / _LARGEST_INT8 if most < _INFINITE_BITS else np.float32(np.nan)
+        factor = _LARGEST_INT8 / largest[0]
+        for j in range(width):
+            stretched[i, j] = rows[i, j] * factor
+
+
+@compiled("void(float32[:, ::1], float32[::1], float32[::1], b1)")
+def _step_rows(sums, steps, bias, relu):
+    num_rows, width = sums.shape
+    for i in range(num_rows):
+        step = steps[i]
+        for j in range(width):
+            sums[i, j] = sums[i, j] * step + bias[j]
+        if relu:
+            for j in range(width):
+                sums[i, j] = np.float32(0) if sums[i, j] < np.float32(0) else sums[i, j]  # a nan stays
+
+
 _SLOTS = "int8[:, :, :, ::1], float32[:, :, :, ::1]"  # the same memory twice: for the integers, for their step
 
 
@@ -161,6 +191,20 @@ def scale_relu_round(sums: Tensor, steps: Steps, scale: Tensor, bias: Tensor) ->
     rounded = torch.empty(sums.shape, dtype=torch.int8)
     _scale_relu_round(sums.numpy(), steps, scale.numpy(), bias.numpy(), rounded.numpy())
     return rounded, steps
+
+
+def stretch_rows(rows: Tensor, in_place: bool = False) -> tuple[Tensor, Steps]:
+    """rows (n, size) -> numbers from -127 to 127 that are not rounded yet, and the step of each row."""
+    rows = rows.contiguous()
+    stretched, steps = rows if in_place else torch.empty_like(rows), np.empty(len(rows), np.float32)
+    _stretch_rows(rows.numpy(), stretched.numpy(), steps)
+    return stretched, steps
+
+
+def step_rows_(sums: Tensor, steps: Steps, bias: Tensor, relu: bool = False) -> Tensor:
+    """sums (n, size) times steps (n,), plus bias (size,), in their own place; of that relu, where asked."""
+    _step_rows(sums.numpy(), steps, bias.numpy(), relu)
+    return sums
 
 
 def pack_heads(heads: Tensor) -> Tensor:

@@ -10,12 +10,15 @@ from transformer_mt.decoding.fast_layers.int8_kernels import (
     round_rows,
     scale_,
     scale_relu_round,
+    step_rows_,
+    stretch_rows,
 )
 from transformer_mt.decoding.fast_layers.packed_layers import (
     Int8Linear,
     PackedCrossAttention,
     PackedSelfAttention,
     Packing,
+    PairedInt8Linear,
 )
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import LayerContext
@@ -56,6 +59,37 @@ class CompiledReluFeedForward(nn.Module):
         return self.out_proj.of_rounded(*scale_relu_round(sums, steps, linear.scale, linear.bias)).view(x.shape)
 
 
+class CompiledPairedLinear(PairedInt8Linear):
+    """`PairedInt8Linear` with one pass before its product and one behind it."""
+
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__(weight, torch.zeros(len(weight)) if bias is None else bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        rows, steps = stretch_rows(x.reshape(-1, x.size(-1)))
+        return step_rows_(self.of_stretched(rows), steps, self.bias).view(*x.shape[:-1], self.num_out)
+
+
+class CompiledPairedFeedForward(nn.Module):
+    """`ReluFeedForward` of such maps, whose relu is in the pass behind the first product."""
+
+    def __init__(self, in_proj: nn.Linear, out_proj: nn.Linear) -> None:
+        super().__init__()
+        self.in_proj = CompiledPairedLinear(in_proj.weight, in_proj.bias)
+        self.out_proj = CompiledPairedLinear(out_proj.weight, out_proj.bias)
+
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+        """(..., d_model) -> the same shape."""
+        rows, steps = stretch_rows(x.reshape(-1, x.size(-1)))
+        inner = step_rows_(self.in_proj.of_stretched(rows), steps, self.in_proj.bias, relu=True)
+        rows, steps = stretch_rows(inner, in_place=True)
+        return step_rows_(self.out_proj.of_stretched(rows), steps, self.out_proj.bias).view(x.shape)
+
+
 class Int8Slots(MultiHeadAttention):
     """A step's attention in one pass, with keys and values of 8 bits, so that it reads a quarter of the memory."""
 
@@ -74,4 +108,8 @@ class CompiledCrossAttention(Int8Slots, PackedCrossAttention):
     """`PackedCrossAttention` with such slots."""
 
 
-PACKING = Packing(CompiledInt8Linear, CompiledSelfAttention, CompiledCrossAttention, CompiledReluFeedForward)
+ATTENTIONS = CompiledSelfAttention, CompiledCrossAttention
+PACKINGS = {
+    "int8": Packing(CompiledInt8Linear, *ATTENTIONS, CompiledReluFeedForward),
+    "paired int8": Packing(CompiledPairedLinear, *ATTENTIONS, CompiledPairedFeedForward),
+}

@@ -1,7 +1,10 @@
 """Layers that take the place of a model's own for decoding, with weights laid out once, in fewer bits where asked."""
 
+import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +14,7 @@ from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.unpadded import BlockDiagonal
 
-LARGEST_INT8 = 127
+LARGEST_INT8, LARGEST_INT7 = 127, 63
 SMALLEST = 1e-30  # taken for the largest number of a row where that is smaller: 127 divided by it is finite
 
 
@@ -72,10 +75,62 @@ class Int8Linear(nn.Module):
         return y.view(*x.shape[:-1], self.weight.size(1))
 
 
-def rounded_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """rows (n, size) -> integers from -127 to 127, and the step of each row (n, 1), by which they are multiplied."""
+class PairedInt8Linear(nn.Module):
+    """`Int8Linear` for CPUs that can only add the products of neighbours in 16 bits (AVX2), by FBGEMM's kernels.
+
+    Two products of inputs of 8 bits fit into 16 where weights have 7, so that all sums are exact here too.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """weight (out, in), bias (out,)."""
+        super().__init__()
+        rounded, scale = rounded_rows(weight.float(), LARGEST_INT7)
+        self.weight = _for_fbgemm(rounded, scale.squeeze(1))
+        self.num_out = len(weight)
+        self.bias = nn.Buffer(bias.clone()) if bias is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        rows = x.reshape(-1, x.size(-1))
+        largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
+        y = self.of_stretched(rows * (LARGEST_INT8 / largest)).mul_(largest / LARGEST_INT8)
+        return (y if self.bias is None else y.add_(self.bias)).view(*x.shape[:-1], self.num_out)
+
+    def of_stretched(self, rows: Tensor) -> Tensor:
+        """The product of rows (n, in) from -127 to 127, which are rounded, and the weight -> (n, out)."""
+        product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+        return product(rows, 1.0, LARGEST_INT8 + 1, self.weight)
+
+
+def _for_fbgemm(rounded: Tensor, scale: Tensor) -> Any:
+    """Integers (out, in) and the scale of each row, laid out for FBGEMM. torch says that it will drop such tensors."""
+    engine = torch.backends.quantized.engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zeros = torch.zeros(len(rounded), dtype=torch.long)
+        make = torch._make_per_channel_quantized_tensor  # pyright: ignore[reportPrivateImportUsage]
+        quantized = make(rounded, scale.double(), zeros, 0)
+    try:
+        torch.backends.quantized.engine = "fbgemm"
+        return torch.ops.quantized.linear_prepack(quantized, None)
+    finally:
+        torch.backends.quantized.engine = engine
+
+
+@functools.cache
+def pairs_work() -> bool:
+    """Whether this torch has what `PairedInt8Linear` asks of it: on x86, and for how long is not known."""
+    try:
+        PairedInt8Linear(torch.ones(2, 2), None)(torch.ones(1, 2))
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+def rounded_rows(rows: Tensor, most: int = LARGEST_INT8) -> tuple[Tensor, Tensor]:
+    """rows (n, size) -> integers from -most to most, and the step of each row (n, 1), by which they are multiplied."""
     largest = rows.abs().amax(dim=1, keepdim=True).clamp_min_(SMALLEST)
-    return (rows * (LARGEST_INT8 / largest)).round_().to(torch.int8), largest / LARGEST_INT8
+    return (rows * (most / largest)).round_().to(torch.int8), largest / most
 
 
 class PackedSelfAttention(MultiHeadAttention):

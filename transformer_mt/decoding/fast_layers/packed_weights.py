@@ -11,9 +11,17 @@ from typing import cast
 import torch
 from torch import nn
 
-from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear, Packing
+from transformer_mt.decoding.fast_layers.packed_layers import (
+    HalfLinear,
+    Int8Linear,
+    PackedLinear,
+    Packing,
+    PairedInt8Linear,
+    pairs_work,
+)
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.numba_modules import needs_numba
+from transformer_mt.machine.processor import has_instructions
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.feed_forward import ReluFeedForward
@@ -22,20 +30,30 @@ PACKINGS = {
     "fp32": Packing(PackedLinear),
     **{name: Packing(partial(HalfLinear, dtype=dtype)) for name, dtype in DTYPES.items()},
     "int8": Packing(Int8Linear),
+    "paired int8": Packing(PairedInt8Linear),
 }
 
 
 def find_packing(precision: str) -> Packing:
-    """The packing of `PACKINGS`; of int8 a faster one where numba works."""
-    return (compiled_int8() if precision == "int8" else None) or PACKINGS[precision]
+    """The packing of `PACKINGS`; of int8 the one for this CPU, and a faster one where numba works."""
+    if precision != "int8":
+        return PACKINGS[precision]
+    return (compiled_int8() or PACKINGS)["paired int8" if sums_in_pairs() else "int8"]
+
+
+def sums_in_pairs() -> bool:
+    """Whether torch multiplies int8 slowly on this CPU, which lacks instructions for it, and has another way."""
+    there = has_instructions("int8")
+    lacks = torch.backends.cpu.get_cpu_capability() == "AVX2" if there is None else not there
+    return lacks and pairs_work()
 
 
 @needs_numba
-def compiled_int8() -> Packing:
-    """The packing of int8 whose passes numba compiled."""
-    from transformer_mt.decoding.fast_layers.int8_layers import PACKING
+def compiled_int8() -> dict[str, Packing]:
+    """The packings of int8 whose passes numba compiled."""
+    from transformer_mt.decoding.fast_layers.int8_layers import PACKINGS
 
-    return PACKING
+    return PACKINGS
 
 
 @torch.no_grad()
