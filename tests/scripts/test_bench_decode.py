@@ -46,6 +46,7 @@ print(json.dumps([{"seconds": 2.0, "batch_size": 8, "num_tokens": num_tokens, "m
 """
 
 
+@pytest.mark.slow
 def test_bench_decode_measures_sides_that_agree(text: Path, trained: Path, tmp_path: Path) -> None:
     python = stub(tmp_path / "python", HF_ANSWERS)
     arguments = ("--run", str(trained), "--data", str(text), "--threads", "1", "--hf-python", str(python), "--smoke")
