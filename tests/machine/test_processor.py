@@ -78,6 +78,16 @@ def test_who_asks_for_bf16_is_told_that_it_is_slow(
     assert ("fp32 is many times as fast" in choose_precision("bf16", CPU, 512).reason) is told
 
 
+@pytest.mark.parametrize(
+    ("int8", "in_pairs", "told"), [(False, False, True), (False, True, False), (True, False, False)]
+)
+def test_who_asks_for_int8_is_told_where_it_is_slow(
+    monkeypatch: pytest.MonkeyPatch, int8: bool, in_pairs: bool, told: bool
+) -> None:
+    say(monkeypatch, None, int8, in_pairs)
+    assert ("fp32 is many times as fast" in choose_search_precision("int8", CPU, 512).reason) is told
+
+
 @pytest.mark.parametrize(("speedup", "taken"), [(0.2, "fp32"), (1.4, "fp32"), (1.6, "bf16"), (4.0, "bf16")])
 def test_auto_of_training_is_timed_where_the_processor_says_nothing(
     monkeypatch: pytest.MonkeyPatch, speedup: float, taken: str

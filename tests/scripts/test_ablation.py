@@ -84,6 +84,7 @@ def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
     rows: list[dict], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ablation.py", *arguments(folder, rows)])
+    monkeypatch.setattr("ablation.trained", None)  # whoever calls it fails
     with pytest.raises(UserError) as error:
         main()
     assert expected in str(error.value)

@@ -15,6 +15,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 WORTH_IT = 1.5  # bf16 products, casts included, must be so much faster where the CPU does not name its instructions
 NARROW = 128  # from this d_model on they are: 2.5 times at 128, 1.5 at 64, 0.9 at 32 (an Intel Xeon with AMX)
 AS_ASKED = "as asked"
+SLOW = f"{AS_ASKED}, but this CPU has no instructions for it: fp32 is many times as fast"
 
 
 class Choice(NamedTuple):
@@ -92,7 +93,7 @@ def choose_precision(wanted: str, device: torch.device, d_model: int) -> Choice:
     if wanted not in ("auto", "fp32", *DTYPES):
         raise UserError(f"{wanted!r} is not a precision. Use auto, fp32, bf16 or fp16.")
     if wanted == "bf16" and device.type == "cpu" and has_instructions("bf16") is False:
-        return Choice(wanted, f"{AS_ASKED}, but this CPU has no instructions for it: fp32 is many times as fast")
+        return Choice(wanted, SLOW)
     if wanted != "auto":
         return Choice(wanted, AS_ASKED)
     if device.type == "cuda":

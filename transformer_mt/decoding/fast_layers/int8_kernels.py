@@ -26,21 +26,27 @@ Steps = NDArray[np.float32]  # a number for each row, by which its integers are 
 # Compilers take the maximum of many integers at once. Of floats they take it one by one, for the sake of nan.
 
 
+@compiled("float32(int32[::1])")
+def _largest_of(bits):
+    """The largest absolute value of floats, given as their bits; no less than `_SMALLEST`, and nan if one is none."""
+    most = np.empty(1, np.int32)
+    largest = _SMALLEST_BITS
+    for j in range(len(bits)):
+        largest = max(largest, bits[j] & _WITHOUT_SIGN)
+    most[0] = largest
+    return most.view(np.float32)[0]
+
+
 @compiled("void(float32[:, ::1], int8[:, ::1], float32[:, ::1])")
 def _round_rows(rows, rounded, steps):
     """Write the integers to the first places of each row of `rounded`, and the step to the last place of `steps`."""
     num_rows, width = rows.shape
     last = steps.shape[1] - 1
     bits = rows.view(np.int32)
-    largest_bits = np.empty(1, np.int32)
-    largest = largest_bits.view(np.float32)
     for i in range(num_rows):
-        most = _SMALLEST_BITS
-        for j in range(width):
-            most = max(most, bits[i, j] & _WITHOUT_SIGN)
-        largest_bits[0] = most
-        steps[i, last] = largest[0] / _LARGEST_INT8
-        factor = _LARGEST_INT8 / largest[0]
+        largest = _largest_of(bits[i])
+        steps[i, last] = largest / _LARGEST_INT8
+        factor = _LARGEST_INT8 / largest
         for j in range(width):
             rounded[i, j] = np.int8(np.int32(np.rint(rows[i, j] * factor)))
 
@@ -82,15 +88,10 @@ def _stretch_rows(rows, stretched, steps):
     """As `_round_rows`, but not rounded. `stretched` may be `rows`."""
     num_rows, width = rows.shape
     bits = rows.view(np.int32)
-    largest_bits = np.empty(1, np.int32)
-    largest = largest_bits.view(np.float32)
     for i in range(num_rows):
-        most = _SMALLEST_BITS
-        for j in range(width):
-            most = max(most, bits[i, j] & _WITHOUT_SIGN)
-        largest_bits[0] = most
-        steps[i] = largest[0] / _LARGEST_INT8 if most < _INFINITE_BITS else np.float32(np.nan)
-        factor = _LARGEST_INT8 / largest[0]
+        largest = _largest_of(bits[i])
+        steps[i] = largest / _LARGEST_INT8 if largest < np.inf else np.float32(np.nan)
+        factor = _LARGEST_INT8 / largest
         for j in range(width):
             stretched[i, j] = rows[i, j] * factor
 

@@ -6,7 +6,7 @@ import torch
 
 from transformer_mt.decoding.fast_layers.packed_weights import find_packing, sums_in_pairs
 from transformer_mt.errors import UserError
-from transformer_mt.machine.device import AS_ASKED, DTYPES, Choice, choose_precision
+from transformer_mt.machine.device import AS_ASKED, DTYPES, SLOW, Choice, choose_precision
 from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.machine.processor import cpu_seconds, has_instructions
 
@@ -27,6 +27,8 @@ def choose_search_precision(wanted: str, device: torch.device, d_model: int) -> 
     if wanted == "int8":
         if device.type != "cpu":
             raise UserError(f"int8 is for a CPU, and the device is {device}. Use bf16, or --device cpu.")
+        if has_instructions("int8") is False and not sums_in_pairs():
+            return Choice(wanted, SLOW)
         return Choice(wanted, AS_ASKED if has_numba() else "which is faster with numba (pip install numba)")
     if wanted != "auto" or device.type != "cpu":
         return choose_precision(wanted, device, d_model)
