@@ -32,10 +32,7 @@ class StreamDecoder(Stack):
         """
         at = self.within(at)
         context = self._stream_context(ids, at, routing)
-        x = self.embedder(ids, at, factors)
-        for layer in self.layers:
-            x = self.through(layer, x, context)
-        return self.norm(x)
+        return self.through_all(self.embedder(ids, at, factors), context)
 
     def start(self, src: Tensor) -> DecoderCache:
         """A cache that holds the keys and values of the prefixes src (batch, src_len)."""

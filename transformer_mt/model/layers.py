@@ -1,11 +1,13 @@
 """Encoder and decoder layers: attention and feed-forward, each in a residual connection with a layer norm."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import LayerCache
+from transformer_mt.model.gpu.post_norm import Stream, normed_sum
 from transformer_mt.model.option import Option
 from transformer_mt.model.parts.attention import MultiHeadAttention, make_attention
 from transformer_mt.model.parts.dropout import Dropout
@@ -13,6 +15,9 @@ from transformer_mt.model.parts.experts import make_feed_forward
 from transformer_mt.model.parts.layer_context import LayerContext
 from transformer_mt.model.parts.norms import make_norm
 from transformer_mt.model.unpadded import BlockDiagonal
+
+# What a layer is given and gives back: (batch, length, d_model), in a training on a GPU perhaps in two types at once.
+State = TypeVar("State", Tensor, Stream)
 
 
 class Residual(nn.Module):
@@ -46,7 +51,10 @@ class PostNormResidual(Residual):
     def final_norm(config: ModelConfig) -> nn.Module:
         return nn.Identity()
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, x: State, sublayer: Callable[[Tensor], Tensor]) -> State:
+        if isinstance(x, Stream):
+            assert isinstance(self.norm, nn.LayerNorm)
+            return normed_sum(x.full, sublayer(x.low), self.norm, self.dropout.p)
         return self.norm(self.add(x, sublayer(x)))
 
 
@@ -71,7 +79,7 @@ class EncoderLayer(nn.Module):
         self.self_attn_residual = residual(config)
         self.feed_forward_residual = residual(config)
 
-    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+    def forward(self, x: State, context: LayerContext) -> State:
         """x (batch, length, d_model) -> the same shape."""
         x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
         return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
@@ -108,7 +116,7 @@ class DecoderLayer(nn.Module):
         self.cross_attn_residual = residual(config)
         self.feed_forward_residual = residual(config)
 
-    def forward(self, x: Tensor, context: LayerContext, memory: Tensor, src_mask: Tensor | BlockDiagonal) -> Tensor:
+    def forward(self, x: State, context: LayerContext, memory: Tensor, src_mask: Tensor | BlockDiagonal) -> State:
         """x (batch, tgt_len, d_model), memory (batch, src_len, d_model) -> the shape of x."""
         x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate, context.is_causal))
         x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))

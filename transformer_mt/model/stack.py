@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import DecoderCache
-from transformer_mt.model.layers import RESIDUALS
+from transformer_mt.model.gpu.post_norm import Stream, takes_norm
+from transformer_mt.model.layers import RESIDUALS, PostNormResidual, Residual
 from transformer_mt.model.masks import as_bias, itself, window_mask
+from transformer_mt.model.parts.attention import lowered
 from transformer_mt.model.parts.dropout import Dropout
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
 from transformer_mt.model.parts.layer_drop import Skipped, drawn
@@ -84,12 +86,28 @@ class Stack(nn.Module):
         is_causal = is_causal and self.window is None and not positions.add_to_scores
         return LayerContext(mask, positions.rotation(query_at), real, routing, is_causal)
 
-    def through(self, layer: nn.Module, x: Tensor, *arguments: object) -> Tensor:
+    def through(self, layer: nn.Module, x: Tensor | Stream, *arguments: object) -> Tensor | Stream:
         """The layer's result, x (batch, length, d_model) first among its arguments. In training it may be skipped."""
         if self.training and self.layer_drop and drawn(self.layer_drop):
+            assert isinstance(x, Tensor)
             unused = (a for a in arguments if isinstance(a, Tensor) and a.requires_grad)  # the memory of a decoder
             return Skipped.apply(x, *unused, *layer.parameters())
         return layer(x, *arguments)
+
+    def through_all(self, x: Tensor, context: LayerContext, *arguments: object) -> Tensor:
+        """x (batch, length, d_model) through all layers and the final norm -> the same shape."""
+        state = self._stream(x, context.mask)
+        for layer in self.layers:
+            state = self.through(layer, state, context, *arguments)
+        return self.norm(state.full if isinstance(state, Stream) else state)
+
+    def _stream(self, x: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor | Stream:
+        """x as the layers are given it: as a stream where one kernel is the end of a sublayer."""
+        if not self.training or not self.is_compiled or self.layer_drop or not isinstance(mask, BlockDiagonal):
+            return x
+        residual, low = next(module for module in self.layers.modules() if isinstance(module, Residual)), lowered(x)
+        takes = isinstance(residual, PostNormResidual) and takes_norm(residual.norm, low.dtype)
+        return Stream(x, low) if takes else x
 
     @property
     def goes_unpadded(self) -> bool:

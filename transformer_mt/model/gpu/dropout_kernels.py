@@ -1,4 +1,4 @@
-"""Which numbers dropout keeps, as a Triton kernel: eight decisions of each draw.
+"""Which numbers dropout keeps, as a Triton kernel and for others: eight decisions of each draw.
 
 A draw of the generator (Philox, Salmon et al. 2011) costs some hundred operations and gives 128 bits. A compiler that
 draws within the operation takes 32 of them for a number and throws the others away, which costs more than the reading
@@ -25,3 +25,15 @@ def keep(kept, seeds, threshold, number, block: tl.constexpr):
     lower = _pair(first, threshold) | (_pair(second, threshold) << 16)
     upper = _pair(third, threshold) | (_pair(fourth, threshold) << 16)
     tl.store(kept + places, lower | (upper << 32), mask=places < number)
+
+
+@triton.jit
+def chosen(seed, rows, threshold, height: tl.constexpr, width: tl.constexpr):
+    """Which numbers of a tile (height, width) are kept: True with a probability of `threshold` / 2 ** 16. `rows`
+    (height,) are the tile's rows, each with a number of its own. The same in every kernel that asks for the same.
+    """
+    eighths: tl.constexpr = width // 8
+    first, second, third, fourth = tl.randint4x(seed, rows[:, None] * eighths + tl.arange(0, eighths)[None, :])
+    bits = tl.join(tl.join(first, second), tl.join(third, fourth))
+    bits = tl.join((bits & 0xFFFF).to(tl.int32), (bits >> 16).to(tl.int32))
+    return tl.reshape(bits, (height, width)) < threshold

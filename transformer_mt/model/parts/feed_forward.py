@@ -5,6 +5,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.model.gpu.dropout import draws_for
+from transformer_mt.model.gpu.relu_dropout import linear_relu_dropout
 from transformer_mt.model.option import Option
 from transformer_mt.model.parts.dropout import Dropout, ReluDropout
 from transformer_mt.model.parts.layer_context import LayerContext
@@ -39,6 +41,8 @@ class ReluFeedForward(FeedForward):
 
     def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
         """(..., d_model) -> the same shape."""
+        if self.training and draws_for(x):
+            return self.out_proj(linear_relu_dropout(x, self.in_proj, self.dropout.p))
         return self.out_proj(self.dropout(self.in_proj(x)))
 
 

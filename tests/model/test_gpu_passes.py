@@ -1,0 +1,164 @@
+"""The Triton kernels that end a sublayer, and those of relu with dropout, against the formulas: see
+`test_gpu_kernels.py`.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.model.gpu.attention import unpadded_attention
+from transformer_mt.model.gpu.dropout import STEPS, threshold_of
+from transformer_mt.model.gpu.post_norm import Stream, add_and_norm, normed_sum, takes_norm
+from transformer_mt.model.gpu.relu_dropout import relu_dropped
+from transformer_mt.model.layers import EncoderLayer
+from transformer_mt.model.parts import attention, feed_forward
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.unpadded import Unpadded
+
+pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
+SEED = 5
+LOW = {"cuda": torch.bfloat16, "cpu": torch.float16}  # the interpreter takes bfloat16 for whole numbers
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where the kernels run: on a CPU they are interpreted, which `conftest.py` sees to."""
+    return torch.device(request.param)
+
+
+def is_share(kept: Tensor, p: float) -> bool:
+    """Whether as many are kept as dropout with p keeps, within 4 deviations."""
+    return abs(float(kept.double().mean()) - (1 - p)) <= 4 * (p * (1 - p) / kept.numel()) ** 0.5 + 1e-9
+
+
+def assert_close(found: Tensor, exact: Tensor) -> None:
+    """Within the rounding of what was found, which knows the type of the exact one no more."""
+    bound = 2e-6 if found.dtype == torch.float32 else {torch.bfloat16: 2**-8, torch.float16: 2**-10}[found.dtype]
+    assert (found.double() - exact).norm() <= bound * exact.norm() + 1e-12
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("shape", [(37, 24), (5, 512), (70, 64), (9, 1000)])
+def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
+    device: torch.device, p: float, shape: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape, device=device) + 3
+    y = torch.randn(shape, device=device).to(LOW[device.type])
+    norm = nn.LayerNorm(shape[1], device=device)
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    given = [x.requires_grad_(), y.requires_grad_(), norm.weight, norm.bias]
+    torch.manual_seed(SEED)
+    full, low = normed_sum(x[None], y[None], norm, p)
+    upstream = torch.randn(full.shape, device=device), torch.randn(low.shape, device=device).to(low.dtype)
+    found = torch.autograd.grad((full, low), given, upstream)
+
+    torch.manual_seed(SEED)
+    total = add_and_norm(x, torch.ones_like(y), norm.weight, norm.bias, threshold_of(p), norm.eps)[2]
+    factors = (total - x).detach().double().round(decimals=3)  # 0, or what a kept number is multiplied with
+    assert is_share(factors > 0, p)
+    factors = torch.where(factors > 0, STEPS / threshold_of(p), 0.0)
+    doubles = [tensor.detach().double().requires_grad_() for tensor in given]
+    of_x, of_y, weight, bias = doubles
+    exact = F.layer_norm(of_x + factors * of_y, shape[1:], weight, bias, norm.eps)
+    both = upstream[0][0].double() + upstream[1][0].double()
+    for ours, theirs in zip((full[0], low[0]), (exact, exact), strict=True):
+        assert_close(ours.detach(), theirs.detach())
+    assert (full.dtype, low.dtype, full.shape) == (torch.float32, y.dtype, (1, *shape))
+    for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, both), strict=True):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize(("shape", "has_bias"), [((37, 24), True), ((11, 1100), True), ((70, 512), False)])
+def test_relu_with_dropout_has_the_formulas_values_and_gradients(
+    device: torch.device, p: float, bits: int, shape: tuple[int, int], has_bias: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape, device=device).to(torch.float32 if bits == 32 else LOW[device.type]).requires_grad_()
+    bias = torch.randn(shape[1], device=device).requires_grad_() if has_bias else None
+    given = [x] if bias is None else [x, bias]
+    torch.manual_seed(SEED)
+    out = relu_dropped(x, bias, threshold_of(p))
+    upstream = torch.randn(shape, device=device).to(x.dtype)
+    found = torch.autograd.grad(out, given, upstream)
+
+    torch.manual_seed(SEED)
+    kept = relu_dropped(torch.ones_like(x), None, threshold_of(p)) > 0
+    assert is_share(kept, p)
+    factors = torch.where(kept, STEPS / threshold_of(p), 0.0).double()
+    doubles = [tensor.detach().double().requires_grad_() for tensor in given]
+    exact = F.relu(sum(doubles, start=torch.zeros((), dtype=torch.float64, device=device))) * factors
+    assert (out.dtype, out.shape) == (x.dtype, x.shape)
+    assert_close(out.detach(), exact.detach())
+    for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, upstream.double()), strict=True):
+        assert_close(ours, theirs)
+
+
+def test_neighbours_are_kept_independently_in_one_draw_and_in_another(device: torch.device) -> None:
+    torch.manual_seed(SEED)
+    kept = (relu_dropped(torch.ones(64, 1024, device=device), None, threshold_of(0.3)) > 0).double()
+    deviation = (0.3 * 0.7 / kept.numel()) ** 0.5
+    for down, right in ((0, 1), (0, 2), (0, 4), (0, 64), (0, 512), (1, 0), (4, 0), (1, 512)):
+        both = kept[down:, right:] * kept[: 64 - down, : 1024 - right]
+        assert abs(both.mean() - 0.7**2) <= 6 * deviation
+
+
+def test_norms_that_the_kernels_are_not_made_for_are_not_taken() -> None:
+    assert takes_norm(nn.LayerNorm(512), torch.bfloat16)
+    assert not takes_norm(nn.LayerNorm(512), torch.float32)
+    assert not takes_norm(nn.LayerNorm(512, bias=False), torch.bfloat16)
+    assert not takes_norm(nn.RMSNorm(512), torch.bfloat16)
+    assert not takes_norm(nn.LayerNorm(8192), torch.bfloat16)
+
+
+def test_torch_compile_is_told_the_truth_about_the_operations(device: torch.device) -> None:
+    """Shapes, types and gradients, of sizes that are symbols too."""
+    low = LOW[device.type]
+    x, y = torch.randn(6, 16, device=device), torch.randn(6, 16, device=device, dtype=low)
+    weight, bias = torch.ones(16, device=device), torch.zeros(16, device=device)
+    given = [tensor.requires_grad_() for tensor in (x, y, weight, bias)]
+    for p in (0.0, 1.0):  # all or nothing, for they are called more than once
+        torch.library.opcheck(add_and_norm, (*given, threshold_of(p), 1e-5))
+        torch.library.opcheck(relu_dropped, (y, bias, threshold_of(p)))
+        torch.library.opcheck(relu_dropped, (x, None, threshold_of(p)))
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+def test_a_stack_with_the_kernels_computes_what_it_does_without(
+    device: torch.device, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values and gradients, as near to those of float32. There a stream is not wanted."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_ff": 48, "num_heads": 2, "num_encoder_layers": 2, "num_decoder_layers": 2}
+    config = ModelConfig(**sizes, norm_position="post", dropout=0.0)
+    model = Transformer(config, 20, 20).to(device).train()
+    src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]], device=device)
+    tgt = torch.tensor([[2, 6, 7], [2, 0, 0], [2, 9, 0]], device=device)
+    upstream = torch.randn(64, 32, device=device)
+    monkeypatch.setattr(attention.cpu, "unpadded_attention", unpadded_attention)
+    entered = []
+
+    def passed(lowers: bool = bits == 16) -> list[Tensor | None]:
+        with torch.autocast(device.type, LOW[device.type], enabled=lowers):
+            hidden = model.unpadded_hidden_states(Unpadded.of(src), Unpadded.of(tgt))
+        return [hidden, *torch.autograd.grad(hidden, list(model.parameters()), upstream, allow_unused=True)]
+
+    exact, plain = passed(False), passed()
+    monkeypatch.setattr(feed_forward, "draws_for", lambda x: True)
+    through = EncoderLayer.forward
+    monkeypatch.setattr(EncoderLayer, "forward", lambda self, x, c: (entered.append(type(x)), through(self, x, c))[1])
+    model.encoder.is_compiled = model.decoder.is_compiled = True
+    found = passed()
+    assert set(entered) == {Stream if bits == 16 else Tensor}
+    for true, theirs, ours in zip(exact, plain, found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if true is None or theirs is None or ours is None:  # the output projection has no part in it
+            continue
+        assert ours.dtype == theirs.dtype
+        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-6 * true.norm()
