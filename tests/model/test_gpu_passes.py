@@ -135,8 +135,9 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
 ) -> None:
     """Values and gradients, as near to those of float32. There a stream is not wanted."""
     torch.manual_seed(0)
-    sizes = {"d_model": 32, "d_ff": 48, "num_heads": 2, "num_encoder_layers": 2, "num_decoder_layers": 2}
-    config = ModelConfig(**sizes, norm_position="post", dropout=0.0)
+    config = ModelConfig(
+        d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, norm_position="post", dropout=0.0
+    )
     model = Transformer(config, 20, 20).to(device).train()
     src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]], device=device)
     tgt = torch.tensor([[2, 6, 7], [2, 0, 0], [2, 9, 0]], device=device)
