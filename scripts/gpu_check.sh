@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What only a GPU can show, in one run of under nine minutes: its tests, the base model from nothing to a translation,
-# speed beside the others, exact resuming, and what compiling costs. A stage that fails is reported, and the next one runs.
+# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. A stage that fails is
+# reported, and the next one runs.
 #
 #   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda] [--smoke]
 #
@@ -42,26 +43,53 @@ export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1
 left() { echo $((end - SECONDS)); }
 report() { tee -a "$out/report.txt"; }
 failed=0
-# stage NAME SECONDS LINES COMMAND...: its last lines go into the report; it is stopped after so many seconds.
+# told NAME LINES STATUS SECONDS LIMIT: the last lines of a stage's log go into the report, and how it ended.
+told() {
+  grep -v '^$' "$out/$1.log" | tail -n "$2" | cut -c1-400 | report
+  case $3 in
+    0) echo "ok, $4 s" ;;
+    124|137) echo "STOPPED after $5 s" ;;
+    *) echo "FAILED with status $3 after $4 s" ;;
+  esac | report
+  [ "$3" = 0 ] || failed=$((failed + 1))
+}
+headed() { printf '\n== %s ==\n$ %.400s\n' "$1" "$(tr -s ' \n' ' ' <<<"${*:2}")" | report; }
+# stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds.
 stage() {
-  local name=$1 limit=$2 lines=$3 status start=$SECONDS
+  local name=$1 limit=$2 lines=$3 status=0 start=$SECONDS
   shift 3
   [ "$limit" -le "$(left)" ] || limit=$(left)
-  printf '\n== %s ==\n$ %.400s\n' "$name" "$(tr -s ' \n' ' ' <<<"$*")" | report
+  headed "$name" "$@"
   if [ "$limit" -lt 5 ]; then
     echo "LEFT OUT: no time is left" | report
     failed=$((failed + 1))
     return
   fi
-  (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1
-  status=$?
-  grep -v '^$' "$out/$name.log" | tail -n "$lines" | cut -c1-400 | report
-  case $status in
-    0) echo "ok, $((SECONDS - start)) s" ;;
-    124|137) echo "STOPPED after $limit s" ;;
-    *) echo "FAILED with status $status after $((SECONDS - start)) s" ;;
-  esac | report
-  [ "$status" = 0 ] || failed=$((failed + 1))
+  (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+  told "$name" "$lines" "$status" $((SECONDS - start)) "$limit"
+}
+# beside NAME SECONDS LINES COMMAND...: the same, begun while others run; `gathered` waits for all of them and reports.
+waiting=()
+beside() {
+  local name=$1 limit=$2 lines=$3
+  shift 3
+  (
+    status=0 start=$SECONDS
+    (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - start)) $limit" >"$out/$name.end"
+  ) &
+  waiting+=("$name $! $lines $*")
+}
+gathered() {
+  local one name process lines command status seconds limit
+  for one in "${waiting[@]}"; do
+    read -r name process lines command <<<"$(tr -s ' \n' ' ' <<<"$one")"
+    wait "$process"
+    headed "$name" "$command"
+    read -r status seconds limit <"$out/$name.end"
+    rm "$out/$name.end"
+    told "$name" "$lines" "$status" "$seconds" "$limit"
+  done
 }
 tmt=("$python" -m transformer_mt)
 small=()
@@ -83,14 +111,26 @@ for name in cublas cublasLt; do
 done
 [ ! -d "$out/lib" ] || export LD_LIBRARY_PATH=$out/lib:$(dirname "$(readlink -f "$out/lib/libcublas.so.12")"):${LD_LIBRARY_PATH:-}
 
-# The tests run beside the base model, of which no speed is measured.
-if [ -z "$smoke" ]; then
-  (cd "$root" && timeout 200 "$python" -m pytest -m gpu -q -n 10 -p no:cacheprovider -W ignore
-    echo "status $?") >"$out/beside.log" 2>&1 &
-  tests=$!
+# First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
+# ten minutes at most.
+[ -n "$smoke" ] || beside tests 200 15 env -C "$root" "$python" -m pytest -m gpu -q -n 8 -p no:cacheprovider -W ignore
+beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
+  training.device="$device" training.deterministic=true "${small[@]}"
+killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
+  training.checkpoint_every_steps=20 validation.every_steps=60 validation.num_translated=8
+  "${small[@]}")
+beside killed-and-resumed 200 6 bash -c '
+  "$@" & training=$!
+  for _ in $(seq 1500); do [ -d runs/killed/checkpoints/step_40 ] && break; kill -0 $training || exit 1; sleep 0.1; done
+  kill -9 $training; wait $training 2>/dev/null
+  "$@" --resume auto && grep -c "\"kind\": \"train\"" runs/killed/metrics.jsonl' bash "${tmt[@]}" "${killed[@]}"
+if [ -n "$data" ]; then
+  beside decode-model 120 2 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=decode \
+    data.root="$data/tok" training.device="$device" training.compile=false "${small[@]}" \
+    training.max_steps="$([ -n "$smoke" ] && echo 20 || echo 400)" \
+    training.warmup_steps="$([ -n "$smoke" ] && echo 10 || echo 100)"
 fi
-# The base model has what is left after the reserves of the stages behind it, and ten minutes at most.
-base=$(($(left) - ${data:+310 + }75))
+base=$(($(left) - ${data:+330 + }20))
 [ "$base" -le 600 ] || base=600
 [ "$base" -ge 30 ] || base=30
 training=$(awk "BEGIN { print ($base - 40) / 60 }")
@@ -98,9 +138,7 @@ training=$(awk "BEGIN { print ($base - 40) / 60 }")
 stage base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
   training.max_minutes="$training" "${small[@]}"
 stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$device" "The cat sat"
-if [ -z "$smoke" ]; then
-  stage tests 60 15 bash -c "tail --pid=$tests -f /dev/null; cat '$out/beside.log'; grep -qx 'status 0' '$out/beside.log'"
-fi
+gathered
 
 if [ -n "$data" ]; then
   opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
@@ -108,26 +146,14 @@ if [ -n "$data" ]; then
   # Passes are captured in the first hundred steps; big has the larger batches, which are not captured.
   for preset in base big; do
     sizes=$([ $preset = base ] && echo 25000 --warm-up 150 --steps 60 || echo 64000 --warm-up 15 --steps 30)
-    stage "train-$preset" 100 16 "$python" "$root/scripts/bench_train.py" --data "$data" --preset $preset \
+    stage "train-$preset" 130 16 "$python" "$root/scripts/bench_train.py" --data "$data" --preset $preset \
       --device "$device" $([ $preset = big ] || echo "${opponents[@]}") ${smoke:+--smoke} \
       $([ -n "$smoke" ] || echo --max-tokens $sizes --profile)
   done
+  stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
+    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
-  stage decode-model 60 2 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=decode \
-    data.root="$data/tok" training.device="$device" training.max_minutes="$([ -n "$smoke" ] && echo 0.01 || echo 0.5)" \
-    "${small[@]}"
-  stage decode 100 30 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
-    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1)
 fi
-stage resume-bit-for-bit 40 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 training.device="$device" \
-  training.deterministic=true "${small[@]}"
-killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
-  training.checkpoint_every_steps=20 validation.every_steps=60 validation.num_translated=8 "${small[@]}")
-stage killed-and-resumed 60 6 bash -c '
-  "$@" & training=$!
-  for _ in $(seq 400); do [ -d runs/killed/checkpoints/step_40 ] && break; kill -0 $training || exit 1; sleep 0.1; done
-  kill -9 $training; wait $training 2>/dev/null
-  "$@" --resume auto && grep -c "\"kind\": \"train\"" runs/killed/metrics.jsonl' bash "${tmt[@]}" "${killed[@]}"
 printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
 exit $((failed > 0))

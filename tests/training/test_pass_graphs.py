@@ -177,8 +177,9 @@ def test_given_up_graphs_are_gone_for_good() -> None:
 def test_sizes_have_a_bound_and_little_is_added() -> None:
     rounded = [pass_graphs._rounded(rows) for rows in range(64, 2**15, 64)]
     assert all(size % 64 == 0 for size in rounded)
-    assert all(size - rows < max(64, rows / 4) for size, rows in zip(rounded, range(64, 2**15, 64), strict=True))
-    assert len(set(rounded)) <= 8 + 4 * 6
+    added = [(size - rows, rows) for size, rows in zip(rounded, range(64, 2**15, 64), strict=True)]
+    assert all(surplus < max(64, min(rows / 4, 1024)) for surplus, rows in added)
+    assert len(set(rounded)) <= 8 + 4 * 4 + 8 + 16
 
 
 def test_what_changes_from_pass_to_pass_is_not_captured() -> None:
