@@ -113,7 +113,7 @@ done
 
 # First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
 # ten minutes at most.
-[ -n "$smoke" ] || beside tests 200 15 env -C "$root" "$python" -m pytest -m gpu -q -n 8 -p no:cacheprovider -W ignore
+[ -n "$smoke" ] || beside tests 225 15 env -C "$root" "$python" -m pytest -m gpu -q -n 12 -p no:cacheprovider -W ignore
 beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
 killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
@@ -154,6 +154,11 @@ if [ -n "$data" ]; then
     $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
+  # The sizes of base, whose kernels are compiled already.
+  stage max-tokens-auto 50 8 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=auto \
+    data.root="$data/tok" training.device="$device" model.d_model=512 model.d_ff=2048 model.num_encoder_layers=6 \
+    model.num_decoder_layers=6 "${small[@]}" training.schedule=constant training.max_steps=6 \
+    training.max_tokens=auto training.update_tokens="$([ -n "$smoke" ] && echo 4096 || echo 400000)"
 fi
 printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
 exit $((failed > 0))
