@@ -11,8 +11,9 @@ from translators import rules
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.search import greedy
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import greedy_search
+from transformer_mt.decoding.search.greedy import are_dropped, greedy_search
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
 from transformer_mt.errors import UserError
@@ -65,9 +66,14 @@ def test_equals_the_rules_written_out(seed: int, with_rules: bool) -> None:
             assert math.isclose(hypothesis.score, score, abs_tol=1e-4)
 
 
+@pytest.mark.parametrize("as_on", ["cpu", "cuda"])
 @pytest.mark.parametrize("scored", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_greedy_search_keeps_the_same_rules(seed: int, scored: bool) -> None:
+def test_greedy_search_keeps_the_same_rules(
+    seed: int, scored: bool, as_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where rows that have ended stay for a while, as on a GPU."""
+    monkeypatch.setattr(greedy, "are_dropped", lambda n, rows, _: are_dropped(n, rows, torch.device(as_on)))
     case = random_case(seed, with_rules=True, beam_size=1)
     options = case.options.model_copy(update={"scored": scored})
     found = greedy_search(Languages(case.languages), case.limits, options, torch.device("cpu"), case.rules())

@@ -20,6 +20,7 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
 from transformer_mt.decoding.search.top_tokens import best_extensions, best_token
+from transformer_mt.machine.cuda_graphs import power_of_two
 
 
 class StepFunction(Protocol):
@@ -63,30 +64,45 @@ def greedy_search(
     tokens = torch.full_like(alive, BOS_ID)
     history = alive.new_empty(len(alive), min(16, max(max_lengths)))
     totals = torch.full((len(alive),), 0.0 if options.scored else torch.nan, device=device)
+    over: Tensor | None = None  # which rows have ended, and are still there
     for length in count(1):
         logits = decoder.step(tokens).float()
         must_end = limits <= length if length >= shortest else None
         forbid = None if rules is None else partial(rules, hypotheses=Hypotheses(history[:, : length - 1], alive))
         if options.scored:
             best, _, tokens = best_extensions(logits, 1, options.allow_unk, must_end, totals[:, None], forbid)
-            tokens, totals = tokens.squeeze(1), best.squeeze(1)
+            tokens, best = tokens.squeeze(1), best.squeeze(1)
+            totals = best if over is None else torch.where(over, totals, best)
         else:
             tokens = best_token(logits, options.allow_unk, must_end, forbid)
-        ended = tokens == EOS_ID
-        if ended.any():
-            for sentence, row, total in zip(
-                alive[ended].tolist(), history[ended, : length - 1].tolist(), totals[ended].tolist(), strict=True
-            ):
-                finished[sentence].append(Hypothesis(row, total, total / options.norm(length)))
-            kept = without(ended)
-            if len(kept) == 0:
-                break
-            decoder.reorder(kept, kept)
-            alive, tokens, totals, history, limits = (x[kept] for x in (alive, tokens, totals, history, limits))
+        if over is not None:
+            tokens = tokens.masked_fill(over, EOS_ID)
         if length > history.size(1):
             history = torch.cat((history, torch.empty_like(history)), dim=1)
         history[:, length - 1] = tokens
+        ended = tokens == EOS_ID
+        num_ended = int(ended.sum())
+        if not num_ended or not are_dropped(num_ended, len(alive), device):
+            over = ended if num_ended else None
+            continue
+        for sentence, row, total in zip(
+            alive[ended].tolist(), history[ended, :length].tolist(), totals[ended].tolist(), strict=True
+        ):
+            end = row.index(EOS_ID)
+            finished[sentence].append(Hypothesis(row[:end], total, total / options.norm(end + 1)))
+        if num_ended == len(alive):
+            break
+        over, kept = None, without(ended)
+        decoder.reorder(kept, kept)
+        alive, tokens, totals, history, limits = (x[kept] for x in (alive, tokens, totals, history, limits))
     return finished
+
+
+def are_dropped(num_ended: int, num_rows: int, device: torch.device) -> bool:
+    """Whether rows that have ended are taken out now. On a CPU each row costs time. On a GPU a step has a power of two
+    of them in any case, and taking some out means to wait for it several times.
+    """
+    return device.type == "cpu" or num_ended == num_rows or power_of_two(num_rows - num_ended) < power_of_two(num_rows)
 
 
 def without(ended: Tensor) -> Tensor:
