@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_mt.model.gpu.attention import takes_heads, unpadded_attention
+from transformer_mt.model.cpu import attention as cpu_attention
+from transformer_mt.model.gpu.attention import attention, joint_attention, takes_heads, unpadded_attention
 from transformer_mt.model.gpu.dropout import STEPS, kept
-from transformer_mt.model.parts.attention import attention_weights
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.unpadded import BlockDiagonal
 
 pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
@@ -45,6 +46,19 @@ def ours(tensors: list[Tensor], mask: BlockDiagonal, p: float) -> Tensor:
     torch.manual_seed(SEED)
     q, k, v = tensors
     return unpadded_attention(q, k, v, mask, p, SCALE)
+
+
+def joined(tensors: list[Tensor], number: int) -> list[Tensor]:
+    """Heads of queries, keys and values, or gradients of these, as so many tensors (tokens, heads, size)."""
+    rows = [x.squeeze(0).transpose(0, 1) for x in tensors]
+    parts = {1: [rows], 2: [rows[:1], rows[1:]], 3: [[x] for x in rows]}[number]
+    return [torch.cat(part, dim=1).detach() for part in parts]
+
+
+def ours_jointly(heads: list[Tensor], num_heads: int, mask: BlockDiagonal, p: float) -> Tensor:
+    """`ours` of heads as `joined` gives them."""
+    torch.manual_seed(SEED)
+    return joint_attention(heads, num_heads, mask, p, SCALE).transpose(0, 1)[None]
 
 
 def factors_of(q: Tensor, k: Tensor, mask: BlockDiagonal, p: float) -> Tensor:
@@ -88,8 +102,17 @@ def test_attention_has_the_formulas_values_and_gradients(
     doubles = [x.detach().double().requires_grad_() for x in tensors]
     expected = plain(doubles, mask, factors.double())
     upstream = torch.randn(out.shape, device=device).to(dtype)
-    found = [out, *torch.autograd.grad(out, tensors, upstream)]
     exact = [expected, *torch.autograd.grad(expected, doubles, upstream.double())]
+    assert_near([out, *torch.autograd.grad(out, tensors, upstream)], exact, dtype)
+    for number in [2, 1] if queries == keys else [2]:
+        heads = [x.requires_grad_() for x in joined(tensors, number)]
+        out = ours_jointly(heads, num_heads, mask, p)
+        found = [out, *torch.autograd.grad(out, heads, upstream)]
+        assert_near(found, [expected, *joined(exact[1:], number)], dtype)
+
+
+def assert_near(found: list[Tensor], exact: list[Tensor], dtype: torch.dtype) -> None:
+    """Found in this type, with the errors that it brings."""
     for x, y in zip(found, exact, strict=True):
         assert x.dtype == dtype
         # Weights and their gradients are rounded before the second product, to 8 bits where it is bfloat16.
@@ -97,24 +120,74 @@ def test_attention_has_the_formulas_values_and_gradients(
         assert (x.detach().double() - y).norm() <= (1e-6 if dtype == torch.float32 else 2**-7) * y.norm()
 
 
-def test_rows_that_are_no_sentences_take_no_part_whatever_is_in_them(device: torch.device) -> None:
-    mask = BlockDiagonal.of(torch.tensor(TGT_LENGTHS, device=device), torch.tensor(SRC_LENGTHS, device=device))
+@pytest.mark.parametrize("number", [3, 2, 1])
+@pytest.mark.parametrize("longest", [18, 70])
+def test_rows_that_are_no_sentences_take_no_part_whatever_is_in_them(
+    device: torch.device, number: int, longest: int
+) -> None:
+    """Whether tokens are one tensor with several heads, or several; whether one tile holds a sentence, or not."""
+    queries = [3, longest, 1, 7]
+    keys = queries if number == 1 else SRC_LENGTHS
+    mask = BlockDiagonal.of(torch.tensor(queries, device=device), torch.tensor(keys, device=device))
     torch.manual_seed(0)
-    exact = [heads_of(n, 2, torch.float32).to(device) for n in (TGT_LENGTHS, SRC_LENGTHS, SRC_LENGTHS)]
+    tensors = [heads_of(n, heads, torch.float32).to(device) for n, heads in ((queries, 4), (keys, 2), (keys, 2))]
+    exact = joined(tensors, number)
     longer = [
-        torch.cat((x, torch.full((1, 2, surplus, x.size(3)), torch.nan, device=device)), dim=2)
-        for x, surplus in zip(exact, (5, 3, 3), strict=True)
+        torch.cat((x, torch.full((surplus, *x.shape[1:]), torch.nan, device=device)))
+        for x, surplus in zip(exact, (5, 3, 3), strict=False)
     ]
     results = []
-    for tensors in (exact, longer):
-        tensors = [x.requires_grad_() for x in tensors]
-        out = ours(tensors, mask, 0.0)
+    for heads in (exact, longer):
+        heads = [x.requires_grad_() for x in heads]
+        out = ours_jointly(heads, 4, mask, 0.0)[0].transpose(0, 1)
         upstream = torch.ones_like(out)
-        upstream[:, :, sum(TGT_LENGTHS) :] = torch.nan
-        results.append((out, *torch.autograd.grad(out, tensors, upstream)))
+        upstream[sum(queries) :] = torch.nan
+        results.append((out, *torch.autograd.grad(out, heads, upstream)))
     for short, long in zip(*results, strict=True):
-        assert torch.equal(long[:, :, : short.size(2)], short)
-        assert not long[:, :, short.size(2) :].any()
+        assert torch.equal(long[: len(short)], short)
+        assert not long[len(short) :].any()
+
+
+@pytest.mark.parametrize("number", [3, 2, 1])
+def test_the_operation_is_what_it_tells_the_compiler(device: torch.device, number: int) -> None:
+    torch.manual_seed(0)
+    tensors = [heads_of([4, 3], heads, torch.float32).to(device) for heads in (4, 2, 2)]
+    lengths = torch.tensor([4, 3], device=device)
+    mask = BlockDiagonal.of(lengths, lengths)
+    heads = [x.requires_grad_() for x in joined(tensors, number)]
+    torch.library.opcheck(attention, (heads, mask.blocks, 4, *mask.most, mask.causal, 0.0, SCALE))
+
+
+@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize(
+    ("of_itself", "kv_heads", "bias", "frozen"),
+    [(True, 4, True, "v_proj"), (True, 2, False, ""), (False, 4, False, ""), (False, 1, True, "k_proj")],
+)
+def test_one_product_for_several_projections_changes_nothing(
+    device: torch.device, of_itself: bool, kv_heads: int, bias: bool, frozen: str, bits: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(cpu_attention, "unpadded_attention", unpadded_attention)  # the GPU's, wherever it runs
+    torch.manual_seed(0)
+    module = MultiHeadAttention(32, 4, 0.3, bias, kv_heads).to(device)
+    keys = TGT_LENGTHS if of_itself else SRC_LENGTHS
+    mask = BlockDiagonal.of(torch.tensor(TGT_LENGTHS, device=device), torch.tensor(keys, device=device), of_itself)
+    x = torch.randn(1, sum(TGT_LENGTHS) + 3, 32, device=device, requires_grad=True)
+    source = x if of_itself else torch.randn(1, sum(keys) + 5, 32, device=device, requires_grad=True)
+    if frozen:
+        module.get_submodule(frozen).requires_grad_(False)
+    trained = [x, *[source] * (not of_itself), *(p for p in module.parameters() if p.requires_grad)]
+    upstream = torch.randn(x.shape, device=device)
+    results = []
+    for jointly in (True, False):
+        torch.manual_seed(SEED)
+        with torch.autocast(device.type, LOW[device.type], enabled=bits == 16):
+            out = module.attend_jointly(x, source, mask) if jointly else module.attend(*module.project(x, source), mask)
+        results.append([out, *torch.autograd.grad(out, trained, upstream.to(out.dtype))])
+    for joint, separate in zip(*results, strict=True):
+        assert joint.dtype == separate.dtype
+        # The gradient of a key's bias is nothing but rounding.
+        assert (joint - separate).norm() <= (1e-5 if bits == 32 else 2**-7) * (separate.norm() + 10)
 
 
 def test_a_sentence_of_nothing_leaves_the_others_alone(device: torch.device) -> None:

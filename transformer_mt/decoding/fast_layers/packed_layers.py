@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.model.cache import LANES, round_up
-from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.model.parts.attention import MultiHeadAttention, stacked
 from transformer_mt.model.unpadded import BlockDiagonal
 
 LARGEST_INT8, LARGEST_INT7 = 127, 63
@@ -139,7 +139,7 @@ class PackedSelfAttention(MultiHeadAttention):
     def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})  # its sizes without its weights
-        self.joint_proj = packing.linear(*_stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.joint_proj = packing.linear(*stacked([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.add_module("out_proj", packing.linear(attention.out_proj.weight, attention.out_proj.bias))
 
     def project(self, query: Tensor, key_value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,18 +172,13 @@ class PackedCrossAttention(MultiHeadAttention):
     def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:
         nn.Module.__init__(self)
         self.__dict__.update({**attention.__dict__, "_modules": {}})
-        self.joint_proj = packing.linear(*_stacked([attention.k_proj, attention.v_proj]))
+        self.joint_proj = packing.linear(*stacked([attention.k_proj, attention.v_proj]))
         self.add_module("q_proj", packing.linear(attention.q_proj.weight, attention.q_proj.bias))
         self.add_module("out_proj", packing.linear(attention.out_proj.weight, attention.out_proj.bias))
 
     def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
         k, v = (self._split_heads(part) for part in self.joint_proj(x).chunk(2, dim=-1))
         return k, v
-
-
-def _stacked(linears: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-    return torch.cat([linear.weight for linear in linears]), bias
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,9 +52,28 @@ def _works(device: torch.device) -> bool:
 
 def unpadded_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockDiagonal, p: float, scale: float) -> Tensor:
     """`cpu.attention.unpadded_attention` where `takes_heads` said yes, with the same shapes."""
-    heads = (x[0].transpose(0, 1) for x in (q, k, v))  # (positions, heads, head_dim)
-    out, _, _ = attention(*heads, mask.blocks, *mask.most, mask.causal, p, scale)
-    return out.transpose(0, 1)[None]
+    heads = [x.squeeze(0).transpose(0, 1) for x in (q, k, v)]
+    return joint_attention(heads, q.size(1), mask, p, scale).transpose(0, 1)[None]
+
+
+def joint_attention(heads: list[Tensor], num_heads: int, mask: BlockDiagonal, p: float, scale: float) -> Tensor:
+    """The same of heads as products leave them; those of several products may come as one tensor, and so do their
+    gradients then.
+
+    heads (positions, number, head_dim): queries, keys and values in one tensor, where they have the same positions;
+    queries, and keys and values; or each in its own -> (num_queries, num_heads, head_dim).
+    """
+    return attention(heads, mask.blocks, num_heads, *mask.most, mask.causal, p, scale)[0]
+
+
+def _parted(heads: list[Tensor], num_heads: int) -> Sequence[Tensor]:
+    """Queries, keys and values among the heads that `joint_attention` takes: views."""
+    if len(heads) == 1:
+        num_kv_heads = (heads[0].size(1) - num_heads) // 2
+        return heads[0].split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+    if len(heads) == 2:
+        return heads[0], *heads[1].chunk(2, dim=1)
+    return heads
 
 
 def _launch_sizes(q: Tensor, most_queries: int, most_keys: int) -> dict:
@@ -88,17 +108,25 @@ def _clear(rows: Tensor, blocks: Tensor, column: int) -> None:
     _kernels().clear[grid](rows, blocks, len(blocks) - 1, column, number // len(rows), number, block=_CLEARED)
 
 
-@torch.library.custom_op("transformer_mt::unpadded_attention", mutates_args=())
+# In words, because torch 2.6 knows no `list[Tensor]`.
+_SIZES = "Tensor blocks, SymInt num_heads, SymInt most_queries, SymInt most_keys, bool causal, float p, float scale"
+
+
+@torch.library.custom_op(
+    "transformer_mt::unpadded_attention",
+    mutates_args=(),
+    schema=f"(Tensor[] heads, {_SIZES}) -> (Tensor, Tensor, Tensor)",
+)
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, most_queries: int, most_keys: int, causal: bool, p: float,
+    heads: list[Tensor], blocks: Tensor, num_heads: int, most_queries: int, most_keys: int, causal: bool, p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """q (num_queries, num_heads, head_dim), k and v (num_keys, num_kv_heads, head_dim), blocks as
-    `BlockDiagonal.blocks`, whose longest sentences have `most_queries` and `most_keys` -> the shape of q, zeros for
-    rows of no sentence; and for the backward pass the rows' sums and the seed of dropout.
+    """heads as in `joint_attention`, blocks as `BlockDiagonal.blocks`, whose longest sentences have `most_queries` and
+    `most_keys` -> (num_queries, num_heads, head_dim), zeros for rows of no sentence; and for the backward pass the
+    rows' sums and the seed of dropout.
     """
-    q, k, v = _dense(q), _dense(k), _dense(v)
-    num_heads, sizes = q.size(1), _launch_sizes(q, most_queries, most_keys)
+    q, k, v = _parted([_dense(x) for x in heads], num_heads)
+    sizes = _launch_sizes(q, most_queries, most_keys)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     totals = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
     seed = torch.randint(2**62, (1,), device=q.device) if p else torch.zeros(1, dtype=torch.int64, device=q.device)
@@ -113,58 +141,64 @@ def attention(
 
 @attention.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, most_queries: int, most_keys: int, causal: bool, p: float,
+    heads: list[Tensor], blocks: Tensor, num_heads: int, most_queries: int, most_keys: int, causal: bool, p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    shape = q.size(0), q.size(1)
+    shape, head_dim = (heads[0].size(0), num_heads), heads[0].size(2)
     return (
-        q.new_empty(*shape, q.size(2)),
-        q.new_empty(shape, dtype=torch.float32),
-        q.new_empty(1, dtype=torch.int64),
+        heads[0].new_empty(*shape, head_dim),
+        heads[0].new_empty(shape, dtype=torch.float32),
+        heads[0].new_empty(1, dtype=torch.int64),
     )
 
 
-@torch.library.custom_op("transformer_mt::unpadded_attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "transformer_mt::unpadded_attention_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor[] heads, Tensor out, Tensor totals, Tensor seed, {_SIZES}) -> Tensor[]",
+)
 def attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor,
+    grad: Tensor, heads: list[Tensor], out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor, num_heads: int,
     most_queries: int, most_keys: int, causal: bool, p: float, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k and v."""
-    q, k, v, grad, out = _dense(q), _dense(k), _dense(v), grad.contiguous(), out.contiguous()
-    num_heads, num_kv_heads, sizes = q.size(1), k.size(1), _launch_sizes(q, most_queries, most_keys)
-    q_grad, k_grad, v_grad = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+) -> list[Tensor]:  # fmt: skip
+    """The gradients of the heads, in as many tensors."""
+    heads, grad, out = [_dense(x) for x in heads], grad.contiguous(), out.contiguous()
+    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads]
+    q, k, v = _parted(heads, num_heads)
+    q_grad, k_grad, v_grad = _parted(grads, num_heads)
+    num_kv_heads, sizes = k.size(1), _launch_sizes(q, most_queries, most_keys)
     given = q, k, v, out, grad, totals
     rest = (scale * _IN_BASE_2, scale, p, num_heads, num_heads // num_kv_heads, most_keys, *_strides(q, k, v))
+    rows = [x.stride(0) for x in (q_grad, k_grad, v_grad)]
     options = {"causal": causal, "drops": p > 0, **sizes}
     whole = max(most_queries, most_keys) <= sizes["query_tile"]
     grid = len(blocks) * num_kv_heads, -(-most_keys // sizes["key_tile"])
-    _kernels().backward_keys[grid](*given, q_grad, k_grad, v_grad, blocks, seed, *rest, whole=whole, **options)
+    _kernels().backward_keys[grid](*given, q_grad, k_grad, v_grad, blocks, seed, *rest, *rows, whole=whole, **options)
     if not whole:
         grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
-        _kernels().backward_queries[grid](*given, q_grad, blocks, seed, *rest, **options)
-    for grads, column in ((q_grad, _QUERIES), (k_grad, _KEYS), (v_grad, _KEYS)):
-        _clear(grads, blocks, column)
-    return q_grad, k_grad, v_grad
+        _kernels().backward_queries[grid](*given, q_grad, blocks, seed, *rest, rows[0], **options)
+    for x, column in zip(grads, (_QUERIES, _KEYS, _KEYS), strict=False):
+        _clear(x, blocks, column)
+    return grads
 
 
 @attention_backward.register_fake
 def _(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor,
+    grad: Tensor, heads: list[Tensor], out: Tensor, totals: Tensor, seed: Tensor, blocks: Tensor, num_heads: int,
     most_queries: int, most_keys: int, causal: bool, p: float, scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+) -> list[Tensor]:  # fmt: skip
+    return [x.new_empty(x.shape) for x in heads]
 
 
 def _set_up(ctx, inputs: tuple, output: tuple) -> None:
-    q, k, v, blocks, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output, blocks)
+    heads, blocks, *ctx.rest = inputs
+    ctx.save_for_backward(*output, blocks, *heads)
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, out, totals, seed, blocks = ctx.saved_tensors
-    grads = attention_backward(grad, q, k, v, out, totals, seed, blocks, *ctx.rest)
-    return *grads, *[None] * 6
+def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple[list[Tensor] | None, ...]:
+    out, totals, seed, blocks, *heads = ctx.saved_tensors
+    return attention_backward(grad, heads, out, totals, seed, blocks, *ctx.rest), *[None] * 7
 
 
 attention.register_autograd(_backward, setup_context=_set_up)

@@ -137,11 +137,13 @@ def _score_gradients(
 @triton.jit(do_not_specialize=["most_keys"])
 def backward_keys(
     q, k, v, out, grad, totals, q_grad, k_grad, v_grad, blocks, seeds, scale, score_scale, p, num_heads, group,
-    most_keys, q_row, q_head, k_row, k_head, v_row, v_head,
+    most_keys, q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row, k_grad_row, v_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, whole: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of keys and values, for a tile of the keys; where a tile holds the whole head, of the queries too."""
+    """Gradients of keys and values, for a tile of the keys; where a tile holds the whole head, of the queries too.
+    The heads of a gradient's row lie side by side; between rows there may be those of other gradients.
+    """
     num_key_heads = num_heads // group
     sentence, key_head = tl.program_id(0) // num_key_heads, tl.program_id(0) % num_key_heads
     first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
@@ -173,17 +175,18 @@ def backward_keys(
             k_sum += tl.dot(tl.trans(score_grads), q_tile, input_precision="ieee")
             if whole:
                 q_sum = tl.dot(score_grads, k_tile, input_precision="ieee") * score_scale
-                q_grad_start = _head(q_grad, first_query, num_heads * head_dim, head, head_dim)
-                _store(q_grad_start, q_sum, queries, num_heads * head_dim, num_queries, head_dim, width)
-    row = num_key_heads * head_dim
-    _store(_head(k_grad, first_key, row, key_head, head_dim), k_sum * score_scale, keys, row, num_keys, head_dim, width)
-    _store(_head(v_grad, first_key, row, key_head, head_dim), v_sum, keys, row, num_keys, head_dim, width)
+                q_grad_start = _head(q_grad, first_query, q_grad_row, head, head_dim)
+                _store(q_grad_start, q_sum, queries, q_grad_row, num_queries, head_dim, width)
+    k_grad_start = _head(k_grad, first_key, k_grad_row, key_head, head_dim)
+    _store(k_grad_start, k_sum * score_scale, keys, k_grad_row, num_keys, head_dim, width)
+    v_grad_start = _head(v_grad, first_key, v_grad_row, key_head, head_dim)
+    _store(v_grad_start, v_sum, keys, v_grad_row, num_keys, head_dim, width)
 
 
 @triton.jit(do_not_specialize=["most_keys"])
 def backward_queries(
     q, k, v, out, grad, totals, q_grad, blocks, seeds, scale, score_scale, p, num_heads, group, most_keys,
-    q_row, q_head, k_row, k_head, v_row, v_head,
+    q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
@@ -212,5 +215,5 @@ def backward_queries(
             num_queries, num_keys, head, num_heads, most_keys, causal, drops,
         )  # fmt: skip
         q_sum += tl.dot(score_grads.to(k_tile.dtype), k_tile, input_precision="ieee")
-    q_grad_start = _head(q_grad, first_query, row, head, head_dim)
-    _store(q_grad_start, q_sum * score_scale, queries, row, num_queries, head_dim, width)
+    q_grad_start = _head(q_grad, first_query, q_grad_row, head, head_dim)
+    _store(q_grad_start, q_sum * score_scale, queries, q_grad_row, num_queries, head_dim, width)

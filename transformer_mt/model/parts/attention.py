@@ -1,7 +1,8 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2), with grouped queries (Ainslie et al. 2023)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,18 @@ def product_dtype(x: Tensor) -> torch.dtype:
 def lowered(x: Tensor) -> Tensor:
     """x cast as autocast casts it for a product, so that several products share one cast; without autocast x itself."""
     return x.to(product_dtype(x))
+
+
+def stacked(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of the one product that computes the results of all of these side by side."""
+    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+    return torch.cat([linear.weight for linear in linears]), bias
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether it is x W^T + b and nobody looks on, so that its weights may be read instead of calling it."""
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return type(module) is nn.Linear and not any(hooks)
 
 
 def unrotated(heads: Tensor) -> Tensor:
@@ -166,8 +179,36 @@ class MultiHeadAttention(Attention):
         is_causal: bool = False,
     ) -> Tensor:
         """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""
+        if self._goes_jointly(mask, query, rotate):
+            return self.attend_jointly(query, key_value, mask)
         q, k, v = self.project(query, key_value)
         return self.attend(rotate(q), rotate(k), v, mask, is_causal)
+
+    @property
+    def projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        """What makes queries, keys and values. They are called, unless `attend_jointly` reads their weights."""
+        return self.q_proj, self.k_proj, self.v_proj
+
+    def _goes_jointly(
+        self, mask: Tensor | BlockDiagonal | None, query: Tensor, rotate: Callable[[Tensor], Tensor]
+    ) -> TypeGuard[BlockDiagonal]:
+        """Whether `attend_jointly` computes this, which is decided nowhere else: in a training, of unpadded tokens that
+        are not on a CPU (see `attend`), and that nothing rotates between product and attention.
+        """
+        is_unpadded = self.training and isinstance(mask, BlockDiagonal) and query.device.type != "cpu"
+        return is_unpadded and rotate is unrotated and all(map(is_plain, self.projections))
+
+    def attend_jointly(self, query: Tensor, key_value: Tensor, mask: BlockDiagonal) -> Tensor:
+        """`forward` in training on a GPU, with one product for all projections of the same input. Their gradients
+        come side by side, too, so that there is one product for the weights and one for the input.
+        """
+        if query is key_value:
+            heads = [self._side_by_side(F.linear(query, *stacked(self.projections)))]
+        else:
+            pairs = F.linear(key_value, *stacked([self.k_proj, self.v_proj]))
+            heads = [self._side_by_side(self.q_proj(query)), self._side_by_side(pairs)]
+        mixed = gpu.joint_attention(heads, self.num_heads, mask, self.dropout, self.scale)
+        return self.out_proj(mixed.flatten(1)[None])
 
     def join_heads(self, heads: Tensor) -> Tensor:
         """(batch, num_heads, query_len, head_dim) -> (batch, query_len, d_model)."""
@@ -175,6 +216,9 @@ class MultiHeadAttention(Attention):
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (batch, heads, length, head_dim)
+
+    def _side_by_side(self, x: Tensor) -> Tensor:
+        return x.squeeze(0).unflatten(-1, (-1, self.head_dim))  # (length, heads, head_dim)
 
     def _fold_queries(self, q: Tensor) -> Tensor:
         """The query heads that share a key head become one head of longer query_len: no key is copied."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from transformer_mt.model.parts.attention import MultiHeadAttention
+
 
 @dataclass
 class ForwardOrder:
@@ -37,8 +39,12 @@ def forward_order(model: nn.Module) -> Iterator[ForwardOrder]:
 
         return hook
 
-    # Whoever looks for hooks at the output projection goes another way than in training (see `model.loss`).
-    watched = [(name, module) for name, module in model.named_modules() if name not in ("", "output")]
+    # Whoever looks for hooks at the output projection, or at those of an attention, goes another way than in training
+    # (see `model.loss` and `MultiHeadAttention`).
+    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    apart = {projection for attention in attentions for projection in attention.projections}
+    modules = [(name, module) for name, module in model.named_modules() if name not in ("", "output")]
+    watched = [(name, module) for name, module in modules if module not in apart]
     handles = [module.register_forward_hook(watching(name)) for name, module in watched]
     try:
         yield order
