@@ -20,7 +20,6 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
 from transformer_mt.decoding.search.top_tokens import best_extensions, best_token
-from transformer_mt.machine.cuda_graphs import power_of_two
 
 
 class StepFunction(Protocol):
@@ -102,7 +101,8 @@ def are_dropped(num_ended: int, num_rows: int, device: torch.device) -> bool:
     """Whether rows that have ended are taken out now. On a CPU each row costs time. On a GPU a step has a power of two
     of them in any case, and taking some out means to wait for it several times.
     """
-    return device.type == "cpu" or num_ended == num_rows or power_of_two(num_rows - num_ended) < power_of_two(num_rows)
+    num_live = num_rows - num_ended
+    return device.type == "cpu" or num_live == 0 or (num_live - 1).bit_length() < (num_rows - 1).bit_length()
 
 
 def without(ended: Tensor) -> Tensor:
