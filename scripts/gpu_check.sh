@@ -113,7 +113,7 @@ done
 
 # First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
 # ten minutes at most.
-[ -n "$smoke" ] || beside tests 225 15 env -C "$root" "$python" -m pytest -m gpu -q -n 12 -p no:cacheprovider -W ignore
+[ -n "$smoke" ] || beside tests 225 24 env -C "$root" "$python" -m pytest -m gpu -q -n 12 -p no:cacheprovider -W ignore --durations 8
 beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
 killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
