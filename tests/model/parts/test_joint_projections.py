@@ -3,7 +3,7 @@
 Tensors without data take the way of a GPU here. What it computes is compared in `test_gpu_kernels.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -118,10 +118,18 @@ def test_the_proofs_of_gradients_see_the_way_that_training_takes(taken: list[lis
     assert order.of("self_attn.q_proj.weight") == order.returned["self_attn"]
 
 
+@pytest.fixture
+def nothing_compiled() -> Iterator[None]:
+    """Neither before nor after; and meanwhile sizes that are equal are not taken for one, as `CompiledStep` has it."""
+    torch._dynamo.reset()
+    with fx_config.patch(use_duck_shape=False):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("nothing_compiled")
 def test_layers_are_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(gpu, "unpadded_attention")  # the other way
-    monkeypatch.setattr(fx_config, "use_duck_shape", False)  # as `CompiledStep` has it
-    torch._dynamo.reset()
     counted = torch._dynamo.utils.counters["stats"]
     before = counted["unique_graphs"]
     config = ModelConfig(
