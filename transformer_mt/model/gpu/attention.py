@@ -1,7 +1,5 @@
 """Attention among unpadded tokens on a GPU, with dropout on the weights: an operation that torch.compile knows of."""
 
-import functools
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.unpadded import BlockDiagonal
 
-_OLDEST = (8, 0)  # the oldest GPU for whose matrix units the kernels are written
 _WIDEST_HEADS = {
     torch.float16: 128,
     torch.bfloat16: 128,
@@ -32,22 +30,7 @@ def _kernels() -> Any:
 
 def takes_heads(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Whether `unpadded_attention` computes such heads there."""
-    if device.type != "cuda" or head_dim > _WIDEST_HEADS.get(dtype, 0) or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) >= _OLDEST and _works(device)
-
-
-@functools.cache
-def _works(device: torch.device) -> bool:
-    """Whether Triton can start a kernel there, for which it needs a C compiler. The reason why not is told once."""
-    try:
-        _clear(torch.empty(2, 8, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device), _QUERIES)
-    except Exception as error:  # its errors have no class in common
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        told = "Triton does not work here (%s): batches keep their padding, which is slower."
-        logging.getLogger(__name__).warning(told, reason)
-        return False
-    return True
+    return head_dim <= _WIDEST_HEADS.get(dtype, 0) and triton_works(device)
 
 
 def unpadded_attention(q: Tensor, k: Tensor, v: Tensor, mask: BlockDiagonal, p: float, scale: float) -> Tensor:
