@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.model.cpu.chunked_loss import ChunkedCrossEntropy
-from transformer_mt.model.gpu.output_loss import ALIGNED, OutputCrossEntropy, takes_output
+from transformer_mt.model.gpu.output_loss import OutputCrossEntropy, takes_output
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.attention import product_dtype
 from transformer_mt.model.parts.experts import mean_load_balancing
@@ -21,6 +21,8 @@ from transformer_mt.model.parts.layer_context import Routing
 from transformer_mt.model.parts.word_dropout import word_factors
 
 NO_TARGET = -1  # of a row that fills up a size
+# A GPU's fast products want rows of 16 bytes or a multiple; that is eight numbers of 16 bits.
+ALIGNED = 8
 
 
 class LossSums(NamedTuple):
@@ -135,16 +137,15 @@ def output_loss_sums(
 ) -> LossSums:
     """`cross_entropy_sums` of the logits `output(hidden)`; hidden (num_tokens, d_model), targets (num_tokens,).
 
-    On a CPU, and on a GPU with Triton, the logits are made and used up in chunks. They are made all at once on other
-    devices; on a CPU where the caller has its own `cross_entropy`, a compiled one; where `output` is packed for
-    decoding; and under fp16, whose gradients need the scaler's factor before they are rounded.
+    On a CPU the logits are made and used up in chunks, and so they are where `takes_output`, in large ones, whatever
+    the caller's `cross_entropy`. They are made all at once on other devices; on a CPU where the caller has its own
+    `cross_entropy`, a compiled one; where `output` is packed for decoding; and under fp16, whose gradients need the
+    scaler's factor before they are rounded.
     """
     dtype = product_dtype(hidden)
     if takes_output(output, hidden.device, dtype):
-        assert isinstance(output, nn.Linear)
-        with_gradient = torch.is_grad_enabled() and (hidden.requires_grad or output.weight.requires_grad)
-        of_output = hidden, output.weight, output.bias
-        sums = OutputCrossEntropy.apply(*of_output, targets, label_smoothing, dtype, with_gradient, prior)
+        weight, bias, with_gradient = output.weight, output.bias, torch.is_grad_enabled()
+        sums = OutputCrossEntropy.apply(hidden, weight, bias, targets, label_smoothing, dtype, with_gradient, prior)
         return LossSums(*sums)
     plain = isinstance(output, nn.Linear) and cross_entropy is cross_entropy_sums
     if hidden.device.type != "cpu" or dtype == torch.float16 or not plain:

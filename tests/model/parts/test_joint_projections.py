@@ -122,7 +122,7 @@ def test_the_proofs_of_gradients_see_the_way_that_training_takes(taken: list[lis
 def nothing_compiled() -> Iterator[None]:
     """Neither before nor after; and meanwhile sizes that are equal are not taken for one, as `CompiledStep` has it."""
     torch._dynamo.reset()
-    with fx_config.patch(use_duck_shape=False):
+    with fx_config.patch(use_duck_shape=False):  # pyright: ignore[reportAttributeAccessIssue]
         yield
     torch._dynamo.reset()
 

@@ -1,7 +1,7 @@
 """Label-smoothed cross-entropy as a Triton kernel: a row of logits becomes its gradient in place.
 
-A program reads its row twice, a block at a time. The second time it finds the row in the GPU's cache, so that memory is
-read once and written once.
+A program has one row. If a block holds it, it is read once and written once. A longer row is read twice, the second
+time from the GPU's cache: few programs would fit a processor if each held all of it.
 """
 
 import triton  # pyright: ignore[reportMissingImports]
@@ -9,41 +9,79 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 
 
 @triton.jit
+def _scores(row, columns, num_classes, width):
+    """A row's logits in float32, -inf in columns that are no class."""
+    # `width` masks the load: it is a multiple of 16, so that a thread may load several numbers at once.
+    scores = tl.load(row + columns, mask=columns < width, other=0.0).to(tl.float32)
+    return tl.where(columns < num_classes, scores, float("-inf"))
+
+
+@triton.jit
+def _shares(prior, columns, num_classes, width, has_prior: tl.constexpr):
+    """What share of the smoothed mass each class has."""
+    if has_prior:
+        shares = tl.load(prior + columns, mask=columns < width, other=0.0)
+    else:
+        shares = tl.where(columns < num_classes, 1.0 / num_classes, 0.0)
+    return shares
+
+
+@triton.jit
+def _store_gradient(row, scores, shares, columns, target, normaliser, smoothing, num_classes, width):
+    """softmax - (1 - e) * one-hot - e * share, zeros where there is no class or no target."""
+    gradient = tl.exp(scores - normaliser) - smoothing * shares
+    gradient = tl.where(columns == target, gradient + (smoothing - 1.0), gradient)
+    gradient = tl.where((columns < num_classes) & (target >= 0), gradient, 0.0)
+    tl.store(row + columns, gradient.to(row.dtype.element_ty), mask=columns < width)
+
+
+@triton.jit
 def cross_entropy(
     logits, targets, prior, losses, nlls, smoothing, num_classes, width,
-    block: tl.constexpr, has_prior: tl.constexpr, with_gradient: tl.constexpr,
+    block: tl.constexpr, whole: tl.constexpr, has_prior: tl.constexpr, with_gradient: tl.constexpr,
 ):  # fmt: skip
-    """losses and nlls (num_rows,) of logits (num_rows, width), of which `num_classes` columns belong to the vocabulary;
+    """losses and nlls (num_rows,) in float32 of logits (num_rows, width), of which `num_classes` columns are classes;
     0 where the target is negative. Then `logits` holds the gradients of the losses, if `with_gradient`.
+
+    prior (width,), zeros behind the classes. `whole`: a block holds all of a row; other rows are read twice.
     """
-    row = tl.program_id(0)
-    start = logits + row.to(tl.int64) * width
-    target = tl.load(targets + row)
-    largest = float("-inf")
-    total = 0.0
-    smooth = 0.0
-    for at in range(0, num_classes, block):
-        columns = at + tl.arange(0, block)
-        inside = columns < num_classes
-        scores = tl.load(start + columns, mask=inside, other=float("-inf")).to(tl.float32)
-        newest = tl.maximum(largest, tl.max(scores, 0))
-        total = total * tl.exp(largest - newest) + tl.sum(tl.exp(scores - newest), 0)
-        largest = newest
-        share = tl.load(prior + columns, mask=inside, other=0.0) if has_prior else 1.0 / num_classes
-        smooth += tl.sum(tl.where(inside, scores, 0.0) * share, 0)
-    normaliser = largest + tl.log(total)
-    counts = target >= 0
-    nll = normaliser - tl.load(start + target, mask=counts, other=0.0).to(tl.float32)
-    loss = (1.0 - smoothing) * nll + smoothing * (normaliser - smooth)
-    tl.store(nlls + row, tl.where(counts, nll, 0.0))
-    tl.store(losses + row, tl.where(counts, loss, 0.0))
-    if with_gradient:
-        for at in range(0, width, block):
+    number = tl.program_id(0)
+    row = logits + number.to(tl.int64) * width
+    target = tl.load(targets + number).to(tl.int32)
+    # The target's score comes from registers: other warps may have written their gradients when this one would read.
+    if whole:
+        columns = tl.arange(0, block)
+        scores = _scores(row, columns, num_classes, width)
+        shares = _shares(prior, columns, num_classes, width, has_prior)
+        largest = tl.max(scores, 0)
+        total = tl.sum(tl.exp(scores - largest), 0)
+        at_target = tl.sum(tl.where(columns == target, scores, 0.0), 0)
+        mean = tl.sum(tl.where(columns < num_classes, scores * shares, 0.0), 0)
+        normaliser = largest + tl.log(total)
+        if with_gradient:
+            _store_gradient(row, scores, shares, columns, target, normaliser, smoothing, num_classes, width)
+    else:
+        largest = float("-inf")
+        total = 0.0
+        at_target = 0.0
+        mean = 0.0
+        for at in range(0, num_classes, block):
             columns = at + tl.arange(0, block)
-            inside = columns < num_classes
-            scores = tl.load(start + columns, mask=inside, other=float("-inf")).to(tl.float32)
-            share = tl.load(prior + columns, mask=inside, other=0.0) if has_prior else 1.0 / num_classes
-            gradient = tl.exp(scores - normaliser) - smoothing * share
-            gradient = tl.where(columns == target, gradient + (smoothing - 1.0), gradient)
-            gradient = tl.where(inside & counts, gradient, 0.0)
-            tl.store(start + columns, gradient.to(logits.dtype.element_ty), mask=columns < width)
+            scores = _scores(row, columns, num_classes, width)
+            shares = _shares(prior, columns, num_classes, width, has_prior)
+            newest = tl.maximum(largest, tl.max(scores, 0))
+            total = total * tl.exp(largest - newest) + tl.sum(tl.exp(scores - newest), 0)
+            at_target += tl.sum(tl.where(columns == target, scores, 0.0), 0)
+            mean += tl.sum(tl.where(columns < num_classes, scores * shares, 0.0), 0)
+            largest = newest
+        normaliser = largest + tl.log(total)
+        if with_gradient:
+            for at in range(0, width, block):
+                columns = at + tl.arange(0, block)
+                scores = _scores(row, columns, num_classes, width)
+                shares = _shares(prior, columns, num_classes, width, has_prior)
+                _store_gradient(row, scores, shares, columns, target, normaliser, smoothing, num_classes, width)
+    nll = normaliser - at_target
+    loss = (1.0 - smoothing) * nll + smoothing * (normaliser - mean)
+    tl.store(nlls + number, tl.where(target >= 0, nll, 0.0))
+    tl.store(losses + number, tl.where(target >= 0, loss, 0.0))
