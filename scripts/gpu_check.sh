@@ -130,7 +130,7 @@ if [ -n "$data" ]; then
     training.max_steps="$([ -n "$smoke" ] && echo 20 || echo 400)" \
     training.warmup_steps="$([ -n "$smoke" ] && echo 10 || echo 100)"
 fi
-base=$(($(left) - ${data:+330 + }20))
+base=$(($(left) - ${data:+300 + }20))
 [ "$base" -le 600 ] || base=600
 [ "$base" -ge 30 ] || base=30
 training=$(awk "BEGIN { print ($base - 40) / 60 }")

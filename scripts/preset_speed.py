@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,9 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
         f"{machine_name(device)}, torch {torch.__version__}, {PRESETS[args.preset]}, {args.max_tokens:,} padded tokens"
     )
     print(f"needed: {needed / 1e6:,.1f} MFLOP a target token; device: {peak / 1e12:,.4g} TFLOP/s, {whence}\n")
+    if args.profile:
+        (found,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
+        print(f"{found.rstrip()}\n")
     memory = windows[-1].get("peak_memory", host_memory)
     graphs = windows[-1].get("compiled_graphs", 0)
     wait = statistics.median(line["data_wait"] for line in windows)
@@ -115,24 +119,21 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
         f"| {precision} | {speed:,.0f} | {speed * needed / 1e12:,.4g} | {speed * needed / peak:.1%} | "
         f"{memory / 2**20:,.0f} MiB | {wait:.2%} | {graphs} |"
     )
-    for name, other in opponents(args, data, config.model, device).items():
+    for name, other in opponents(args, data, config.model, device):
         arithmetic = f"{other * needed / 1e12:,.4g} | {other * needed / peak:.1%}"
         print(f"| {name} | {other:,.0f} | {arithmetic} | | | |\n\n{speed / other:.2f} x {name}", flush=True)
-    if args.profile:
-        (found,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
-        print(f"\n{found.rstrip()}")
 
 
-def opponents(args: argparse.Namespace, data: Path, model: ModelConfig, device: torch.device) -> dict[str, float]:
-    """Target tokens a second of those that the command line names."""
+def opponents(
+    args: argparse.Namespace, data: Path, model: ModelConfig, device: torch.device
+) -> Iterator[tuple[str, float]]:
+    """Target tokens a second of those that the command line names, each as soon as it is measured."""
     layers = model.num_encoder_layers
     shape = Shape(model.d_model, model.d_ff, model.num_heads, layers, args.max_tokens, device.type)
     precision = "fp32" if args.precision == "fp32" else "bf16"
-    found = {}
     with tempfile.TemporaryDirectory() as place:
         if args.plain_loop:
             loop = plain_loop(data, args.plain_loop, shape, precision, args.steps, Path(place))
-            found[f"plain loop, {precision}"] = loop.speed
+            yield f"plain loop, {precision}", loop.speed
         if args.joey_python:
-            found["Joey NMT"] = joey(data, args.joey_python, args.joey_config, shape, Path(place)).speed
-    return found
+            yield "Joey NMT", joey(data, args.joey_python, args.joey_config, shape, Path(place)).speed

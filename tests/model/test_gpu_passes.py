@@ -162,4 +162,4 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
         if true is None or theirs is None or ours is None:  # the output projection has no part in it
             continue
         assert ours.dtype == theirs.dtype
-        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-6 * true.norm()
+        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-5 * true.norm()  # itself rounded
