@@ -162,4 +162,5 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
         if true is None or theirs is None or ours is None:  # the output projection has no part in it
             continue
         assert ours.dtype == theirs.dtype
-        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-5 * true.norm()  # itself rounded
+        # What is true is rounded itself; keys' biases have a gradient of 0, and all of theirs is rounding.
+        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-5 * max(1, true.norm())
