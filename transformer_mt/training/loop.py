@@ -92,6 +92,7 @@ class Trainer:
         # Weights that were taken from another run are saved before the first step: from then on it is not needed.
         self._saved_step = state.step if state.step or config.training.init_from is None else None
         self._said_split = False
+        self._prepared = False  # whether the newest step did something for the sake of later ones
         self._unsettled: RunningUpdate | None = None  # the update that was ordered last and not waited for yet
 
     def train(self) -> str | None:
@@ -225,7 +226,7 @@ class Trainer:
         if writes and result is not None:
             self.monitor.train(state.step, self._line_of_metrics(result))
         if self.profiler is not None:
-            self.profiler.step_done(state.step)
+            self.profiler.step_done(state.step, self._prepared)
             self.meter.tick()  # so the next step is not charged for the writing of a trace
         for line in self.meter.news():
             self.monitor.say(line)
@@ -270,6 +271,7 @@ class Trainer:
         compiled = self._say_compiled(f"in step {self.state.step:,}", seconds)
         if self.updater.graphs is not None:
             compiled |= self.updater.graphs.take_prepares()
+        self._prepared = compiled
         waited = min(seconds, self.feed.take_waited())  # whose clock runs on while the process is halted
         self.meter.count_step(seconds, waited, compiled, settling)
 

@@ -4,10 +4,13 @@ import gzip
 import json
 import re
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 import torch
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent, Kernel
 from torch.profiler import ProfilerActivity, profile, record_function
 from toy import toy_config, write_toy_corpus
 from trainings import assert_same_run
@@ -16,10 +19,13 @@ from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.batch_feed import DATA_WAIT
 from transformer_mt.training.monitoring.step_profile import (
     FIRST_STEP,
+    LONGEST_WAIT,
     NUM_STEPS,
     OPERATIONS,
     OTHER,
     STEP,
+    StepProfiler,
+    kernel_table,
     kind_of,
     seconds_by_kind,
 )
@@ -77,6 +83,9 @@ def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys:
         ("aten::native_layer_norm", "element-wise and norms"), ("triton_poi_fused_add_3", "element-wise and norms"),
         ("aten::_fused_adam_", "optimizer and clipping"), ("Optimizer.step#Adam.step", "optimizer and clipping"),
         ("aten::_foreach_mul_", "optimizer and clipping"), (DATA_WAIT, DATA_WAIT),
+        ("attention_backward_keys", "attention products"), ("norm_forward", "element-wise and norms"),
+        ("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_splitK_NTT", "matrix products"), ("cross_entropy", "softmax and loss"),
+        ("transformer_mt::add_and_norm_backward", "element-wise and norms"),
         ("aten::view", OTHER), ("aten::transpose", OTHER), ("aten::as_strided", OTHER),
     ],
 )  # fmt: skip
@@ -107,3 +116,30 @@ def test_kinds_add_up_to_the_time_by_the_clock() -> None:
     assert sum(on_gpu.values()) == pytest.approx(took, rel=0.05)
     assert on_gpu[DATA_WAIT] == pytest.approx(seconds[DATA_WAIT], rel=0.05)
     assert on_gpu[OTHER] + on_gpu[DATA_WAIT] == pytest.approx(sum(on_gpu.values()))
+
+
+def test_kernels_of_a_graph_are_counted_by_their_own_names() -> None:
+    """What starts a CUDA graph is no operation, and all of its kernels come from there."""
+    launch = FunctionEvent(0, f"{STEP}#3", 0, 0, 1000)
+    kernels = [("nvjet_tst", 300), ("norm_forward", 200), ("nvjet_tst", 100)]
+    events = [launch]
+    for i, (name, micros) in enumerate(kernels):
+        launch.kernels.append(Kernel(name, 0, micros))
+        events.append(FunctionEvent(1 + i, name, 0, 0, micros, device_type=DeviceType.CUDA))
+    seconds = seconds_by_kind(events, on_gpu=True)
+    assert seconds["matrix products"] == pytest.approx(0.0004)
+    assert seconds["element-wise and norms"] == pytest.approx(0.0002)
+    assert seconds[OTHER] == pytest.approx(0.0004)  # no kernel ran
+    first, second = kernel_table(events, 2).split("\n")
+    assert first.split() == ["0.20", "ms", "1.0", "x", "nvjet_tst"]
+    assert second.split() == ["0.10", "ms", "0.5", "x", "norm_forward"]
+
+
+@pytest.mark.parametrize(("preparing", "first"), [([1, 3, 4], 14), (range(1, 1000), LONGEST_WAIT + FIRST_STEP)])
+def test_steps_that_prepare_for_others_are_not_profiled(preparing: Collection[int], first: int, tmp_path: Path) -> None:
+    said: list[str] = []
+    profiler = StepProfiler(tmp_path, torch.device("cpu"), said.append)
+    for step in range(1, first + NUM_STEPS + 3):
+        profiler.step_done(step, step in preparing)
+    profiler.close()
+    assert said[0] == f"profile of steps {first} to {first + NUM_STEPS - 1}, by kind of operation:"

@@ -114,7 +114,7 @@ def attention(
     totals = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
     seed = torch.randint(2**62, (1,), device=q.device) if p else torch.zeros(1, dtype=torch.int64, device=q.device)
     grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
-    _kernels().forward[grid](
+    _kernels().attention_forward[grid](
         q, k, v, out, totals, blocks, seed, scale * _IN_BASE_2, p, num_heads, num_heads // k.size(1), most_keys,
         *_strides(q, k, v), causal=causal, drops=p > 0, **sizes,
     )  # fmt: skip
@@ -156,10 +156,11 @@ def attention_backward(
     options = {"causal": causal, "drops": p > 0, **sizes}
     whole = max(most_queries, most_keys) <= sizes["query_tile"]
     grid = len(blocks) * num_kv_heads, -(-most_keys // sizes["key_tile"])
-    _kernels().backward_keys[grid](*given, q_grad, k_grad, v_grad, blocks, seed, *rest, *rows, whole=whole, **options)
+    gradients = q_grad, k_grad, v_grad
+    _kernels().attention_backward_keys[grid](*given, *gradients, blocks, seed, *rest, *rows, whole=whole, **options)
     if not whole:
         grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
-        _kernels().backward_queries[grid](*given, q_grad, blocks, seed, *rest, rows[0], **options)
+        _kernels().attention_backward_queries[grid](*given, q_grad, blocks, seed, *rest, rows[0], **options)
     for x, column in zip(grads, (_QUERIES, _KEYS, _KEYS), strict=False):
         _clear(x, blocks, column)
     return grads

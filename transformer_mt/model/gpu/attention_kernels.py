@@ -69,7 +69,7 @@ def _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p):
 
 
 @triton.jit(do_not_specialize=["most_keys"])
-def forward(
+def attention_forward(
     q, k, v, out, totals, blocks, seeds, scale, p, num_heads, group, most_keys,
     q_row, q_head, k_row, k_head, v_row, v_head,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
@@ -135,7 +135,7 @@ def _score_gradients(
 
 
 @triton.jit(do_not_specialize=["most_keys"])
-def backward_keys(
+def attention_backward_keys(
     q, k, v, out, grad, totals, q_grad, k_grad, v_grad, blocks, seeds, scale, score_scale, p, num_heads, group,
     most_keys, q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row, k_grad_row, v_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
@@ -184,7 +184,7 @@ def backward_keys(
 
 
 @triton.jit(do_not_specialize=["most_keys"])
-def backward_queries(
+def attention_backward_queries(
     q, k, v, out, grad, totals, q_grad, blocks, seeds, scale, score_scale, p, num_heads, group, most_keys,
     q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,

@@ -12,7 +12,7 @@ from transformer_mt.model.gpu.dropout_kernels import chosen
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def forward(
+def norm_forward(
     x, y, weight, bias, out, low, sums, moments, seeds, threshold, scale, eps, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
 ):  # fmt: skip
@@ -41,7 +41,7 @@ def forward(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def backward(
+def norm_backward(
     grad, low_grad, sums, moments, weight, x_grad, y_grad, weight_sums, bias_sums, seeds, threshold, scale, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
 ):  # fmt: skip

@@ -51,7 +51,7 @@ def add_and_norm(
     moments = x.new_empty(len(x), 2)
     seed = new_seed(x.device, threshold)
     sizes = tile_of(x.size(1))
-    _kernels().forward[(-(-len(x) // sizes["height"]),)](
+    _kernels().norm_forward[(-(-len(x) // sizes["height"]),)](
         x, y, weight, bias, out, low, sums, moments, seed, threshold, STEPS / max(threshold, 1), eps, len(x),
         size=x.size(1), drops=threshold < STEPS, **sizes,
     )  # fmt: skip
@@ -75,7 +75,7 @@ def add_and_norm_backward(
     x_grad, y_grad = torch.empty_like(grad), torch.empty_like(low_grad)
     programs, size = num_programs(grad.device), grad.size(1)
     totals = grad.new_empty(2, programs, size)
-    _kernels().backward[(programs,)](
+    _kernels().norm_backward[(programs,)](
         grad, low_grad, sums, moments, weight, x_grad, y_grad, totals[0], totals[1], seed, threshold,
         STEPS / max(threshold, 1), len(grad), size=size, drops=threshold < STEPS, **tile_of(size),
     )  # fmt: skip

@@ -37,7 +37,7 @@ def relu_dropped(x: Tensor, bias: Tensor | None, threshold: int) -> Tensor:
     out = torch.empty_like(x)
     sizes = tile_of(x.size(1), _WIDTH)
     grid = -(-len(x) // sizes["height"]), -(-x.size(1) // sizes["width"])
-    _kernels().forward[grid](
+    _kernels().relu_forward[grid](
         x, x if bias is None else bias, out, new_seed(x.device, threshold), threshold, STEPS / max(threshold, 1),
         len(x), size=x.size(1), drops=threshold < STEPS, has_bias=bias is not None, **sizes,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def relu_dropped_backward(grad: Tensor, out: Tensor, threshold: int, has_bias: b
     blocks = -(-size // sizes["width"])
     programs = -(-2 * num_programs(grad.device) // blocks)
     totals = torch.empty(programs if has_bias else 0, size, dtype=torch.float32, device=grad.device)
-    _kernels().backward[programs, blocks](
+    _kernels().relu_backward[programs, blocks](
         grad, out, x_grad, totals, STEPS / max(threshold, 1), len(grad), size=size, has_bias=has_bias, **sizes
     )
     return x_grad, totals.sum(dim=0)

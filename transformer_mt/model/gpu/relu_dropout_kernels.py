@@ -7,7 +7,7 @@ from transformer_mt.model.gpu.dropout_kernels import chosen
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def forward(
+def relu_forward(
     x, bias, out, seeds, threshold, scale, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr, has_bias: tl.constexpr,
 ):  # fmt: skip
@@ -28,7 +28,7 @@ def forward(
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def backward(
+def relu_backward(
     grad, out, x_grad, bias_sums, scale, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, has_bias: tl.constexpr,
 ):  # fmt: skip

@@ -1,6 +1,7 @@
 """`tmt train --profile`: where the time of a few steps goes, as a trace and as a table by kind of operation."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from transformer_mt.training.batch_feed import DATA_WAIT
 
-FIRST_STEP, NUM_STEPS = 10, 5  # of this start: work that is done only once is over by then
+# Of this start: work that is done only once is over by then. On a GPU the count begins anew after a step that prepared
+# for later ones, at most so often that these many steps have gone by.
+FIRST_STEP, NUM_STEPS = 10, 5
+LONGEST_WAIT = 200
+NUM_KERNELS, NAME_WIDTH = 12, 70  # of a GPU, the longest in all, and the characters of a name that are shown
 STEP = "ProfilerStep"  # how torch's names of steps begin
 OTHER = "other"
 
@@ -19,15 +24,17 @@ OTHER = "other"
 # does, so the first kind in this table counts.
 OPERATIONS = {
     DATA_WAIT: f"^{DATA_WAIT}$",
-    "optimizer and clipping": r"adam|Optimizer|_foreach_|linalg_vector_norm",
-    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|unpadded_attention|\b_Attention",
-    "matrix products": r"\b(mm|addmm|matmul|linear)\b|mkldnn|gemm",
+    "optimizer and clipping": r"adam|Optimizer|_foreach_|linalg_vector_norm|multi_tensor_apply",
+    "attention products": r"bmm|scaled_dot_product|flash_attention|efficient_attention|unpadded_attention|\b_Attention"
+    r"|attention_(forward|backward)",
+    "matrix products": r"\b(mm|addmm|matmul|linear)\b|mkldnn|gemm|nvjet|cutlass|splitK",
     "random numbers": r"rand|bernoulli|dropout|uniform_|normal_|philox|::kept",
     "softmax and loss": r"softmax|logsumexp|CrossEntropy|cross_entropy|nll_loss",
     "copies and casts": r"copy|\b(to|cat|clone|contiguous|index|index_select|gather|embedding|fill_|zero_|empty\w*)\b"
     r"|index_add|embedding_dense|Memcpy|Memset",
     "element-wise and norms": r"layer_norm|rms_norm|\b(add|sub|mul|div|neg|exp|sum|mean|where|relu|gelu|silu|threshold"
-    r"|masked_fill|eq|ne|ge|le|lt|gt|bitwise\w*|abs|sqrt|pow|scatter_add)_?\b|threshold_backward|gelu_backward|triton_|Dropped",
+    r"|masked_fill|eq|ne|ge|le|lt|gt|bitwise\w*|abs|sqrt|pow|scatter_add)_?\b|threshold_backward|gelu_backward|triton_|Dropped"
+    r"|add_and_norm|relu_dropped|(norm|relu)_(forward|backward)|elementwise_kernel|reduce_kernel",
 }
 WITHIN = ("optimizer and clipping", "softmax and loss")  # an operation inside one of these is part of it
 
@@ -52,8 +59,12 @@ def seconds_by_kind(events: Iterable[FunctionEvent], on_gpu: bool) -> dict[str, 
     for event in events:
         if event.device_type.name != "CPU" or not (on_gpu or event.thread in threads):
             continue
-        micros = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        seconds[_kind(event)] += micros / 1e6
+        kind = _kind(event)
+        if on_gpu and kind == OTHER:  # the launch of a CUDA graph says nothing, but its kernels have names
+            for kernel in event.kernels:
+                seconds[kind_of(kernel.name)] += kernel.duration / 1e6
+        else:
+            seconds[kind] += (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6
     if on_gpu:
         spent = sum(step.cpu_time_total for step in steps) / 1e6
         waited = (
@@ -85,6 +96,19 @@ def table(seconds: dict[str, float], num_steps: int) -> str:
     return "\n".join(lines)
 
 
+def kernel_table(events: Iterable[FunctionEvent], num_steps: int) -> str:
+    """A line for each of the kernels of a GPU that took longest in all."""
+    micros, times = Counter(), Counter()
+    for event in events:
+        if event.device_type.name != "CPU" and not event.name.startswith(STEP):
+            micros[event.name] += event.time_range.elapsed_us()
+            times[event.name] += 1
+    return "\n".join(
+        f"  {total / 1000 / num_steps:9.2f} ms  {times[name] / num_steps:7.1f} x  {name[:NAME_WIDTH]}"
+        for name, total in micros.most_common(NUM_KERNELS)
+    )
+
+
 class StepProfiler:
     """Profiles a few steps of a training, writes the trace to `folder` and says the table.
 
@@ -96,12 +120,18 @@ class StepProfiler:
         self.folder, self.say = folder, say
         self.on_gpu = device.type == "cuda"
         self.seconds: dict[str, float] = {}
-        self._num_done, self._last = 0, 0
+        self._num_done, self._num_seen, self._last = 0, 0, 0
         self._profile: Any = None
         self._closed = False
 
-    def step_done(self, step: int) -> None:
-        """Count a step that was made; `step` is its number in the run."""
+    def step_done(self, step: int, prepared: bool = False) -> None:
+        """Count a step that was made; `step` is its number in the run. `prepared`: for the sake of later ones, so that
+        it tells nothing of them.
+        """
+        self._num_seen += 1
+        if prepared and self._profile is None and self._num_seen <= LONGEST_WAIT:
+            self._num_done = 0
+            return
         self._num_done += 1
         if self._num_done == FIRST_STEP - 2:  # the step between is the profiler's own warm-up
             activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.on_gpu else [])]
@@ -134,4 +164,7 @@ class StepProfiler:
         finished.export_chrome_trace(str(path))
         self.say(f"profile of steps {first:,} to {self._last:,}, by kind of operation:")
         self.say(table(self.seconds, num_steps))
+        if self.on_gpu:
+            self.say("the kernels that took longest, milliseconds a step and times a step:")
+            self.say(kernel_table(finished.events(), num_steps))
         self.say(f"trace: {path} (https://ui.perfetto.dev opens it, and TensorBoard with torch-tb-profiler)")
