@@ -14,13 +14,15 @@ machine can only slow one down.
 
 With `--against` another checkout of this project decodes the same run, in turn with this one.
 
-On a GPU, ours is measured with and without graphs, and memory is what is in use of the whole device.
+On a GPU, ours is measured with and without graphs, all of it in one process, and memory is what is in use of the whole
+device.
 
 The ratios stand above the table of each search. Below both: one short sentence from a loaded model, `tmt translate` of
 it as a whole process, and `tmt --help`.
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -139,7 +141,20 @@ def measured(job: dict) -> Measured:
 
 def child() -> None:
     """The jobs on standard input, one after another."""
-    print(json.dumps([asdict(measured(job)) for job in json.load(sys.stdin)]))
+    found = []
+    for job in json.load(sys.stdin):
+        found.append(asdict(measured(job)))
+        free_the_device(job)
+    print(json.dumps(found))
+
+
+def free_the_device(job: dict) -> None:
+    """Give back what a side took of a GPU, whose memory the next one is measured by."""
+    gc.collect()
+    if job["device"] == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def measured_apart(jobs: list[dict]) -> list[Measured]:
@@ -241,7 +256,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def sides_of(args: argparse.Namespace, have_ct2: bool) -> list[list[tuple[str, str]]]:
-    """Side and kind; those in a list share a process, which is each its own but for `--smoke`."""
+    """Side and kind; those in a list share a process. Each has its own, but for `--smoke` and on a GPU. There a process
+    takes longer to start than to measure, so that ours share one, and CTranslate2's another.
+    """
     own = [("ours", kind) for kind in args.precisions]
     if args.device == "cuda":
         own += [("eager", kind) for kind in args.precisions]
@@ -250,15 +267,18 @@ def sides_of(args: argparse.Namespace, have_ct2: bool) -> list[list[tuple[str, s
     own += [("plain", "fp32")] * (not args.no_plain)
     foreign = [[(side, "fp32")] for side, option in FOREIGN.items() if getattr(args, option)]
     foreign += [[("against", kind)] for kind in args.precisions] * (args.against is not None)
-    return [own, *foreign] if args.smoke else [*([one] for one in own), *foreign]
+    if args.smoke:
+        return [own, *foreign]
+    if args.device == "cuda":
+        engines = {name: [one for one in own if (one[0] == "ct2") == (name == "ct2")] for name in ("ours", "ct2")}
+        return [together for together in (*engines.values(), *foreign) if together]
+    return [*([one] for one in own), *foreign]
 
 
 def compared(
     args: argparse.Namespace, sides: list[list[tuple[str, str]]], shared: dict
 ) -> dict[int, dict[str, Measured]]:
-    """The best round of each side, by the size of the beam. On a GPU both searches of ours or of CTranslate2 share a
-    process, because its start and what it prepares take longer than they do.
-    """
+    """The best round of each side, by the size of the beam. On a GPU both searches share a process."""
     best: dict[int, dict[str, Measured]] = {1: {}, BEAM: {}}
     for beams in [list(best)] if args.device == "cuda" else [[beam] for beam in best]:
         for number in range(args.rounds):

@@ -113,7 +113,8 @@ done
 
 # First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
 # ten minutes at most.
-[ -n "$smoke" ] || beside tests 225 24 env -C "$root" "$python" -m pytest -m gpu -q -n 12 -p no:cacheprovider -W ignore --durations 8
+# Each process of the tests trains a model of its own, for a minute where twelve do.
+[ -n "$smoke" ] || beside tests 225 24 env -C "$root" "$python" -m pytest -m gpu -q -n 5 -p no:cacheprovider -W ignore --durations 8
 beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
 killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
@@ -144,14 +145,15 @@ if [ -n "$data" ]; then
   opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
   [ -z "$joey" ] || opponents+=(--joey-python "$joey")
   # Passes are captured in the first hundred steps; big has the larger batches, which are not captured.
-  for preset in base big; do
-    sizes=$([ $preset = base ] && echo 25000 --warm-up 150 --steps 60 || echo 64000 --warm-up 15 --steps 30)
-    stage "train-$preset" 130 16 "$python" "$root/scripts/bench_train.py" --data "$data" --preset $preset \
-      --device "$device" $([ $preset = big ] || echo "${opponents[@]}") ${smoke:+--smoke} \
-      $([ -n "$smoke" ] || echo --max-tokens $sizes --profile)
-  done
+  preset() {
+    stage "train-$1" 130 30 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
+      ${smoke:+--smoke} "${@:2}"
+  }
+  sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
+  preset base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
   stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
     $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
+  preset big $(sizes --max-tokens 64000 --warm-up 15 --steps 30)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.

@@ -103,3 +103,14 @@ def test_bench_decode_leaves_out_ctranslate2_for_what_that_has_not(
     assert scripts.bench_decode.export_for_ct2(tmp_path / "run", tmp_path / "ct2") is False
     said = capsys.readouterr().err
     assert said.startswith("without CTranslate2: model.num_experts is 2, and CTranslate2 has no mixture of experts. ")
+
+
+def test_on_a_gpu_ours_share_a_process_and_so_do_those_of_ctranslate2(scripts: SimpleNamespace) -> None:
+    asked = {"precisions": ["fp32", "fp16"], "no_plain": True, "hf_python": "python", "joey_python": None}
+    args = SimpleNamespace(**asked, device="cuda", against=None, smoke=False)
+    ours, ct2, hf = scripts.bench_decode.sides_of(args, True)
+    assert ours == [("ours", "fp32"), ("ours", "fp16"), ("eager", "fp32"), ("eager", "fp16")]
+    assert [side for side, _ in ct2] == ["ct2"] * 3
+    assert hf == [("hf", "fp32")]
+    args.device = "cpu"
+    assert [len(together) for together in scripts.bench_decode.sides_of(args, False)] == [1, 1, 1]
