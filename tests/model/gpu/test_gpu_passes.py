@@ -22,12 +22,6 @@ SEED = 5
 LOW = {"cuda": torch.bfloat16, "cpu": torch.float16}  # the interpreter takes bfloat16 for whole numbers
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where the kernels run: on a CPU they are interpreted, which `conftest.py` sees to."""
-    return torch.device(request.param)
-
-
 def is_share(kept: Tensor, p: float) -> bool:
     """Whether as many are kept as dropout with p keeps, within 4 deviations."""
     return abs(float(kept.double().mean()) - (1 - p)) <= 4 * (p * (1 - p) / kept.numel()) ** 0.5 + 1e-9

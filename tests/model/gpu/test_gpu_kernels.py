@@ -17,12 +17,6 @@ LONG = [70, 3, 33]  # several tiles
 LOW = {"cuda": torch.bfloat16, "cpu": torch.float16}  # the interpreter takes bfloat16 for whole numbers
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where the kernels run: on a CPU they are interpreted, which `conftest.py` sees to."""
-    return torch.device(request.param)
-
-
 def heads_of(lengths: list[int], num_heads: int, dtype: torch.dtype, size: int = 16, surplus: int = 0) -> Tensor:
     """(1, num_heads, tokens and surplus, size), in memory as the projections leave it."""
     return torch.randn(1, sum(lengths) + surplus, num_heads, size).to(dtype).transpose(1, 2)

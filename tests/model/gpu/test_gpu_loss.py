@@ -12,13 +12,6 @@ from transformer_mt.model.loss import NO_TARGET, aligned_logits, cross_entropy_s
 LOW = {"cuda": torch.bfloat16, "cpu": torch.float16}  # the interpreter takes bfloat16 for whole numbers
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """Where the kernel runs: on a CPU it is interpreted, which `conftest.py` sees to."""
-    pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
-    return torch.device(request.param)
-
-
 def projected(
     device: torch.device, num_classes: int, num_rows: int = 150, bias: bool = True
 ) -> tuple[nn.Linear, Tensor, Tensor]:
