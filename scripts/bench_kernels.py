@@ -22,6 +22,9 @@ from bench_train import WINDOW, Shape
 ATTENTION = "import transformer_mt.model.cpu.attention as a; a.loaded_kernels = lambda: None; "
 UNPADDED = "import transformer_mt.model.transformer as t; t.Transformer.goes_unpadded = lambda self: False; "
 SEPARATE = "import transformer_mt.model.parts.attention as a; a.MultiHeadAttention._goes_jointly = lambda *x: False; "
+ENDS = "import transformer_mt.model.stack as s; s.takes_norm = lambda *x: False; "
+RELU = "import transformer_mt.model.parts.feed_forward as f; f.draws_for = lambda x: False; "
+LOSS = "import transformer_mt.model.loss as l; l.takes_output = lambda *x: False; "
 PASSES = "import transformer_mt.model.cpu.find_kernels as f; f.loaded_kernels = lambda: None; "
 # What is put in the place of a part. Without attention's kernels no batch goes without its padding either, and without
 # that nothing is captured.
@@ -38,6 +41,9 @@ ON_A_GPU = {
     "graphs (pass_graphs.py)": "import transformer_mt.training.updates as u; u.can_be_captured = lambda *a: False; ",
     "dropout (gpu/dropout.py)": "import transformer_mt.model.parts.dropout as d; d.draws_for = lambda x: False; ",
     "joint products of queries, keys and values (parts/attention.py)": SEPARATE,
+    "ends of sublayers (gpu/post_norm.py)": ENDS,
+    "relu with dropout (gpu/relu_dropout.py)": RELU,
+    "output and loss (gpu/output_loss.py)": LOSS,
     "attention (gpu/attention.py), padding and graphs": UNPADDED,
 }
 START = "from transformer_mt.cli.main import main; main()"
