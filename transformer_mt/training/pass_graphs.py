@@ -25,7 +25,7 @@ from transformer_mt.model.unpadded import ROWS, Unpadded
 from transformer_mt.training.sharing.alone import WithLoss
 
 PARTS = 8  # a size of rows is a multiple of so many parts of the next power of two,
-FINEST = 1024  # or of so many rows, where that is less: of 25,000 tokens a batch 2 % are rows that fill up
+FINEST = 1024  # or of so many rows, where that is less, so that of a large batch few rows only fill up
 UNCAPTURED = 1  # passes of a size that run as they are: they load the kernels, which a capture does not allow
 MOST_GRAPHS = 128
 SHARE_OF_MEMORY = 0.5  # beyond it nothing is captured: passes so large keep a GPU busy, and would be in memory twice

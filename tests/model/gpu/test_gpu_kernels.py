@@ -149,7 +149,8 @@ def test_the_operation_is_what_it_tells_the_compiler(device: torch.device, numbe
     lengths = torch.tensor([4, 3], device=device)
     mask = BlockDiagonal.of(lengths, lengths)
     heads = [x.requires_grad_() for x in joined(tensors, number)]
-    torch.library.opcheck(attention, (heads, mask.blocks, 4, *mask.most, mask.causal, 0.0, SCALE))
+    found = torch.library.opcheck(attention, (heads, mask.blocks, 4, *mask.most, mask.causal, 0.0, SCALE))
+    assert set(found.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("bits", [32, 16])
