@@ -16,7 +16,7 @@ from transformer_mt.model.parts.layer_context import LayerContext
 from transformer_mt.model.parts.norms import make_norm
 from transformer_mt.model.unpadded import BlockDiagonal
 
-# What a layer is given and gives back: (batch, length, d_model), in a training on a GPU perhaps in two types at once.
+# What a layer is given and gives back: (batch, length, d_model), in a training on a GPU perhaps in 16 bits.
 State = TypeVar("State", Tensor, Stream)
 
 
@@ -54,7 +54,7 @@ class PostNormResidual(Residual):
     def forward(self, x: State, sublayer: Callable[[Tensor], Tensor]) -> State:
         if isinstance(x, Stream):
             assert isinstance(self.norm, nn.LayerNorm)
-            return normed_sum(x.full, sublayer(x.low), self.norm, self.dropout.p)
+            return normed_sum(x.low, sublayer(x.low), self.norm, self.dropout.p)
         return self.norm(self.add(x, sublayer(x)))
 
 

@@ -99,7 +99,7 @@ class Stack(nn.Module):
         state = self._stream(x, context.mask)
         for layer in self.layers:
             state = self.through(layer, state, context, *arguments)
-        return self.norm(state.full if isinstance(state, Stream) else state)
+        return self.norm(state.low if isinstance(state, Stream) else state)
 
     def _stream(self, x: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor | Stream:
         """x as the layers are given it: as a stream where one kernel is the end of a sublayer."""
@@ -107,7 +107,7 @@ class Stack(nn.Module):
             return x
         residual, low = next(module for module in self.layers.modules() if isinstance(module, Residual)), lowered(x)
         takes = isinstance(residual, PostNormResidual) and takes_norm(residual.norm, low.dtype)
-        return Stream(x, low) if takes else x
+        return Stream(low) if takes else x
 
     @property
     def goes_unpadded(self) -> bool:

@@ -39,31 +39,27 @@ def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
     device: torch.device, p: float, shape: tuple[int, int]
 ) -> None:
     torch.manual_seed(0)
-    x = torch.randn(shape, device=device) + 3
-    y = torch.randn(shape, device=device).to(LOW[device.type])
+    x = (torch.randn(shape, device=device) + 3).to(LOW[device.type])
+    y = torch.randn(shape, device=device).to(x.dtype)
     norm = nn.LayerNorm(shape[1], device=device)
     with torch.no_grad():
         norm.weight.normal_()
         norm.bias.normal_()
     given = [x.requires_grad_(), y.requires_grad_(), norm.weight, norm.bias]
     torch.manual_seed(SEED)
-    full, low = normed_sum(x[None], y[None], norm, p)
-    upstream = torch.randn(full.shape, device=device), torch.randn(low.shape, device=device).to(low.dtype)
-    found = torch.autograd.grad((full, low), given, upstream)
+    out = normed_sum(x[None], y[None], norm, p).low
+    upstream = torch.randn(out.shape, device=device).to(out.dtype)
+    found = torch.autograd.grad(out, given, upstream)
 
-    torch.manual_seed(SEED)
-    total = add_and_norm(x, torch.ones_like(y), norm.weight, norm.bias, threshold_of(p), norm.eps)[2]
-    factors = (total - x).detach().double().round(decimals=3)  # 0, or what a kept number is multiplied with
-    assert is_share(factors > 0, p)
-    factors = torch.where(factors > 0, STEPS / threshold_of(p), 0.0)
+    kept = found[1] != 0  # forward and backward pass agree on that, or the values are others
+    assert is_share(kept, p)
+    factors = torch.where(kept, STEPS / threshold_of(p), 0.0).double()
     doubles = [tensor.detach().double().requires_grad_() for tensor in given]
     of_x, of_y, weight, bias = doubles
     exact = F.layer_norm(of_x + factors * of_y, shape[1:], weight, bias, norm.eps)
-    both = upstream[0][0].double() + upstream[1][0].double()
-    for ours, theirs in zip((full[0], low[0]), (exact, exact), strict=True):
-        assert_close(ours.detach(), theirs.detach())
-    assert (full.dtype, low.dtype, full.shape) == (torch.float32, y.dtype, (1, *shape))
-    for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, both), strict=True):
+    assert (out.dtype, out.shape) == (x.dtype, (1, *shape))
+    assert_close(out[0].detach(), exact.detach())
+    for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, upstream[0].double()), strict=True):
         assert_close(ours, theirs)
 
 
@@ -114,12 +110,16 @@ def test_norms_that_the_kernels_are_not_made_for_are_not_taken() -> None:
 def test_torch_compile_is_told_the_truth_about_the_operations(device: torch.device) -> None:
     """Shapes, types and gradients, of sizes that are symbols too."""
     low = LOW[device.type]
-    x, y = torch.randn(6, 16, device=device), torch.randn(6, 16, device=device, dtype=low)
+    x = torch.randn(6, 16, device=device, requires_grad=True)
+    y, z = (torch.randn(6, 16, device=device, dtype=low) for _ in range(2))
     weight, bias = torch.ones(16, device=device), torch.zeros(16, device=device)
-    given = [tensor.requires_grad_() for tensor in (x, y, weight, bias)]
+    given = [tensor.requires_grad_() for tensor in (z, y, weight, bias)]
     for p in (0.0, 1.0):  # all or nothing, for they are called more than once
         ends = add_and_norm, (*given, threshold_of(p), 1e-5)
-        relus = [(relu_dropped, (y, bias, threshold_of(p))), (relu_dropped, (x, None, threshold_of(p)))]
+        relus = [
+            (relu_dropped, (y, bias, threshold_of(p))),
+            (relu_dropped, (x.requires_grad_(), None, threshold_of(p))),
+        ]
         for operation, arguments in (ends, *relus):
             assert set(torch.library.opcheck(operation, arguments).values()) == {"SUCCESS"}
 
@@ -128,7 +128,9 @@ def test_torch_compile_is_told_the_truth_about_the_operations(device: torch.devi
 def test_a_stack_with_the_kernels_computes_what_it_does_without(
     device: torch.device, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values and gradients, as near to those of float32. There a stream is not wanted."""
+    """Logits and gradients, all in all as near to those of float32, where a stream is not wanted. The gradients of
+    norms are less near, since they are sums of rounded numbers.
+    """
     torch.manual_seed(0)
     config = ModelConfig(
         d_model=32, d_ff=48, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, norm_position="post", dropout=0.0
@@ -136,14 +138,14 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
     model = Transformer(config, 20, 20).to(device).train()
     src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]], device=device)
     tgt = torch.tensor([[2, 6, 7], [2, 0, 0], [2, 9, 0]], device=device)
-    upstream = torch.randn(64, 32, device=device)
+    upstream = torch.randn(64, 20, device=device)
     monkeypatch.setattr(attention.cpu, "unpadded_attention", unpadded_attention)
     entered = []
 
-    def passed(lowers: bool = bits == 16) -> list[Tensor | None]:
+    def passed(lowers: bool = bits == 16) -> list[Tensor]:
         with torch.autocast(device.type, LOW[device.type], enabled=lowers):
-            hidden = model.unpadded_hidden_states(Unpadded.of(src), Unpadded.of(tgt))
-        return [hidden, *torch.autograd.grad(hidden, list(model.parameters()), upstream, allow_unused=True)]
+            logits = model.output(model.unpadded_hidden_states(Unpadded.of(src), Unpadded.of(tgt))).float()
+        return [logits, *torch.autograd.grad(logits, list(model.parameters()), upstream)]
 
     exact, plain = passed(False), passed()
     monkeypatch.setattr(feed_forward, "draws_for", lambda x: True)
@@ -153,9 +155,8 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
     found = passed()
     assert set(entered) == {Stream if bits == 16 else Tensor}
     for true, theirs, ours in zip(exact, plain, found, strict=True):
-        assert (ours is None) == (theirs is None)
-        if true is None or theirs is None or ours is None:  # the output projection has no part in it
-            continue
         assert ours.dtype == theirs.dtype
         # What is true is rounded itself; keys' biases have a gradient of 0, and all of theirs is rounding.
-        assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 1e-5 * max(1, true.norm())
+        assert (ours - true).norm() <= 2.5 * (theirs - true).norm() + 1e-5 * max(1, true.norm())
+    true, theirs, ours = (torch.cat([tensor.flatten() for tensor in tensors[1:]]) for tensors in (exact, plain, found))
+    assert (ours - true).norm() <= 1.2 * (theirs - true).norm() + 1e-5 * true.norm()

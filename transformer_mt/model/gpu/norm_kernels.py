@@ -2,7 +2,7 @@
 
 A program holds whole rows. So it reads and writes each number once, and the backward pass sums the gradients of the
 norm's weight and bias over its rows on the way. What a compiler makes of the formulas reads the rows again for every
-such sum, and writes the type of products in a pass of its own.
+such sum. Read and written is the type of products; between, numbers are float32.
 """
 
 import triton  # pyright: ignore[reportMissingImports]
@@ -13,11 +13,11 @@ from transformer_mt.model.gpu.dropout_kernels import chosen
 
 @triton.jit(do_not_specialize=["num_rows"])
 def norm_forward(
-    x, y, weight, bias, out, low, sums, moments, seeds, threshold, scale, eps, num_rows,
+    x, y, weight, bias, out, moments, seeds, threshold, scale, eps, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
 ):  # fmt: skip
-    """sums = x + dropout(y); out = norm(sums), and low the same in another type; moments (num_rows, 2): the mean of a
-    row, and 1 over its deviation. x and y are (num_rows, size).
+    """out = norm(x + dropout(y)); moments (num_rows, 2): the mean of a row of the sum, and 1 over its deviation.
+    x and y are (num_rows, size).
     """
     rows = tl.program_id(0) * height + tl.arange(0, height)
     columns = tl.arange(0, width)
@@ -26,23 +26,21 @@ def norm_forward(
     added = tl.load(y + places, mask=there, other=0.0).to(tl.float32)
     if drops:
         added = tl.where(chosen(tl.load(seeds), rows, threshold, height, width), added * scale, 0.0)
-    total = tl.load(x + places, mask=there, other=0.0) + added
+    total = tl.load(x + places, mask=there, other=0.0).to(tl.float32) + added
     mean = tl.sum(total, 1) / size
     centred = tl.where(there, total - mean[:, None], 0.0)
     rate = 1.0 / tl.sqrt(tl.sum(centred * centred, 1) / size + eps)
     of_weight = tl.load(weight + columns, mask=columns < size, other=0.0)
     of_bias = tl.load(bias + columns, mask=columns < size, other=0.0)
     result = centred * rate[:, None] * of_weight[None, :] + of_bias[None, :]
-    tl.store(out + places, result, mask=there)
-    tl.store(low + places, result.to(low.dtype.element_ty), mask=there)
-    tl.store(sums + places, total, mask=there)
+    tl.store(out + places, result.to(out.dtype.element_ty), mask=there)
     tl.store(moments + 2 * rows, mean, mask=rows < num_rows)
     tl.store(moments + 2 * rows + 1, rate, mask=rows < num_rows)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
 def norm_backward(
-    grad, low_grad, sums, moments, weight, x_grad, y_grad, weight_sums, bias_sums, seeds, threshold, scale, num_rows,
+    grad, x, y, moments, weight, x_grad, y_grad, weight_sums, bias_sums, seeds, threshold, scale, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
 ):  # fmt: skip
     """The gradients of x and y; in weight_sums and bias_sums (programs, size) those of weight and bias, summed over the
@@ -56,19 +54,20 @@ def norm_backward(
         rows = start + tl.arange(0, height)
         there = (rows < num_rows)[:, None] & (columns < size)[None, :]
         places = rows.to(tl.int64)[:, None] * size + columns[None, :]
-        upstream = tl.load(grad + places, mask=there, other=0.0)
-        upstream += tl.load(low_grad + places, mask=there, other=0.0).to(tl.float32)
+        upstream = tl.load(grad + places, mask=there, other=0.0).to(tl.float32)
+        added = tl.load(y + places, mask=there, other=0.0).to(tl.float32)
+        factor = 1.0
+        if drops:
+            factor = tl.where(chosen(tl.load(seeds), rows, threshold, height, width), scale, 0.0)
         mean = tl.load(moments + 2 * rows, mask=rows < num_rows, other=0.0)
         rate = tl.load(moments + 2 * rows + 1, mask=rows < num_rows, other=0.0)
-        total = tl.load(sums + places, mask=there, other=0.0)
+        total = tl.load(x + places, mask=there, other=0.0).to(tl.float32) + added * factor
         normed = tl.where(there, (total - mean[:, None]) * rate[:, None], 0.0)
         weighted = upstream * of_weight[None, :]
         along = tl.sum(weighted * normed, 1) / size
         value = (weighted - normed * along[:, None] - (tl.sum(weighted, 1) / size)[:, None]) * rate[:, None]
-        tl.store(x_grad + places, value, mask=there)
-        if drops:
-            value = tl.where(chosen(tl.load(seeds), rows, threshold, height, width), value * scale, 0.0)
-        tl.store(y_grad + places, value.to(y_grad.dtype.element_ty), mask=there)
+        tl.store(x_grad + places, value.to(x_grad.dtype.element_ty), mask=there)
+        tl.store(y_grad + places, (value * factor).to(y_grad.dtype.element_ty), mask=there)
         weight_total += tl.sum(upstream * normed, 0)
         bias_total += tl.sum(upstream, 0)
     own = tl.program_id(0).to(tl.int64) * size + columns
