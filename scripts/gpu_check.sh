@@ -4,24 +4,28 @@
 # reported, and the next one runs.
 #
 #   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda] [--smoke]
+#        [--only STAGE,STAGE]
 #
 # OUT gets report.txt and a log of each stage. DIR of --wheels has the Python packages that the machine lacks; nothing is
 # installed but in OUT. CTranslate2 asks for the cuBLAS of CUDA 12; where torch brings that of 13 it is given this one.
 # DIR of --data holds tok/, the tokenized Multi30k, and beside it ../../bench the plain loop; without
 # it the stages that need it are left out. PYTHON names another Python. --smoke is a few steps of tiny models: whether all
-# of it runs, on any --device.
+# of it runs, on any --device. --only runs some of the stages, whose names are the headings of a report: decode wants
+# decode-model with it, and base-translation base.
 set -uo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-out='' wheels='' data='' joey='' minutes=9 device=cuda smoke=''
+out='' wheels='' data='' joey='' minutes=9 device=cuda smoke='' only=''
+stages=' tests resume-bit-for-bit killed-and-resumed decode-model base base-translation train-base train-base-64000 decode
+  train-big train-base-uncompiled max-tokens-auto '
 while [ $# -gt 0 ]; do
   case $1 in
-    --wheels|--data|--joey-python|--minutes|--device)
+    --wheels|--data|--joey-python|--minutes|--device|--only)
       [ $# -ge 2 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; }
       case $1 in
         --wheels) wheels=$(realpath "$2") ;; --data) data=$(realpath "$2") ;; --joey-python) joey=$2 ;;
-        --minutes) minutes=$2 ;; --device) device=$2 ;;
+        --minutes) minutes=$2 ;; --device) device=$2 ;; --only) only=$2 ;;
       esac
       shift 2 ;;
     --smoke) smoke=1; shift ;;
@@ -31,6 +35,9 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$out" ] || usage
 case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
+for name in ${only//,/ }; do
+  [[ " "$(echo $stages)" " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but" $stages >&2; exit 2; }
+done
 for folder in "$wheels" ${data:+"$data/tok"}; do
   [ -z "$folder" ] || [ -d "$folder" ] || { echo "gpu_check.sh: there is no folder $folder" >&2; exit 2; }
 done
@@ -54,9 +61,12 @@ told() {
   [ "$3" = 0 ] || failed=$((failed + 1))
 }
 headed() { printf '\n== %s ==\n$ %.400s\n' "$1" "$(tr -s ' \n' ' ' <<<"${*:2}")" | report; }
+# wanted NAME: whether --only leaves this stage in; wheels and device are no stages.
+wanted() { [[ -z $only || ,$only, == *",$1,"* || $1 == wheels || $1 == device ]]; }
 # stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds.
 stage() {
   local name=$1 limit=$2 lines=$3 status=0 start=$SECONDS
+  wanted "$name" || return 0
   shift 3
   [ "$limit" -le "$(left)" ] || limit=$(left)
   headed "$name" "$@"
@@ -72,6 +82,7 @@ stage() {
 waiting=()
 beside() {
   local name=$1 limit=$2 lines=$3
+  wanted "$name" || return 0
   shift 3
   (
     status=0 start=$SECONDS
@@ -82,7 +93,7 @@ beside() {
 }
 gathered() {
   local one name process lines command status seconds limit
-  for one in "${waiting[@]}"; do
+  for one in ${waiting[@]+"${waiting[@]}"}; do
     read -r name process lines command <<<"$(tr -s ' \n' ' ' <<<"$one")"
     wait "$process"
     headed "$name" "$command"
@@ -144,16 +155,17 @@ gathered
 if [ -n "$data" ]; then
   opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
   [ -z "$joey" ] || opponents+=(--joey-python "$joey")
-  # Passes are captured in the first hundred steps; big has the larger batches, which are not captured.
+  # preset NAME OF_STAGE OPTION...: base's passes are captured in the first hundred steps; big's batches are too large.
   preset() {
-    stage "train-$1" 130 30 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
-      ${smoke:+--smoke} "${@:2}"
+    stage "$2" 130 30 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
+      ${smoke:+--smoke} "${@:3}"
   }
   sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
-  preset base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
+  preset base train-base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
   stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
     $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
-  preset big $(sizes --max-tokens 64000 --warm-up 15 --steps 30)
+  preset big train-big $(sizes --max-tokens 64000 --warm-up 15 --steps 30)
+  preset base train-base-64000 $(sizes --max-tokens 64000 --warm-up 60 --steps 30)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.

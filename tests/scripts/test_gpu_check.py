@@ -31,6 +31,14 @@ def test_a_gpu_check_reports_every_stage_whether_or_not_it_fails(device: str, st
     assert ("the same, bit for bit" in report) == (device == "cpu")
 
 
+def test_a_gpu_check_of_some_stages_runs_no_other(tmp_path: Path) -> None:
+    done = gpu_check(str(tmp_path / "out"), "--device", "cpu", "--smoke", "--only", "base-translation")
+    assert done.returncode == 1  # there is no model
+    report = (tmp_path / "out/report.txt").read_text(encoding="utf-8")
+    assert re.findall(r"^== (\S+) ==$", report, re.MULTILINE) == ["device", "base-translation"]
+    assert "1 stages failed" in report
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -38,6 +46,7 @@ def test_a_gpu_check_reports_every_stage_whether_or_not_it_fails(device: str, st
         (("out", "--minutes", "nine"), "gpu_check.sh: --minutes is nine; give a whole number"),
         (("out", "--wheels", "/none"), "gpu_check.sh: there is no folder /none"),
         (("out", "--data"), "gpu_check.sh: --data needs a value"),
+        (("out", "--only", "base,bass"), "gpu_check.sh: --only: there is no stage bass, but tests resume-bit-for-bit"),
     ],
 )
 def test_a_gpu_check_refuses_before_it_begins(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
