@@ -1,6 +1,7 @@
 """From a plain config to the best one, a change a row: BLEU of several seeds, as mean and deviation.
 
     python scripts/ablation.py scripts/ablation_multi30k.yaml --data DIR [--seeds 1 2 3] [--rows NAME NAME]
+        [--at-a-time 4]
 
 The YAML file says what is compared:
 
@@ -18,6 +19,7 @@ and `evaluate`. Each seed of a row is a run of its own, `tmt train`; rows with e
 the seeds with its standard deviation, and the minutes of a training. Choose by the validation's alone.
 
 What was trained and judged stays in --work. The same command goes on where it was stopped, at the step of a training.
+--at-a-time trains several at once, for a GPU that one small model does not fill; minutes are then longer than alone.
 """
 
 import argparse
@@ -25,8 +27,10 @@ import hashlib
 import json
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import command
@@ -37,6 +41,7 @@ from transformer_mt.api import evaluate
 from transformer_mt.errors import UserError
 
 SPLITS = ("validation", "test")
+Trainings = dict[str, Future[float]]  # the minutes of each run
 KEYS = {"name", "why", "from", "set", "average", "evaluate", "ensemble"}
 
 
@@ -142,6 +147,7 @@ def main() -> None:
     parser.add_argument("--data", type=command.folder, required=True, help="the config's data.root")
     parser.add_argument("--seeds", nargs="+", type=command.count(0), default=[1, 2, 3])
     parser.add_argument("--rows", nargs="+", help="only these rows")
+    parser.add_argument("--at-a-time", type=command.count(), default=1, help="trainings that run at once")
     parser.add_argument("--work", type=Path, default=Path("runs/ablation"), help="where the runs go, and stay")
     args = parser.parse_args()
     args.work = args.work.resolve()
@@ -152,10 +158,41 @@ def main() -> None:
     for row in rows:
         command.checked(config, overrides_of(row, args.seeds[0], args))
     args.work.mkdir(parents=True, exist_ok=True)
+    pool = ThreadPoolExecutor(args.at_a_time)
+    try:
+        judge_all(rows, begun(pool, config, rows, args), args)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def begun(pool: ThreadPoolExecutor, config: str, rows: Sequence[Row], args: argparse.Namespace) -> Trainings:
+    """Order every training once, in the order of the rows. Where one fails, none is begun after it."""
+
+    all_ordered = Event()
+
+    def attempt(row: Row, seed: int) -> float:
+        all_ordered.wait()
+        try:
+            return trained(config, row, seed, args)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+    found: Trainings = {}
+    for row in rows:
+        for seed in args.seeds:
+            if (name := row.run_name(seed)) not in found:
+                found[name] = pool.submit(attempt, row, seed)
+    all_ordered.set()
+    return found
+
+
+def judge_all(rows: Sequence[Row], trainings: Trainings, args: argparse.Namespace) -> None:
+    """Print the table anew after each row, as soon as its trainings have ended."""
     columns = ["row", "change", *(f"{split} BLEU" for split in SPLITS), "minutes"]
     table = []
     for row in rows:
-        took = [trained(config, row, seed, args) for seed in args.seeds]
+        took = [trainings[row.run_name(seed)].result() for seed in args.seeds]
         groups = [args.seeds] if row.ensemble else [[seed] for seed in args.seeds]
         scores = [spread([judged(row, group, split, args) for group in groups]) for split in SPLITS]
         table.append([row.name, row.why, *scores, spread(took, 0)])

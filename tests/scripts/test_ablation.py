@@ -5,11 +5,12 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import yaml
-from ablation import main, rows_of
+from ablation import Row, main, rows_of
 from toy import toy_mapping, write_toy_corpus
 
 from transformer_mt.api import evaluate
@@ -47,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_rows_build_on_each_other_and_nothing_is_done_twice(folder: Path) -> None:
-    done = ablation(folder, ROWS, "--seeds", "1", "2")
+    done = ablation(folder, ROWS, "--seeds", "1", "2", "--at-a-time", "2")
     assert done.returncode == 0, done.stderr
     runs = sorted(path for path in (folder / "work").iterdir() if path.is_dir() and path.name != "cache")
     configs = [load_config(str(run / "config.yaml")).config for run in runs]
@@ -88,6 +89,31 @@ def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
     with pytest.raises(UserError) as error:
         main()
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_so_many_trainings_run_at_once_and_one_that_fails_ends_all(
+    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, both, running = [], threading.Barrier(number), threading.Semaphore(number)
+
+    def trained(_config: str, row: Row, seed: int, _args: object) -> float:
+        assert running.acquire(blocking=False), "one more than asked for"
+        begun.append(row.run_name(seed))
+        both.wait(60)  # for as many as there are to be at once
+        running.release()
+        if len(begun) > 2:
+            sys.exit(3)
+        return 1.0
+
+    monkeypatch.setattr("ablation.trained", trained)
+    monkeypatch.setattr("ablation.judged", lambda *_: 40.0)
+    rows = [{"name": name, "set": [f"model.d_ff={i}"]} for i, name in enumerate("abcdefgh", start=8)]
+    chosen = "--seeds", "1", "2", "--at-a-time", str(number)
+    monkeypatch.setattr(sys, "argv", ["ablation.py", *arguments(folder, [*rows, {"name": "i", "from": "a"}], *chosen)])
+    with pytest.raises(SystemExit, match="3"):
+        main()
+    assert len(set(begun)) == len(begun) < 16
 
 
 def test_every_row_that_is_shipped_can_be_trained() -> None:
