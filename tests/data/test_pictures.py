@@ -324,6 +324,21 @@ def test_light_on_dark_transparent_and_coloured(drawing: Pictures, tmp_path: Pat
         assert np.abs(found.astype(int) - expected).max() <= 4, number
 
 
+def test_grey_of_more_than_8_bits_is_the_same_grey(drawing: Pictures, tmp_path: Path) -> None:
+    """16 bits as scanners write them, the same in TIFF's 32, and fractions."""
+    grey = printed("Two words", 40)
+    expected = read_picture(save(grey, tmp_path / "a.png"), drawing)
+    more = {
+        "16.png": grey.astype(np.uint16) * 257,
+        "dark.png": grey.astype(np.uint16),  # of 16 bits, and hardly used
+        "32.tiff": grey.astype(np.int32) * 257,
+        "255.tiff": grey.astype(np.float32),
+        "1.tiff": (grey / 255).astype(np.float32),
+    }
+    for name, picture in more.items():
+        assert np.array_equal(read_picture(save(picture, tmp_path / name), drawing), expected), name
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
