@@ -64,11 +64,23 @@ def test_to_is_the_tag_typed_before_the_text(folder: Path) -> None:
     assert "to is fr, which this model has not learned. It has en, es." in refused.stderr
 
 
+def test_a_model_that_saw_no_pair_translates_with_a_remark(folder: Path) -> None:
+    said = "has learned from text in one language alone, and no translation. Train it on pairs (training.init_from)"
+    alone = call_tmt(folder, "translate", "--run", "runs/spans", "--to", "en", "one two.")
+    assert alone.returncode == 0, alone.stderr
+    assert f"runs/spans {said}" in alone.stderr
+    pairs = call_tmt(folder, "translate", "--run", "runs/pairs", "one two.")
+    assert pairs.returncode == 0, pairs.stderr
+    assert said not in pairs.stderr
+    filled = call_tmt(folder, "fill", "--run", "runs/spans", "<2en> one [MASK].")
+    assert said not in filled.stderr
+
+
 @pytest.mark.parametrize(
     ("run", "text", "message"),
     [
         ("pairs", "one [MASK].", "was trained on pairs. Only one of `tmt pretrain`"),
-        ("causal", "<2en> one [MASK].", "data.noise.kind is causal, which hides no words"),
+        ("causal", "<2en> one [MASK].", "kind is causal, which hides no words. infilling, spans and masked do."),
         ("spans", "one [MASK].", "begin with a tag: <2en>, <2es>. Begin the text with it"),
         ("spans", "<2en> one.", "no [MASK] in the text"),
         ("spans", "<2en> " + "one [MASK] " * 8, "has 8 masks, and this model knows 7"),

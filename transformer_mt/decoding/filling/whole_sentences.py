@@ -49,7 +49,7 @@ def _with_masks(text: str, config: RunConfig) -> str:
     if noise is None:
         raise UserError("This run was trained on pairs. Only one of `tmt pretrain` (data.noise) fills in hidden words.")
     if noise.hiding.masks == 0:
-        raise UserError(f"data.noise.kind is {noise.kind}, which hides no words. infilling and spans do.")
+        raise UserError(f"data.noise.kind is {noise.kind}, which hides no words. infilling, spans and masked do.")
     refuse_without_tag(text, config)
     parts = text.split(MASK)
     if len(parts) == 1 and not _ONE.search(text):
