@@ -8,5 +8,9 @@ class UserError(Exception):
     """
 
 
+class LineError(UserError):
+    """One line of many is at fault: what was made of the lines before it stays, and the others can follow."""
+
+
 class ToldElsewhereError(UserError):
     """Ends a process of several after another one has said, or says, what is wrong: it is not said twice."""

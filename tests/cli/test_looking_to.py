@@ -71,3 +71,28 @@ def test_a_model_without_tags_refuses_it_by_name(verb: tuple[str, ...], call: Ca
     result = call(*verb, "--to", "es", SENTENCE)
     assert (result.returncode, result.stdout) == (2, "")
     assert "to is es, and this model has no tags of languages" in result.stderr
+
+
+def test_a_line_that_says_no_language_loses_none_before_it(folder: Path) -> None:
+    """With more lines than are translated at once: the message says how far it came, and how to go on."""
+    lines = [*[f"<2es> {SENTENCE}"] * 40, SENTENCE, f"<2en> {SENTENCE}"]
+    (folder / "mixed.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = ("translate", "--run", "runs/both", "--batch-size", "1", "--input", "mixed.txt", "--output", "out.txt")
+    stopped = call_tmt(folder, *command)
+    assert stopped.returncode == 2
+    done = (folder / "out.txt").read_text(encoding="utf-8").count("\n")
+    assert 0 < done <= 40
+    (said,) = [line for line in stopped.stderr.splitlines() if line.startswith("tmt: ")]
+    assert "'one two three.' does not say to which. Give one with to (--to es), or" in said
+    assert f"out.txt holds the translations of the first {done} lines. Go on with the same options: tail -n +" in said
+    whole = call_tmt(folder, *command, "--to", "en")
+    assert whole.returncode == 0, whole.stderr
+    assert (folder / "out.txt").read_text(encoding="utf-8").count("\n") == len(lines)
+
+
+def test_a_line_of_another_language_is_left_blank_with_its_number(folder: Path) -> None:
+    (folder / "other.txt").write_text(f"{SENTENCE}\n<2fr> {SENTENCE}\n{SENTENCE}\n", encoding="utf-8")
+    result = call_tmt(folder, "translate", "--run", "runs/both", "--to", "es", "--input", "other.txt")
+    assert result.returncode == 0, result.stderr
+    assert [bool(line) for line in result.stdout.split("\n")] == [True, False, True, False]
+    assert "other.txt, line 2: it begins with <2fr>, which this model has not learned; it has es, en;" in result.stderr

@@ -32,7 +32,13 @@ def test_the_sizes_by_default() -> None:
         ),
         ([*DRAWN, "model.patches.step=9"], "step is 9, more than width 8"),
         ([*DRAWN, "data.both_directions_epochs=1"], "both_directions_epochs is 1 and has no meaning with source_as"),
-        ([*DRAWN, "data.noise={kind: causal}"], "noise is .* and has no meaning with source_as: picture"),
+        (
+            [*DRAWN, "data.noise={kind: causal}"],
+            "noise is {kind: causal} and has no meaning with source_as: picture; leave it out, or at null",
+        ),
+        (["data.source_as=picture", "model.preset=rnn-small"], "source_as is picture, and model.architecture is rnn;"),
+        (["data.source_as=picture", "model.preset=bert-small"], "picture, and model.architecture is encoder_only; .*"),
+        (["data.source_as=picture", "model.preset=llama"], "picture, and model.architecture is decoder_only; pictures"),
         (
             [*DRAWN, "tokenizer.kind=bpe", "tokenizer.vocab_size=400", "tokenizer.bpe_dropout=0.1"],
             "tokenizer.bpe_dropout_sides is both, and with data.source_as: picture",

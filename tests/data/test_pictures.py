@@ -250,7 +250,10 @@ def test_a_script_that_the_font_has_not_is_refused(tmp_path: Path) -> None:
     for name in ("train", "valid"):
         lines = (tmp_path / f"{name}.en").read_text().splitlines()
         (tmp_path / f"{name}.en").write_text("".join("日本語" * (1 + n % 3) + "\n" for n, _ in enumerate(lines)))
-    with pytest.raises(UserError, match=r"% of the patches of data.train's sources have characters that DejaVu Sans"):
+    said = (
+        "% of the patches of data.train's sources have characters that DejaVu Sans .* `fc-list :lang=hi family` lists"
+    )
+    with pytest.raises(UserError, match=said):
         prepare_data(toy_config(tmp_path, **DRAWN))
 
 
@@ -322,6 +325,21 @@ def test_light_on_dark_transparent_and_coloured(drawing: Pictures, tmp_path: Pat
         found = read_picture(save(picture, tmp_path / f"{number}.png"), drawing)
         assert found.shape == expected.shape, number
         assert np.abs(found.astype(int) - expected).max() <= 4, number
+
+
+def test_grey_of_more_than_8_bits_is_the_same_grey(drawing: Pictures, tmp_path: Path) -> None:
+    """16 bits as scanners write them, the same in TIFF's 32, and fractions."""
+    grey = printed("Two words", 40)
+    expected = read_picture(save(grey, tmp_path / "a.png"), drawing)
+    more = {
+        "16.png": grey.astype(np.uint16) * 257,
+        "dark.png": grey.astype(np.uint16),  # of 16 bits, and hardly used
+        "32.tiff": grey.astype(np.int32) * 257,
+        "255.tiff": grey.astype(np.float32),
+        "1.tiff": (grey / 255).astype(np.float32),
+    }
+    for name, picture in more.items():
+        assert np.array_equal(read_picture(save(picture, tmp_path / name), drawing), expected), name
 
 
 @pytest.mark.parametrize(

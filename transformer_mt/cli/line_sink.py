@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from transformer_mt.cli.line_files import open_output
 from transformer_mt.cli.terminal import lead_nowhere, read_output
-from transformer_mt.errors import UserError
+from transformer_mt.errors import LineError, UserError
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
@@ -92,9 +92,9 @@ def open_sink(
     results: str = "translations",
     is_told: bool = True,
 ) -> Iterator[LineSink]:
-    """The sink of `--output`, or standard output; see `LineSink` and `open_output`. On Ctrl-C the file ends with a
-    whole line, and, if `is_told`, a user is told how to go on. Open it last, so that an error before leaves an earlier
-    file as it was.
+    """The sink of `--output`, or standard output; see `LineSink` and `open_output`. On Ctrl-C, and where a line is at
+    fault, the file ends with a whole line, and, if `is_told`, a user is told how to go on. Open it last, so that an
+    error before leaves an earlier file as it was.
     """
     with open_output(path, *inputs) as stream:
         sink = LineSink(stream, None if stream is read_output() else path, rest, results)
@@ -103,3 +103,6 @@ def open_sink(
         except KeyboardInterrupt:
             sink.cut()
             raise KeyboardInterrupt(*[sink.way_on()] * (is_told and sink.num_done > 0)) from None
+        except LineError as error:
+            sink.cut()
+            raise UserError(f"{error}{f' {sink.way_on()}' * (is_told and sink.num_done > 0)}") from None

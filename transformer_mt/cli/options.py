@@ -159,6 +159,11 @@ class Models:
         from transformer_mt.machine.memory import keep_freed_memory
 
         keep_freed_memory()
+        if all(source.mono for source in self.config.data.train) and self.config.model.num_decoder_layers:
+            remark(
+                f"{paths[0]} has learned from text in one language alone, and no translation. Train it on pairs "
+                "(training.init_from), or use `tmt fill`."
+            )
         return _noted(Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode))
 
 

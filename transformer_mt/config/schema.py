@@ -41,6 +41,16 @@ class RunConfig(Section):
         return [one for one in known if self.training.init_from is not None or not any(seen) or one in seen]
 
     @model_validator(mode="after")
+    def _check_who_reads_pictures(self) -> Self:
+        """Before all else, which would send those who ask for both from one key to the next."""
+        if self.data.source_as == "picture" and self.model.architecture != "encoder_decoder":
+            raise ValueError(
+                f"data.source_as is picture, and model.architecture is {self.model.architecture}; pictures are read by "
+                "the encoder of an encoder_decoder: set that, as model.preset: vit-small does, or source_as: text"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_across_sections(self) -> Self:
         if self.model.tie_embeddings == "all" and not self.tokenizer.joint:
             raise ValueError("model.tie_embeddings: all needs one vocabulary for both sides; set tokenizer.joint: true")

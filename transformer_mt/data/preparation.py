@@ -216,7 +216,8 @@ def _refuse_another_script(split: Split | Stream, src: Tokenizer) -> None:
     if isinstance(src, Pictures) and (unknown := split.unknown_shares()[0]) > LARGEST_UNKNOWN_SHARE:
         raise UserError(
             f"{unknown:.0%} of the patches of data.{split.name}'s sources have characters that {src.font.name} has "
-            "not. Name a font that has them with data.font: for example the family Noto Sans CJK JP, or a font's file."
+            "not. Name one that has them with data.font, a font's file or the family of an installed one; `fc-list "
+            ":lang=hi family` lists those for Hindi, and so on."
         )
 
 

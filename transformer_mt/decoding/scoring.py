@@ -16,7 +16,7 @@ from transformer_mt.data.batches.batching import make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import coverages
-from transformer_mt.decoding.lines.target_language import TargetLanguages
+from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.search.options import LengthNorm, SearchOptions
 from transformer_mt.decoding.search.top_tokens import refuse_nan
 from transformer_mt.machine.workers import Workers
@@ -108,12 +108,13 @@ class Scorer:
         together, `options.batch_size` at a time.
         """
         pairs = list(pairs)
-        sources = [pair[0] for pair in pairs]
+        tagged = [Tagged("", "" if is_beyond(src) else src) for src, _ in pairs]
         if self.languages is not None:
-            self.languages.check(options.to)
-            sources = [src if is_beyond(src) else self.languages.parted(src, options.to).whole for src in sources]
-        ids = [self._ids_of(sources, 0), self._ids_of([pair[1] for pair in pairs], 1)]
-        problems = [self._problem(pair, *rows) for pair, *rows in zip(pairs, *ids, strict=True)]
+            tagged = self.languages.all_parted([one.text for one in tagged], options.to)
+        ids = [self._ids_of([one.whole for one in tagged], 0), self._ids_of([pair[1] for pair in pairs], 1)]
+        problems = [
+            one.problem or self._problem(pair, *rows) for one, pair, *rows in zip(tagged, pairs, *ids, strict=True)
+        ]
         to_do = {i: (ids[0][i], ids[1][i]) for i, problem in enumerate(problems) if not problem}
         found = dict(self.score_ids(to_do, options.batch_size))
         penalties = self._penalties(to_do, options) if options.coverage_penalty else {}

@@ -180,19 +180,19 @@ class Translator:
         lines = list_of_lines(texts)
         if options.is_sampling:
             lines = with_places(lines)
-        self.languages.check(options.to)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
-        tagged = [self.languages.parted("" if i in beyond else line.text, options.to) for i, line in enumerate(lines)]
+        texts = ["" if i in beyond else line.text for i, line in enumerate(lines)]
+        tagged = self.languages.all_parted(texts, options.to)
         ids = source_rows(lines, [one.whole for one in tagged], self.src_tokenizer)
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
             unknown = tuple(self.src_tokenizer.unknown_words(line.text)) if UNK_ID in row else ()
             too_long = len(row) + 1 > self.config.model.max_len
-            blank = Translated(line.text, [], too_long or index in beyond, unknown)
-            if too_long and options.too_long is TooLong.SPLIT:
+            blank = Translated(line.text, [], too_long or index in beyond, unknown, tagged[index].problem)
+            if too_long and options.too_long is TooLong.SPLIT and not blank.problem:
                 yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)
-            elif len(row) and (not too_long or options.too_long is TooLong.TRUNCATE):
+            elif len(row) and not blank.problem and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
                     demands[index] = self._demand_of(line, row, options)

@@ -32,10 +32,15 @@ class Explanation:
 def explain(
     translator: Translator, sentence: str, target: str | None, num_neighbours: int, remark: Callable[[str], None]
 ) -> Explanation:
-    """Explain one sentence. UserError where a side is blank or too long.
+    """Explain one sentence. UserError where a side is blank or too long, and for a model that reads pictures.
 
     Training pairs that cannot be read any more are said to be so, and the rest is there.
     """
+    if translator.config.data.source_as == "picture":
+        raise UserError(
+            "`tmt explain` says what each word of a source did, and data.source_as is picture: this model reads "
+            "patches. `tmt attention` shows at which of them it looks."
+        )
     src, tgt = sentence_pair(translator, sentence, target, MAX_TOKENS)
     words = SourceWords.of(sentence, translator.src_tokenizer)
     found: list[Neighbour] = []

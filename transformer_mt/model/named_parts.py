@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.interface import TranslationModel
@@ -19,7 +20,7 @@ from transformer_mt.model.interface import TranslationModel
 # A model with another value of these takes the same weights and means the same by them.
 _HARMLESS = {"preset", "dropout", "attention_dropout", "activation_dropout", "src_word_dropout", "tgt_word_dropout",
              "layer_drop", "load_balancing_weight"}  # fmt: skip
-_OF_EMBEDDINGS = frozenset({"architecture", "d_model", "tie_embeddings"})
+_OF_EMBEDDINGS = frozenset({"architecture", "d_model", "tie_embeddings", "rnn.d_embedding"})
 _OF_LAYERS = frozenset(ModelConfig.model_fields) - _HARMLESS - {"tie_embeddings"}
 _FEW = 8  # entries of the vocabularies of an outline
 
@@ -27,7 +28,7 @@ _FEW = 8  # entries of the vocabularies of an outline
 @dataclass(frozen=True)
 class Part:
     """`pattern` matches the beginning of the names of its parameters. `keys` are those of the section `model` on which
-    their number, shapes and meaning depend.
+    their number, shapes and meaning depend; `rnn` and `patches` stand for all keys of theirs.
     """
 
     pattern: str
@@ -35,12 +36,15 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "encoder": Part(r"encoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_decoder_layers"}),
+    "encoder": Part(
+        r"encoder\.(?!embedder\.embedding\.)",
+        _OF_LAYERS - {"num_decoder_layers", "rnn"} | {"rnn.cell", "rnn.attention", "rnn.d_embedding"},
+    ),
     "decoder": Part(r"decoder\.(?!embedder\.embedding\.)", _OF_LAYERS - {"num_encoder_layers", "patches"}),
     "src_embeddings": Part(r"encoder\.embedder\.embedding\.", _OF_EMBEDDINGS | {"patches"}),
     "tgt_embeddings": Part(r"decoder\.embedder\.embedding\.", _OF_EMBEDDINGS),
     "embeddings": Part(r"(en|de)coder\.embedder\.embedding\.", _OF_EMBEDDINGS | {"patches"}),
-    "output": Part(r"output\.", _OF_EMBEDDINGS | {"bias"}),
+    "output": Part(r"output\.", _OF_EMBEDDINGS | {"bias", "rnn.d_readout"}),
     "head": Part(r"head\.", frozenset({"architecture", "d_model", "bias", "norm"})),
 }
 # Parts that architectures have not.
@@ -72,6 +76,20 @@ def keys_of(part: str, here: ModelConfig, there: ModelConfig) -> frozenset[str]:
         if part == "src_embeddings" or (part == "embeddings" and one_table):
             keys -= {"architecture", "tie_embeddings"}
     return keys
+
+
+def settings_of(config: ModelConfig) -> dict[str, object]:
+    """The values of the keys by their full names, such as rnn.cell. Where null stands for another value, it is that;
+    the keys of `rnn` are those of a recurrent network alone.
+    """
+    patches, rnn = config.patches, config.recurrent
+    sections = {"rnn", "patches"}
+    found: dict[str, object] = {key: getattr(config, key) for key in ModelConfig.model_fields if key not in sections}
+    if config.architecture == "rnn":
+        sizes = {"d_embedding": rnn.d_embedding or config.d_model, "d_readout": rnn.d_readout or config.d_model}
+        found |= {f"rnn.{key}": value for key, value in {**rnn.model_dump(), **sizes}.items()}
+    sizes = {} if patches is None else {**patches.model_dump(), "step": patches.stride}
+    return found | {f"patches.{key}": sizes.get(key) for key in PatchesConfig.model_fields}
 
 
 def outline(config: ModelConfig, src_vocab_size: int = _FEW, tgt_vocab_size: int = _FEW) -> TranslationModel:

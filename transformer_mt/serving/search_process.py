@@ -61,7 +61,7 @@ def look(translator: Translator, source: str, target: str, to: str | None) -> li
     """Every attention of the model on a pair of sentences: words, and weights by layer and head. A tag of the language
     `to` is one of the words. Raises UserError for a blank side and for a long one.
     """
-    source = translator.languages.parted(source, to).whole
+    source = translator.languages.read(source, to)
     src, tgt = sentence_pair(translator, source, target, MAX_TOKENS)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     attentions = pair_attention(translator.model, src, tgt, *tokenizers, (source, target))

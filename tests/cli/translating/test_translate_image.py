@@ -96,6 +96,13 @@ def test_what_cannot_be_translated(arguments: tuple[str, ...], said: str, folder
     assert re.search(said, result.stderr), result.stderr
 
 
+def test_words_cannot_be_explained_to_a_model_that_reads_patches(folder: Path) -> None:
+    result = call_tmt(folder, "explain", TEXTS[0], *RUN)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert re.search(r"data.source_as is picture: this model reads patches. `tmt attention` shows", line), line
+
+
 def test_a_line_that_the_font_or_the_model_has_no_room_for(folder: Path) -> None:
     unknown = call_tmt(folder, "translate", *RUN, "one 日本")
     assert "日本" in unknown.stderr

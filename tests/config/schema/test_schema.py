@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from minimal import data_with, parse
 
 from transformer_mt.config.sections.model import ModelConfig
@@ -23,6 +24,10 @@ OF_ALL = {
 
 def test_every_key_of_the_model_means_something_to_an_rnn_or_is_refused() -> None:
     assert OF_TRANSFORMERS.keys() | OF_ALL == ModelConfig.model_fields.keys()
+
+
+def in_yaml(value: object) -> str:
+    return yaml.safe_dump(value).splitlines()[0]
 
 
 TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
@@ -61,15 +66,15 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
         *(
             (
                 {"model": {"architecture": "rnn", key: value}},
-                f"model: {key} is {value} and has no meaning under architecture: rnn; leave it out, or at "
-                f"{ModelConfig.model_fields[key].default}",
+                f"model: {key} is {in_yaml(value)} and has no meaning under architecture: rnn; leave it out, or at "
+                f"{in_yaml(ModelConfig.model_fields[key].default)}",
             )
             for key, value in OF_TRANSFORMERS.items()
         ),
         (
             {"model": {"architecture": "rnn", "rnn": {"input_feeding": False}}},
-            "model.rnn: input_feeding is False and has no meaning under attention: bahdanau, whose context is always "
-            "fed; leave it out, or at True",
+            "model.rnn: input_feeding is false and has no meaning under attention: bahdanau, whose context is always "
+            "fed; leave it out, or at true",
         ),
         (
             {"model": {"architecture": "rnn", "rnn": {"d_readout": 20}}},

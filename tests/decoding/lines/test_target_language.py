@@ -11,7 +11,7 @@ from translators import SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.decoding.lines.long_lines import TooLong
-from transformer_mt.decoding.lines.target_language import Tagged
+from transformer_mt.decoding.lines.target_language import Tagged, as_read
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.decoding.translator import Translator
@@ -132,6 +132,25 @@ def test_refusals(tags: list[str], text: str, to: str | None, message: str) -> N
         with pytest.raises(UserError) as caught:
             call()
         assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("tags", [["<2es>", "<2en>"], ["<2es>"]])
+def test_a_line_that_names_a_language_which_the_model_has_not_is_no_text(tags: list[str]) -> None:
+    """It is left blank with the reason, whatever `to` says, and its neighbours are what they are without it."""
+    translator, sentence = of_sources(*tags), SENTENCES[0]
+    strange, plain = lines_of(translator, [f" <2fr> {sentence}", sentence], to="es")
+    has = ", ".join(tag[2:-1] for tag in tags)
+    assert strange.problem == f"it begins with <2fr>, which this model has not learned; it has {has}"
+    assert strange.hypotheses == []
+    assert plain == lines_of(translator, [sentence], to="es")[0]
+    long = lines_of(translator, ["<2fr> " + "one " * 100], to="es", too_long=TooLong.SPLIT)[0]
+    assert (long.problem, long.hypotheses) == (strange.problem, [])
+    scored = translator.score([f"<2fr> {sentence}", sentence], ["uno", "uno"], to="es")
+    assert [one.problem for one in scored] == [strange.problem, ""]
+    with pytest.raises(UserError, match="'<2fr> one' is not read: it begins with <2fr>, which"):
+        as_read("<2fr> one", translator.config, "es")
+    without = make_translator(SMALL)
+    assert without.translate_lines(["<2fr> one"])[0].hypotheses, "a model without tags of languages knows only text"
 
 
 def test_a_model_without_tags_refuses_a_language() -> None:

@@ -11,6 +11,7 @@ from toy import toy_config, toy_mapping, write_toy_corpus
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import belongs, outline
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.fine_tuning.kept_tokenizers import way_to_new_words
 from transformer_mt.training.fine_tuning.source_run import differing_keys, open_source
@@ -134,6 +135,50 @@ def test_positions_that_no_weight_knows_may_be_more() -> None:
     assert differing_keys("src_embeddings", ties["none"], ties["decoder"]) == []
     assert differing_keys("src_embeddings", ties["none"], ties["all"]) == ["tie_embeddings"]
     assert differing_keys("output", ties["none"], ties["decoder"]) == ["tie_embeddings"]
+
+
+RECURRENT = {"architecture": "rnn", "d_model": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
+@pytest.mark.parametrize(
+    ("part", "rnn", "found"),
+    [
+        ("encoder", {}, []),  # what null stands for
+        ("encoder", {"d_embedding": 8, "d_readout": 8}, []),
+        ("encoder", {"cell": "lstm"}, ["rnn.cell"]),
+        ("encoder", {"d_readout": 4}, []),
+        ("decoder", {"d_readout": 4}, ["rnn.d_readout"]),
+        ("decoder", {"attention": "luong_dot", "input_feeding": False}, ["rnn.attention", "rnn.input_feeding"]),
+        ("src_embeddings", {"d_embedding": 4}, ["rnn.d_embedding"]),
+        ("tgt_embeddings", {"d_embedding": 4}, ["rnn.d_embedding"]),
+        ("output", {"d_readout": 4}, ["rnn.d_readout"]),
+        ("output", {"attention": "luong_dot"}, []),
+    ],
+)
+def test_the_keys_of_a_recurrent_network_count_one_by_one(part: str, rnn: dict, found: list[str]) -> None:
+    keys = {**RECURRENT, "tie_embeddings": "none"}
+    models = [ModelConfig.model_validate(keys), ModelConfig.model_validate({**keys, "rnn": rnn})]
+    assert differing_keys(part, *models) == found
+    shapes = [{n: p.shape for n, p in outline(model).named_parameters() if belongs(n, part)} for model in models]
+    assert (shapes[0] == shapes[1]) or found, "what no key tells apart has the same shapes"
+
+
+def test_a_part_of_other_sections_is_told_by_their_keys(folder: Path) -> None:
+    """No value of a section as a whole: each key by itself, and those of a recurrent network for two of these alone."""
+    keys = {**RECURRENT, "tie_embeddings": "none"}
+    recurrent, other = ModelConfig.model_validate(keys), ModelConfig(d_model=8, num_heads=2, tie_embeddings="none")
+    assert not any(key.startswith("rnn") for key in differing_keys("encoder", recurrent, other))
+    drawn = ModelConfig.model_validate({"d_model": 8, "num_heads": 2, "patches": {"height": 16, "width": 8}})
+    same, narrower = (
+        ModelConfig.model_validate({**drawn.model_dump(), "patches": {"height": 16, "width": 8, "step": step}})
+        for step in (8, 4)
+    )
+    assert differing_keys("encoder", drawn, same) == []
+    assert differing_keys("src_embeddings", drawn, narrower) == ["patches.step"]
+    pictures = ("model.patches={height: 16, width: 8}", "data.source_as=picture", OLD)
+    result = call_tmt(folder, "train", "--config", "old.yaml", "name=new", *pictures)
+    assert "model.patches.height is 16 and was None, model.patches.width is 8 and was None" in result.stderr
+    assert "PatchesConfig" not in result.stderr
 
 
 def test_a_path_from_python_that_is_none_is_refused(folder: Path) -> None:

@@ -8,7 +8,9 @@ from commands import call_tmt
 from test_pretraining import PAIRS, write_config
 from toy import write_toy_corpus
 
-from transformer_mt.decoding.filling.whole_sentences import fillings
+from transformer_mt.decoding.filling.whole_sentences import Filling, fillings
+from transformer_mt.decoding.scoring import token_log_probs
+from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.translator import Translator
 
 
@@ -25,16 +27,65 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def hidden(translator: Translator, plain: str, *words: str) -> list[int]:
+    """The ids of a line, the first of these words as <mask_0>, and so on, as the noise hides them."""
+    encode = translator.src_tokenizer.encode
+    masks = {encode(word)[0]: encode(f"<mask_{number}>")[0] for number, word in enumerate(words)}
+    return [masks.get(i, i) for i in encode(plain)]
+
+
 def test_the_probability_of_spans_is_that_of_the_target_that_says_them(folder: Path) -> None:
+    """Of a source whose full stop is that of a line, though a mask touches it."""
     translator = Translator.load(folder / "runs/spans", device="cpu", precision="fp32")
+    src = hidden(translator, "<2en> one three two four.", "three", "four")
     found = fillings(translator, "<2en> one [MASK] two [MASK].", 6)
     assert found == sorted(found, key=lambda filling: -filling.probability)
     for filling in found:
         assert filling.text.startswith("one ")
+        assert filling.text.endswith(".")
+        assert not filling.text.endswith(" .")
         first, _, second = filling.text.removeprefix("one ").partition("two")
         said = f"<mask_0> {first} <mask_1> {second.strip().removesuffix('.')} <mask_2>"
-        (score,) = translator.score(["<2en> one <mask_0> two <mask_1> ."], [" ".join(said.split())])
-        assert math.exp(score.log_prob) <= filling.probability * 1.001, "no more than all ways to say it"
+        tgt = translator.tgt_tokenizer.encode(" ".join(said.split()))
+        (log_probs,) = token_log_probs(translator.search_model, [(src, tgt)])
+        assert math.exp(sum(log_probs)) <= filling.probability * 1.001, "no more than all ways to say it"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "plain"),
+    [
+        ("spans", "one [MASK].", "one three."),
+        ("spans", "“[MASK]” one, [MASK]!", "“three” one, four!"),
+        ("spans", "[MASK], [MASK] one.", "three, four one."),
+        ("infilling", "(one [MASK])", "(one three)"),
+        ("infilling", "[MASK].", "three."),
+    ],
+)
+def test_a_mask_is_read_where_a_word_would_stand(
+    kind: str, text: str, plain: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same ids as the noise makes of the whole line; what is put in stands as the text has it."""
+    translator = Translator.load(folder / "runs" / kind, device="cpu")
+    asked: list[list[list[int]]] = []
+    masks = [translator.tgt_tokenizer.encode(f"<mask_{number}>")[0] for number in range(3)]
+    three, four = translator.tgt_tokenizer.encode("three four")
+    tokens = [masks[0], three, masks[1], four, masks[2]] if kind == "spans" else [three]
+
+    def search(rows: list[list[int]], options: object) -> list[list[Hypothesis]]:
+        asked.append(rows)
+        return [[Hypothesis(tokens, -1.0, -1.0)]]
+
+    monkeypatch.setattr(translator, "search", search)
+    (filling,) = fillings(translator, f"<2en> {text}", 1)
+    assert asked == [[hidden(translator, f"<2en> {plain}", "three", "four")]]
+    assert filling == Filling(plain if kind == "spans" else "three", math.exp(-1))
+
+
+def test_a_mask_for_nothing_leaves_one_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.load(folder / "runs/spans", device="cpu")
+    monkeypatch.setattr(translator, "search", lambda *_: [[Hypothesis([], 0.0, 0.0)]])
+    found = [fillings(translator, f"<2en> {text}", 1)[0].text for text in ("one [MASK] two [MASK].", "[MASK] one")]
+    assert found == ["one two.", "one"]
 
 
 def test_infilling_says_the_whole_sentence(folder: Path) -> None:
@@ -64,11 +115,23 @@ def test_to_is_the_tag_typed_before_the_text(folder: Path) -> None:
     assert "to is fr, which this model has not learned. It has en, es." in refused.stderr
 
 
+def test_a_model_that_saw_no_pair_translates_with_a_remark(folder: Path) -> None:
+    said = "has learned from text in one language alone, and no translation. Train it on pairs (training.init_from)"
+    alone = call_tmt(folder, "translate", "--run", "runs/spans", "--to", "en", "one two.")
+    assert alone.returncode == 0, alone.stderr
+    assert f"runs/spans {said}" in alone.stderr
+    pairs = call_tmt(folder, "translate", "--run", "runs/pairs", "one two.")
+    assert pairs.returncode == 0, pairs.stderr
+    assert said not in pairs.stderr
+    filled = call_tmt(folder, "fill", "--run", "runs/spans", "<2en> one [MASK].")
+    assert said not in filled.stderr
+
+
 @pytest.mark.parametrize(
     ("run", "text", "message"),
     [
         ("pairs", "one [MASK].", "was trained on pairs. Only one of `tmt pretrain`"),
-        ("causal", "<2en> one [MASK].", "data.noise.kind is causal, which hides no words"),
+        ("causal", "<2en> one [MASK].", "kind is causal, which hides no words. infilling, spans and masked do."),
         ("spans", "one [MASK].", "begin with a tag: <2en>, <2es>. Begin the text with it"),
         ("spans", "<2en> one.", "no [MASK] in the text"),
         ("spans", "<2en> " + "one [MASK] " * 8, "has 8 masks, and this model knows 7"),

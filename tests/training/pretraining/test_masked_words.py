@@ -165,7 +165,14 @@ def test_its_attention_is_drawn(folder: Path) -> None:
     result = call_tmt(folder, "attention", "--run", "runs/words", "--output", "drawn", "<2en> one [MASK].")
     assert result.returncode == 0, result.stderr
     assert "text: <2en> one <mask_0> ￭." in result.stdout
+    assert result.stdout.endswith("drawn/encoder_layer_0.png: a picture\n"), "one needs no number"
     assert {path.name for path in (folder / "drawn").iterdir()} == {"attention.html", "encoder_layer_0.png"}
+
+
+def test_a_mean_of_its_checkpoints_is_for_filling_in(folder: Path) -> None:
+    result = call_tmt(folder, "average", "runs/words", "--last", "1")
+    assert result.returncode == 0, result.stderr
+    assert 'use it with: tmt fill --run runs/words --checkpoint average "The [MASK] …"' in result.stdout
 
 
 NO_TRANSLATION = "model.architecture is encoder_only, which fills in hidden words and writes no translation"

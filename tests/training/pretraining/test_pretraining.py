@@ -151,6 +151,23 @@ def test_what_cannot_be_is_refused(folder: Path, verb: str, sections: dict, mess
     assert not (folder / "runs" / "toy" / "checkpoints").exists()
 
 
+def test_a_command_without_a_config_says_which_one_it_wants(folder: Path) -> None:
+    result = call_tmt(folder, "pretrain")
+    assert result.returncode == 2
+    assert "Which model? Give a config with data.noise: `tmt pretrain --config FILE.yaml`." in result.stderr
+    assert "`tmt train --config quickstart.yaml`" in call_tmt(folder, "train").stderr
+
+
+def test_what_comes_after_goes_by_what_was_learned(folder: Path) -> None:
+    """Text alone asks for pairs; where pairs stand beside it, the model translates."""
+    first = call_tmt(folder, "pretrain", "--config", "spans.yaml", "training.max_steps=1")
+    assert "train on pairs from here with: training.init_from=runs/toy" in first.stdout
+    train = [{"mono": "train.en", "tag": "<2en>"}, {**PAIRS["train"][0], "tag": "<2es>"}]
+    write_config(folder, "both.yaml", data={"train": train})
+    both = call_tmt(folder, "pretrain", "--config", "both.yaml", "training.max_steps=1", "name=both")
+    assert 'translate with: tmt translate --run runs/both "..."' in both.stdout
+
+
 def test_text_in_one_language_is_no_test_set(folder: Path) -> None:
     assert call_tmt(folder, "pretrain", "--config", "spans.yaml", "training.max_steps=2").returncode == 0
     result = call_tmt(folder, "evaluate", "--run", "runs/toy", "--split", "validation")

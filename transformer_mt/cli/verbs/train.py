@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from transformer_mt.training.run import Outcome
 
 PRETRAIN = "Train a model on text in one language, as data.noise says; options are those of `tmt train`."
+_WHICH = {
+    "train": "Which model? Give a config, for example `tmt train --config quickstart.yaml`.",
+    "pretrain": "Which model? Give a config with data.noise: `tmt pretrain --config FILE.yaml`.",
+}
 
 
 def train(
@@ -46,7 +50,7 @@ def train(
     try:
         folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), untrained=True)
         if config is None and folder is None:
-            raise UserError("Which model? Give a config, for example `tmt train --config quickstart.yaml`.")
+            raise UserError(_WHICH.get(context.info_name or "", _WHICH["train"]))
         if config is None and folder is not None:
             config = str(folder.config.resolve())
         assert config is not None
@@ -88,7 +92,7 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
     most, minutes = config.training.max_steps, config.training.max_minutes
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
-    if config.data.noise is None:
+    if not all(source.mono for source in config.data.train):
         print(f'translate with: tmt translate --run {name} "..."')
     elif config.model.architecture == "encoder_only":
         print(f'fill in words with: tmt fill --run {name} "The [MASK] …"')

@@ -21,4 +21,17 @@ def refuse_unless_default(section: Section, keys: tuple[str, ...], when: str) ->
     for key in keys:
         value, default = getattr(section, key), type(section).model_fields[key].default
         if value != default:
-            raise ValueError(f"{key} is {value} and has no meaning {when}; leave it out, or at {default}")
+            raise ValueError(
+                f"{key} is {as_typed(value)} and has no meaning {when}; leave it out, or at {as_typed(default)}"
+            )
+
+
+def as_typed(value: object) -> str:
+    """A value as a person writes it in YAML; of a section what is not at its default."""
+    if isinstance(value, Section):
+        fields = {key: getattr(value, key) for key in type(value).model_fields}
+        own = {key: one for key, one in fields.items() if one != type(value).model_fields[key].default}
+        return "{" + ", ".join(f"{key}: {as_typed(one)}" for key, one in own.items()) + "}"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return str(value)

@@ -1,6 +1,7 @@
 """A picture of one line of text from a file, as `Pictures` would have drawn it: dark on light, and so large."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,9 @@ from numpy.typing import NDArray
 from transformer_mt.data.pictures.pictures import Pictures
 from transformer_mt.data.pictures.size_of_line import size_of_line
 from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MOST_PIXELS = 50_000_000
 LONGEST = 10_000  # a line, in widths of its letters
@@ -39,7 +43,7 @@ def _grey(path: Path) -> NDArray[np.uint8]:
                     f"{path} has {image.width:,} x {image.height:,} pixels, and {MOST_PIXELS:,} are read at most. Cut "
                     "the line of text out of it."
                 )
-            upright = ImageOps.exif_transpose(image).convert("RGBA")
+            upright = _of_8_bits(ImageOps.exif_transpose(image)).convert("RGBA")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise UserError(f"{path} is a picture of too many pixels. Cut the line of text out of it.") from None
     except UnidentifiedImageError:
@@ -51,6 +55,20 @@ def _grey(path: Path) -> NDArray[np.uint8]:
         raise UserError(f"{path} cannot be read as a picture: {str(reason).rstrip('.')}. Give another.") from None
     paper = Image.new("RGBA", upright.size, "white")
     return np.asarray(Image.alpha_composite(paper, upright).convert("L"))
+
+
+def _of_8_bits(image: "Image.Image") -> "Image.Image":
+    """The picture, its grey levels as those of 8 bits where it has more bits or fractions, which Pillow would cut off
+    at 255. The lightest level says how many there are: fractions, 8 bits or 16.
+    """
+    from PIL import Image
+
+    if not image.mode.startswith(("I", "F")):
+        return image
+    levels = np.nan_to_num(np.asarray(image, np.float64), posinf=0, neginf=0)
+    lightest = float(levels.max())
+    white = 1 if image.mode == "F" and lightest <= 1 else 255 if lightest <= 255 else max(65_535, lightest)
+    return Image.fromarray(np.clip(np.round(levels * (255 / white)), 0, 255).astype(np.uint8))
 
 
 def _on_light(grey: NDArray[np.uint8], path: Path) -> NDArray[np.uint8]:

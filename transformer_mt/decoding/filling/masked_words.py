@@ -7,7 +7,7 @@ import torch
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.data.word_splitting import has_word
+from transformer_mt.decoding.filling.mask_ids import ids_around
 from transformer_mt.decoding.filling.whole_sentences import MASK, refuse_without_tag
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
@@ -53,11 +53,8 @@ class MaskedModel:
         texts of its training had.
         """
         refuse_without_tag(text, self.config)
-        parts = text.split(MASK)
-        ids: list[int] = []
-        for number, part in enumerate(parts):
-            ids += [self.mask_id] * (number > 0)
-            ids += self._beside_masks(part, before=number > 0, after=number + 1 < len(parts))
+        stretches = text.split(MASK)
+        ids = ids_around(stretches, [self.mask_id] * len(stretches), self.tokenizer)
         if not ids:
             raise UserError("The text is blank. Give at least one word.")
         if len(ids) + 1 > (positions := self.config.model.max_len):
@@ -87,15 +84,6 @@ class MaskedModel:
             [Candidate(i, self._shown(i), p) for i, p in zip(entries[at].tolist(), values.tolist(), strict=True)]
             for at, values in zip(best.indices, best.values, strict=True)
         ]
-
-    def _beside_masks(self, part: str, before: bool, after: bool) -> list[int]:
-        """The ids of a stretch of text that has a mask before or after it. A letter stands for a mask that touches it,
-        and is taken out again.
-        """
-        touches = [there and not (c.isspace() or has_word(c)) for there, c in ((before, part[:1]), (after, part[-1:]))]
-        start, end = (flag and part != "" for flag in touches)
-        ids = self.tokenizer.encode("x" * start + part + "x" * end)
-        return ids[len(self.tokenizer.encode("x")) * start : len(ids) - end]
 
     def _shown(self, i: int) -> str:
         """A word as it is written. A piece of a word has ▁ before it where it begins a word."""

@@ -5,13 +5,14 @@ import re
 from dataclasses import dataclass
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.decoding.filling.mask_ids import ids_around
 from transformer_mt.decoding.search.options import search_options
-from transformer_mt.decoding.translation import Translation
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
 MASK = "[MASK]"  # as people write it; the model's own are <mask_0> and so on
 _ONE = re.compile(r"<mask_(\d+)>")
+_MASKS = re.compile(r"(\[MASK\]|<mask_\d+>)")
 
 
 @dataclass(frozen=True)
@@ -30,39 +31,60 @@ def fillings(translator: Translator, text: str, number: int) -> list[Filling]:
     knows, or without the tag that its sources had.
     """
     config = translator.config
-    asked = _with_masks(text, config)
+    stretches, numbers = _parted(text, config)
+    masks = _mask_ids(translator)
+    ids = ids_around(stretches, [masks[place] for place in numbers], translator.src_tokenizer)
+    if len(ids) + 1 > config.model.max_len:
+        raise UserError("The text is longer than the model's positions. Give a shorter one.")
     options = search_options(config.decoding, n_best=number, beam_size=max(4, number))
-    (found,) = translator.translate_lines([asked], options)
-    if found.problem or found.too_long:
-        raise UserError(found.problem or "The text is longer than the model's positions. Give a shorter one.")
-    kind = config.data.noise.kind if config.data.noise else ""
+    (found,) = translator.search([ids], options)
+    is_spans = config.data.noise is not None and config.data.noise.kind == "spans"
     by_text: dict[str, float] = {}
-    for hypothesis in found.hypotheses:
-        whole = _put_in(asked, hypothesis) if kind == "spans" else hypothesis.text
+    for hypothesis in found:
+        if is_spans:
+            said = _said(hypothesis.tokens, masks)
+            words = [translator.tgt_tokenizer.decode(said.get(place, [])).strip() for place in numbers]
+            whole = _put_in(stretches, words)
+        else:
+            whole = translator.tgt_tokenizer.decode(hypothesis.tokens)
         by_text[whole] = by_text.get(whole, 0.0) + math.exp(hypothesis.log_prob)
     best = sorted(by_text.items(), key=lambda item: -item[1])
     return [Filling(_without_tag(whole, config), probability) for whole, probability in best]
 
 
-def _with_masks(text: str, config: RunConfig) -> str:
+def _parted(text: str, config: RunConfig) -> tuple[list[str], list[int]]:
+    """The stretches of the text between its masks, and the number of each mask: 0, 1 and so on under spans, where each
+    has its own, and otherwise 0. The model's own <mask_3> may stand for it.
+    """
     noise = config.data.noise
     if noise is None:
         raise UserError("This run was trained on pairs. Only one of `tmt pretrain` (data.noise) fills in hidden words.")
     if noise.hiding.masks == 0:
-        raise UserError(f"data.noise.kind is {noise.kind}, which hides no words. infilling and spans do.")
+        raise UserError(f"data.noise.kind is {noise.kind}, which hides no words. infilling, spans and masked do.")
     refuse_without_tag(text, config)
-    parts = text.split(MASK)
-    if len(parts) == 1 and not _ONE.search(text):
+    stretches, numbers, given = [""], [], 0
+    for piece in _MASKS.split(text):
+        own = _ONE.fullmatch(piece)
+        if piece == MASK:
+            numbers.append(given if noise.kind == "spans" else 0)
+            given += 1
+        elif own and int(own[1]) < config.tokenizer.masks:
+            numbers.append(int(own[1]))
+        else:
+            stretches[-1] += piece
+            continue
+        stretches.append("")
+    if not numbers:
         raise UserError(f"There is no {MASK} in the text. Put one where words are to be found.")
-    if noise.kind != "spans":
-        return " <mask_0> ".join(parts)
-    if len(parts) > config.tokenizer.masks:
-        raise UserError(
-            f"The text has {len(parts) - 1} masks, and this model knows {config.tokenizer.masks - 1} in a text."
-        )
-    return "".join(
-        part + (f" <mask_{number}> " if number + 1 < len(parts) else "") for number, part in enumerate(parts)
-    )
+    if noise.kind == "spans" and given >= config.tokenizer.masks:
+        raise UserError(f"The text has {given} masks, and this model knows {config.tokenizer.masks - 1} in a text.")
+    return stretches, numbers
+
+
+def _mask_ids(translator: Translator) -> list[int]:
+    """Of <mask_0>, <mask_1> and so on."""
+    names = [f"<mask_{number}>" for number in range(translator.config.tokenizer.masks)]
+    return [ids[0] for ids in translator.tgt_tokenizer.encode_batch(names)]
 
 
 def refuse_without_tag(text: str, config: RunConfig) -> None:
@@ -74,11 +96,25 @@ def refuse_without_tag(text: str, config: RunConfig) -> None:
         )
 
 
-def _put_in(asked: str, hypothesis: Translation) -> str:
-    """The text with what stands behind each of its masks in the hypothesis; nothing where that has it not."""
-    _, *found = _ONE.split(hypothesis.text)
-    said = {number: words.strip() for number, words in zip(found[::2], found[1::2], strict=True)}
-    return " ".join(_ONE.sub(lambda mask: said.get(mask.group(1), ""), asked).split())
+def _said(tokens: list[int], masks: list[int]) -> dict[int, list[int]]:
+    """What stands behind each mask of a target of spans, by the mask's number."""
+    numbers = {mask: number for number, mask in enumerate(masks)}
+    said: dict[int, list[int]] = {}
+    last: list[int] = []  # what comes before the first mask is of none
+    for token in tokens:
+        if token in numbers:
+            last = said.setdefault(numbers[token], [])
+        else:
+            last.append(token)
+    return said
+
+
+def _put_in(stretches: list[str], fillings: list[str]) -> str:
+    """The stretches of a text with a filling between each two; where it is empty, one space is enough."""
+    whole = stretches[0]
+    for filling, stretch in zip(fillings, stretches[1:], strict=True):
+        whole = whole + filling + stretch if filling else whole.rstrip() + stretch
+    return " ".join(whole.split())
 
 
 def _without_tag(text: str, config: RunConfig) -> str:

@@ -2,6 +2,7 @@
 (Johnson et al. 2017, section 3).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -9,14 +10,17 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.config.switching_off import switched_off
-from transformer_mt.errors import UserError
+from transformer_mt.errors import LineError, UserError
 
 
 class Tagged(NamedTuple):
-    """A line without the tag of its target language, and that tag; nothing where it has none."""
+    """A line without the tag of its target language, and that tag; nothing where it has none. `problem` says why it
+    cannot be translated, as the middle of a sentence.
+    """
 
     tag: str
     text: str
+    problem: str = ""
 
     @property
     def whole(self) -> str:
@@ -64,8 +68,8 @@ class TargetLanguages:
         return f"<2{language}>" if language else ""
 
     def parted(self, text: str, to: str | None) -> Tagged:
-        """A line and its tag: the one that it begins with, else that of `to`, which was checked. UserError where it
-        needs one and has none.
+        """A line and its tag: the one that it begins with, else that of `to`, which was checked. That of a language
+        which the model has not is a problem. LineError where the line needs a tag and has none.
         """
         if not self.names:
             return Tagged("", text)
@@ -77,18 +81,32 @@ class TargetLanguages:
                 return Tagged(tag, rest)
         tag = self.tag_of(to)
         if not tag and self.is_needed and text.strip():
-            raise UserError(
+            raise LineError(
                 f"This model translates to {', '.join(self.names)}, and {text.strip()[:60]!r} does not say to which. "
                 f"Give one with to (--to {self.names[0]}), or begin each line with a tag such as <2{self.names[0]}>."
             )
+        if language_of(first):
+            has = ", ".join(self.names)
+            return Tagged("", text, f"it begins with {first}, which this model has not learned; it has {has}")
         return Tagged(tag, text)
+
+    def all_parted(self, texts: Sequence[str], to: str | None) -> list[Tagged]:
+        """Each line and its tag. UserError as in `check` and `parted`."""
+        self.check(to)
+        return [self.parted(text, to) for text in texts]
+
+    def read(self, text: str, to: str | None) -> str:
+        """What the model reads of a text. UserError as in `check` and `parted`, and for the tag of another language."""
+        (tagged,) = self.all_parted([text], to)
+        if tagged.problem:
+            raise UserError(f"{text.strip()[:60]!r} is not read: {tagged.problem}. Begin it with a tag of these.")
+        return tagged.whole
 
 
 def as_read(text: str, config: RunConfig, to: str | None) -> str:
     """A text as the model of a run reads it: behind the tag of `to`, or else of the config's `decoding.to`, unless it
-    begins with one. `none` switches off what the config says. UserError as in `TargetLanguages.check` and `parted`.
+    begins with one. `none` switches off what the config says. UserError as in `TargetLanguages.read`.
     """
     languages = TargetLanguages.of(config)
     wanted = config.decoding.to if to is None else switched_off(SearchConfig, {"to": to})["to"]
-    languages.check(wanted)
-    return languages.parted(text, wanted).whole
+    return languages.read(text, wanted)

@@ -13,7 +13,7 @@ from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
-from transformer_mt.model.named_parts import belongs, keys_of, outline, parameters_of, whole
+from transformer_mt.model.named_parts import belongs, keys_of, outline, parameters_of, settings_of, whole
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, find_checkpoint
 from transformer_mt.storage.manifest import check_manifest, digest
 from transformer_mt.storage.origin import Origin, read_origin
@@ -115,12 +115,13 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
     model = outline(here)
     parameters_of(model, source.parts, f"{KEY}.parts")  # refuses a part that this model has not
     models = (model, outline(there))
+    now_is, it_was = settings_of(here), settings_of(there)
     shapes = [{name: tuple(p.shape) for name, p in m.named_parameters(remove_duplicate=False)} for m in models]
     for part in source.parts:
         if not (keys := differing_keys(part, here, there)):
             continue
         names = [name for name in shapes[0] | shapes[1] if belongs(name, part)]
-        told = ", ".join(f"model.{key} is {getattr(here, key)!r} and was {getattr(there, key)!r}" for key in keys)
+        told = ", ".join(f"model.{key} is {now_is[key]!r} and was {it_was[key]!r}" for key in keys)
         pairs = ((name, *(side.get(name, "missing") for side in shapes)) for name in names)
         other = next((f"so that {name} is {now} here and {was} there" for name, now, was in pairs if now != was), "")
         raise UserError(
@@ -131,9 +132,10 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
 
 
 def differing_keys(part: str, here: ModelConfig, there: ModelConfig) -> list[str]:
-    """The keys by which this part of one model is another than that of the other."""
-    keys = keys_of(part, here, there)
-    return [key for key in ModelConfig.model_fields if key in keys and getattr(here, key) != getattr(there, key)]
+    """The keys by which this part of one model is another than that of the other, of those that both have."""
+    keys, settings = keys_of(part, here, there), [settings_of(one) for one in (here, there)]
+    both = [key for key in settings[0] if key in settings[1] and not keys.isdisjoint({key, key.partition(".")[0]})]
+    return [key for key in both if settings[0][key] != settings[1][key]]
 
 
 def _refuse_other_pictures(here: DataConfig, source: SourceRun) -> None:

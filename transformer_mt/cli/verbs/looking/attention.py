@@ -55,4 +55,7 @@ def attention(
     page, first, *_ = list(tqdm(files, desc="Drawing", total=num_files(attentions), unit=" files", disable=None))
     print(shown)
     print(f"{page}: open it in a browser, choose layer and head, point at a word")
-    print(f"{first} and so on: {num_files(attentions) - 1} pictures, one for each attention and layer")
+    more = num_files(attentions) - 1
+    print(
+        f"{first} and so on: {more} pictures, one for each attention and layer" if more > 1 else f"{first}: a picture"
+    )
