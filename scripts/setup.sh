@@ -16,7 +16,9 @@ if [ ! -x .venv/bin/python ]; then
 fi
 if [ ! "$stamp" -nt pyproject.toml ] || [ ! "$stamp" -nt constraints.txt ]; then
   echo "installing the project${extra:+ with its extra $extra}" >&2
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt \
     -e ".${extra:+[$extra]}" || exit 1
+  # pip would compile 13,000 modules on one core. A few are meant for other Pythons and cannot be compiled.
+  .venv/bin/python -m compileall -qq -j 0 .venv/lib || true
   touch "$stamp"
 fi

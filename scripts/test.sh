@@ -3,6 +3,9 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh" dev
 
+# What is imported is kept compiled, also where the environment has Python compile it anew in each of many processes.
+export PYTHONDONTWRITEBYTECODE=
+
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/pyright

@@ -1,5 +1,6 @@
 """What all tests share: the real text beside the repository, and a cache folder that is not the user's."""
 
+import functools
 import gc
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 from hypothesis import settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -18,6 +20,9 @@ SHARED = REPOSITORY.parent / "shared"
 # Set here and not in a fixture: `datasets` reads it when it is imported. Deleted when the process ends.
 _CACHE = tempfile.TemporaryDirectory(prefix="transformer_mt_tests_")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+# The command line is built once, and not by each of the thousands of commands that a process of tests gives.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 # A case may take as long as it needs: on a busy machine any does. All else is as hypothesis has it, for CI too.
 settings.register_profile("unhurried", deadline=None)

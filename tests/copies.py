@@ -1,9 +1,9 @@
-"""Processes that need not load torch: copies of a process that has imported the libraries already. Most are of `tmt`.
+"""Processes that need not load torch: copies of a process that has imported all of it already. Most are of `tmt`.
 
-A copy imports `transformer_mt` itself, and has the folder and the environment that it is given. What differs from a new
-Python: all copies of one test run share the seed by which Python orders sets. So whoever shows that two runs are the
-same compares a copy with a process that is none. And a copy finds signals and libraries as they are by default:
-whatever changes them before the start needs a new Python.
+A copy has the folder and the environment that it is given. What differs from a new Python: all copies of one test run
+share the seed by which Python orders sets. So whoever shows that two runs are the same compares a copy with a process
+that is none. And a copy finds signals, libraries and `transformer_mt` as they are by default: whatever changes them
+before the start, or shows what is imported, needs a new Python.
 """
 
 import multiprocessing
@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import patch
 
-# All that a training imports. One that is missing here costs time and nothing else.
+# All that a training imports and prepares. What is missing here costs time and nothing else.
 LIBRARIES = [
     "torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.launcher.api", "torch.utils.tensorboard",
     "numpy", "numba", "datasets", "tokenizers", "safetensors.torch", "sacrebleu", "matplotlib.figure",
     "matplotlib.backends.backend_agg", "typer", "pydantic", "yaml", "regex", "tqdm",
+    "transformer_mt.cli.main", "transformer_mt.training.run", "transformer_mt.decoding.translator", "ready",
 ]  # fmt: skip
 
 
@@ -46,7 +47,9 @@ class Copy:
         self._process = context.Process(
             target=_become, args=(program, arguments, str(folder), {**environment, "OMP_NUM_THREADS": "1"}, names)
         )
-        with patch.dict(os.environ, {"OMP_NUM_THREADS": "1"}):  # for the process that is copied, which imports torch
+        # For the process that is copied, which imports torch, and ready.py from here.
+        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+        with patch.dict(os.environ, {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}):
             self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -278,13 +279,19 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_map(path: Path) -> dict[str, Any]:
-    content = parse_yaml(read_text(path), str(path))
+    content = copy.deepcopy(_parse(read_text(path), str(path)))
     if content is None:
         raise UserError(f"{path} is empty; a configuration has at least the sections data and training.")
     if not isinstance(content, dict):
         kind = "a list" if isinstance(content, list) else "a single value"
         raise UserError(f"{path} holds {kind}; a configuration is a map of keys such as data: and training:.")
     return content
+
+
+@lru_cache(maxsize=4)
+def _parse(text: str, where: str) -> object:
+    """As `parse_yaml`. One start of `tmt translate` reads the file of its run twice."""
+    return parse_yaml(text, where)
 
 
 def read_text(path: Path) -> str:
