@@ -167,7 +167,6 @@ def main() -> None:
 
 def begun(pool: ThreadPoolExecutor, config: str, rows: Sequence[Row], args: argparse.Namespace) -> Trainings:
     """Order every training once, in the order of the rows. Where one fails, none is begun after it."""
-
     all_ordered = Event()
 
     def attempt(row: Row, seed: int) -> float:

@@ -17,8 +17,8 @@ set -uo pipefail
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out='' wheels='' data='' joey='' minutes=9 device=cuda smoke='' only=''
-stages=' tests resume-bit-for-bit killed-and-resumed decode-model base base-translation train-base train-base-64000 decode
-  train-big train-base-uncompiled max-tokens-auto '
+stages="tests resume-bit-for-bit killed-and-resumed decode-model base base-translation train-base decode train-big \
+train-base-64000 train-base-uncompiled max-tokens-auto"
 while [ $# -gt 0 ]; do
   case $1 in
     --wheels|--data|--joey-python|--minutes|--device|--only)
@@ -36,7 +36,7 @@ done
 [ -n "$out" ] || usage
 case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
 for name in ${only//,/ }; do
-  [[ " "$(echo $stages)" " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but" $stages >&2; exit 2; }
+  [[ " $stages " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but $stages" >&2; exit 2; }
 done
 for folder in "$wheels" ${data:+"$data/tok"}; do
   [ -z "$folder" ] || [ -d "$folder" ] || { echo "gpu_check.sh: there is no folder $folder" >&2; exit 2; }
@@ -155,7 +155,7 @@ gathered
 if [ -n "$data" ]; then
   opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
   [ -z "$joey" ] || opponents+=(--joey-python "$joey")
-  # preset NAME OF_STAGE OPTION...: base's passes are captured in the first hundred steps; big's batches are too large.
+  # preset PRESET STAGE OPTION...: base's passes are captured in the first hundred steps; big's batches are too large.
   preset() {
     stage "$2" 130 30 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
       ${smoke:+--smoke} "${@:3}"
