@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 SPLITS = ("train", "validation", "test")  # keys of `data`
@@ -28,10 +29,6 @@ def refuse_unless_default(section: Section, keys: tuple[str, ...], when: str) ->
 
 def as_typed(value: object) -> str:
     """A value as a person writes it in YAML; of a section what is not at its default."""
-    if isinstance(value, Section):
-        fields = {key: getattr(value, key) for key in type(value).model_fields}
-        own = {key: one for key, one in fields.items() if one != type(value).model_fields[key].default}
-        return "{" + ", ".join(f"{key}: {as_typed(one)}" for key, one in own.items()) + "}"
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return str(value)
+    plain = value.model_dump(mode="json", exclude_defaults=True) if isinstance(value, Section) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")
