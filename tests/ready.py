@@ -5,6 +5,7 @@ to each: it compiles or loads what a new Python does.
 """
 
 import gc
+import os
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformer_mt.checking.faults import languages
 
 assert "transformer_mt.machine.numba_compile" not in sys.modules
 languages.is_there()  # unpacks the languages
+os.fsync = lambda descriptor: None  # see conftest.py
 contexts: list[Any] = [cpu_target.typing_context, cpu_target.target_context]
 for context in contexts:
     context.refresh()  # all that numba knows
