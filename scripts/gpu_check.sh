@@ -6,7 +6,7 @@
 #   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda] [--smoke]
 #        [--only STAGE,STAGE]
 #
-# OUT gets report.txt and a log of each stage. DIR of --wheels has the Python packages that the machine lacks; nothing is
+# OUT gets report.txt and a log of each stage; what is trained lies in OUT/work. DIR of --wheels has the Python packages that the machine lacks; nothing is
 # installed but in OUT. CTranslate2 asks for the cuBLAS of CUDA 12; where torch brings that of 13 it is given this one.
 # DIR of --data holds tok/, the tokenized Multi30k, and beside it ../../bench the plain loop; without
 # it the stages that need it are left out. PYTHON names another Python. --smoke is a few steps of tiny models: whether all
@@ -17,14 +17,16 @@ set -uo pipefail
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out='' wheels='' data='' joey='' minutes=9 device=cuda smoke='' only=''
-stages="tests resume-bit-for-bit killed-and-resumed decode-model base base-translation train-base decode train-big \
-train-base-64000 train-base-uncompiled max-tokens-auto"
+unmeasured="tests page resume-bit-for-bit killed-and-resumed decode-model base base-translation"
+measured="train-base decode train-base-uncompiled max-tokens-auto train-big train-base-64000"
+stages="$unmeasured $measured"
 while [ $# -gt 0 ]; do
   case $1 in
     --wheels|--data|--joey-python|--minutes|--device|--only)
       [ $# -ge 2 ] || { echo "gpu_check.sh: $1 needs a value" >&2; exit 2; }
       case $1 in
-        --wheels) wheels=$(realpath "$2") ;; --data) data=$(realpath "$2") ;; --joey-python) joey=$2 ;;
+        --wheels) wheels=$(realpath "$2") || exit 2 ;; --data) data=$(realpath "$2") || exit 2 ;;
+        --joey-python) joey=$2; case $2 in */*) joey=$(realpath -s "$2") || exit 2 ;; esac ;;
         --minutes) minutes=$2 ;; --device) device=$2 ;; --only) only=$2 ;;
       esac
       shift 2 ;;
@@ -37,6 +39,7 @@ done
 case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
 for name in ${only//,/ }; do
   [[ " $stages " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but $stages" >&2; exit 2; }
+  [[ -n $data || " decode-model $measured " != *" $name "* ]] || { echo "gpu_check.sh: $name needs --data" >&2; exit 2; }
 done
 for folder in "$wheels" ${data:+"$data/tok"}; do
   [ -z "$folder" ] || [ -d "$folder" ] || { echo "gpu_check.sh: there is no folder $folder" >&2; exit 2; }
@@ -63,22 +66,26 @@ told() {
 headed() { printf '\n== %s ==\n$ %.400s\n' "$1" "$(tr -s ' \n' ' ' <<<"${*:2}")" | report; }
 # wanted NAME: whether --only leaves this stage in; wheels and device are no stages.
 wanted() { [[ -z $only || ,$only, == *",$1,"* || $1 == wheels || $1 == device ]]; }
-# stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds.
+# stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds. It is left out where less than a
+# third of them is left. A benchmark is killed with all its processes, one of which would train on beside the next stage.
 stage() {
-  local name=$1 limit=$2 lines=$3 status=0 start=$SECONDS
+  local name=$1 limit=$2 lines=$3 status=0 start=$SECONDS signal=TERM
   wanted "$name" || return 0
   shift 3
+  local least=$((limit / 3))
+  case $name in train-*) signal=KILL ;; esac
   [ "$limit" -le "$(left)" ] || limit=$(left)
   headed "$name" "$@"
-  if [ "$limit" -lt 5 ]; then
+  if [ "$limit" -lt "$least" ]; then
     echo "LEFT OUT: no time is left" | report
     failed=$((failed + 1))
     return
   fi
-  (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+  (cd "$out/work" && exec timeout -s "$signal" -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
   told "$name" "$lines" "$status" $((SECONDS - start)) "$limit"
 }
 # beside NAME SECONDS LINES COMMAND...: the same, begun while others run; `gathered` waits for all of them and reports.
+# They are stopped as by Ctrl-C, at which pytest says what has failed so far.
 waiting=()
 beside() {
   local name=$1 limit=$2 lines=$3
@@ -86,7 +93,7 @@ beside() {
   shift 3
   (
     status=0 start=$SECONDS
-    (cd "$out/work" && exec timeout -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+    (cd "$out/work" && exec timeout -s INT -k 10 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
     echo "$status $((SECONDS - start)) $limit" >"$out/$name.end"
   ) &
   waiting+=("$name $! $lines $*")
@@ -124,8 +131,14 @@ done
 
 # First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
 # ten minutes at most.
-# Each process of the tests trains a model of its own, for a minute where twelve do.
-[ -n "$smoke" ] || beside tests 225 24 env -C "$root" "$python" -m pytest -m gpu -q -n 5 -p no:cacheprovider -W ignore --durations 8
+# Each process that tests the page trains two models of its own.
+if [ -z "$smoke" ]; then
+  page=tests/cli/translating/test_translating_page.py
+  pytest=(env -C "$root" "$python" -m pytest -m gpu -q -p no:cacheprovider -W ignore --durations 8
+    --continue-on-collection-errors)
+  beside tests 225 24 "${pytest[@]}" -n 4 --ignore $page
+  beside page 225 24 "${pytest[@]}" -n 4 $page
+fi
 beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
 killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
@@ -142,10 +155,18 @@ if [ -n "$data" ]; then
     training.max_steps="$([ -n "$smoke" ] && echo 20 || echo 400)" \
     training.warmup_steps="$([ -n "$smoke" ] && echo 10 || echo 100)"
 fi
-base=$(($(left) - ${data:+300 + }20))
+# What the stages behind it take, about; those beside it take as long as base does in nine minutes.
+reserve=20
+if [ -n "$data" ]; then
+  for name in $measured; do
+    case $name in train-base) seconds=$((70 ${joey:++ 60})) ;; decode) seconds=110 ;; *) seconds=45 ;; esac
+    ! wanted "$name" || reserve=$((reserve + seconds))
+  done
+fi
+base=$(($(left) - reserve))
 [ "$base" -le 600 ] || base=600
-[ "$base" -ge 30 ] || base=30
-training=$(awk "BEGIN { print ($base - 40) / 60 }")
+[ "$base" -ge 100 ] || base=100
+training=$(awk "BEGIN { print ($base - 60) / 60 }")  # the rest is for its start and its last validation
 [ -z "$smoke" ] || training=0.02
 stage base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
   training.max_minutes="$training" "${small[@]}"
@@ -153,19 +174,23 @@ stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$dev
 gathered
 
 if [ -n "$data" ]; then
-  opponents=(--plain-loop "$(dirname "$(dirname "$data")")/bench/plain_loop.py")
-  [ -z "$joey" ] || opponents+=(--joey-python "$joey")
-  # preset PRESET STAGE OPTION...: base's passes are captured in the first hundred steps; big's batches are too large.
+  opponents=()
+  # with OPTION VALUE TEST...: an opponent, or a line on that it is missing.
+  with() {
+    if "${@:3}" >/dev/null 2>&1; then opponents+=("$1" "$2"); else echo "without $1 $2, which is not there" | report; fi
+  }
+  loop=$(dirname "$(dirname "$data")")/bench/plain_loop.py
+  with --plain-loop "$loop" [ -f "$loop" ]
+  [ -z "$joey" ] || with --joey-python "$joey" "$joey" -c 'import joeynmt'
+  # preset PRESET STAGE OPTION...: passes are captured, and a profile is taken, before the steps that are timed.
   preset() {
-    stage "$2" 130 30 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
+    stage "$2" 130 34 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
       ${smoke:+--smoke} "${@:3}"
   }
   sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
   preset base train-base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
   stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
     $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
-  preset big train-big $(sizes --max-tokens 64000 --warm-up 15 --steps 30)
-  preset base train-base-64000 $(sizes --max-tokens 64000 --warm-up 60 --steps 30)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.
@@ -173,6 +198,8 @@ if [ -n "$data" ]; then
     data.root="$data/tok" training.device="$device" model.d_model=512 model.d_ff=2048 model.num_encoder_layers=6 \
     model.num_decoder_layers=6 "${small[@]}" training.schedule=constant training.max_steps=6 \
     training.max_tokens=auto training.update_tokens="$([ -n "$smoke" ] && echo 4096 || echo 400000)"
+  preset big train-big $(sizes --max-tokens 64000 --warm-up 40 --steps 30)
+  preset base train-base-64000 $(sizes --max-tokens 64000 --warm-up 100 --steps 30)
 fi
 printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
 exit $((failed > 0))

@@ -46,7 +46,8 @@ def test_a_gpu_check_of_some_stages_runs_no_other(tmp_path: Path) -> None:
         (("out", "--minutes", "nine"), "gpu_check.sh: --minutes is nine; give a whole number"),
         (("out", "--wheels", "/none"), "gpu_check.sh: there is no folder /none"),
         (("out", "--data"), "gpu_check.sh: --data needs a value"),
-        (("out", "--only", "base,bass"), "gpu_check.sh: --only: there is no stage bass, but tests resume-bit-for-bit"),
+        (("out", "--only", "base,bass"), "gpu_check.sh: --only: there is no stage bass, but tests page"),
+        (("out", "--only", "base,decode"), "gpu_check.sh: decode needs --data"),
     ],
 )
 def test_a_gpu_check_refuses_before_it_begins(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:

@@ -187,10 +187,11 @@ def test_what_changes_from_pass_to_pass_is_not_captured() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_on_a_gpu_graphs_give_the_gradients_of_passes(precision: str, compiled: bool) -> None:
-    model = make_model("cuda")
+def test_on_a_gpu_graphs_give_the_gradients_of_passes(precision: str, compiled: bool, norm_position: str) -> None:
+    model = make_model("cuda", norm_position=norm_position)
     device = torch.device("cuda")
     assert can_be_captured(model, precision, device)
     with_loss = with_loss_of(model)
@@ -213,9 +214,14 @@ def test_on_a_gpu_graphs_give_the_gradients_of_passes(precision: str, compiled: 
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_graph_drops_by_the_seed() -> None:
-    model = make_model("cuda", dropout=0.3)
-    graphs = PassGraphs(model, with_loss_of(model), "fp32", SMOOTHING, CudaGraphs(torch.device("cuda")))
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize(("precision", "compiled"), [("fp32", False), ("bf16", True)])
+def test_on_a_gpu_a_graph_drops_by_the_seed(precision: str, compiled: bool, norm_position: str) -> None:
+    model = make_model("cuda", dropout=0.3, norm_position=norm_position)
+    with_loss = with_loss_of(model)
+    if compiled:
+        with_loss.cross_entropy = compiling.CompiledStep(model).cross_entropy
+    graphs = PassGraphs(model, with_loss, precision, SMOOTHING, CudaGraphs(torch.device("cuda")))
     batch = batch_of(9, 7, 6, 0)
     losses = {seed: [float(graphs.add_gradient(batch, seed, 1.0).loss) for _ in range(6)] for seed in (1, 2, 3)}
     assert graphs.num_captured == 1

@@ -35,9 +35,10 @@ class CudaGraphs:
         self.device = device
         self._stream = torch.cuda.Stream(device)
         with torch.cuda.stream(self._stream):
-            # cuBLAS keeps memory for each stream; asked for within a capture it would lie in the pool for ever.
-            square = torch.ones(8, 8, device=device)
-            torch.mm(square, square)
+            # cuBLAS keeps memory for each stream of each thread, and a backward pass has a thread of its own; asked for
+            # within a capture it would lie in the pool for ever.
+            square = torch.ones(8, 8, device=device, requires_grad=True)
+            (square @ square).sum().backward()
         self.forget()
 
     def forget(self) -> None:

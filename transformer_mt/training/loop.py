@@ -279,7 +279,10 @@ class Trainer:
         """The metrics of the updates since the last line; `result` is that of the newest."""
         metrics = self.meter.take_line(result)
         if self.updater.device.type == "cuda":
-            metrics["peak_memory"] = torch.cuda.max_memory_allocated(self.updater.device)
+            # What graphs keep counts as free, though nothing else can have it.
+            in_graphs = self.updater.graphs is not None and self.updater.graphs.num_captured
+            peak = torch.cuda.max_memory_reserved if in_graphs else torch.cuda.max_memory_allocated
+            metrics["peak_memory"] = peak(self.updater.device)
         if self.updater.compiled:
             metrics["compiled_graphs"] = self.updater.compiled.num_graphs
         if self.updater.graphs is not None:

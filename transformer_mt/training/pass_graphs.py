@@ -96,6 +96,7 @@ class PassGraphs:
 
     def give_up(self) -> bool:
         """Drop all graphs with their memory, for good. Returns whether there were any."""
+        self._gradients = []  # those of the parameters are the same, until somebody drops them
         if not self._passes:
             return False
         self._passes.clear()

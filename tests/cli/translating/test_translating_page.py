@@ -30,8 +30,8 @@ FILES = {
 SMALLER = (
     "model.d_model=64", "model.d_ff=128", "model.num_encoder_layers=1", "model.num_decoder_layers=1",
     "training.max_steps=300", "training.max_tokens=512", "training.warmup_steps=100", "training.precision=fp32",
-    "training.checkpoint_every_steps=150", "validation.every_steps=300", "validation.num_translated=20",
-    "decoding.beam_size=6",
+    "training.compile=false", "training.checkpoint_every_steps=150", "validation.every_steps=300",
+    "validation.num_translated=20", "decoding.beam_size=6",
 )  # fmt: skip
 
 
@@ -41,12 +41,18 @@ def commands() -> Iterator[str]:
         yield from (line for line in block.split("\n") if line.startswith("tmt "))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working folder as the page takes it for granted. Confidences are learned from few pairs, to save time."""
+@pytest.fixture(scope="module", autouse=True)
+def few_pairs() -> Iterator[None]:
+    """Confidences are learned from few pairs, to save time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_calibration, "MOST_SENTENCES", 150)
-        yield make_folder(tmp_path_factory)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder as the page takes it for granted."""
+    return make_folder(tmp_path_factory)
 
 
 def make_folder(tmp_path_factory: pytest.TempPathFactory, *changes: str) -> Path:

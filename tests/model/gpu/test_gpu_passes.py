@@ -129,7 +129,7 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
     device: torch.device, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logits and gradients, all in all as near to those of float32, where a stream is not wanted. The gradients of
-    norms are less near, since they are sums of rounded numbers.
+    norms and biases are less near, since they are sums of rounded numbers. So few numbers are compared together.
     """
     torch.manual_seed(0)
     config = ModelConfig(
@@ -154,9 +154,12 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
     model.encoder.is_compiled = model.decoder.is_compiled = True
     found = passed()
     assert set(entered) == {Stream if bits == 16 else Tensor}
-    for true, theirs, ours in zip(exact, plain, found, strict=True):
-        assert ours.dtype == theirs.dtype
-        # What is true is rounded itself; keys' biases have a gradient of 0, and all of theirs is rounding.
-        assert (ours - true).norm() <= 2.5 * (theirs - true).norm() + 1e-5 * max(1, true.norm())
-    true, theirs, ours = (torch.cat([tensor.flatten() for tensor in tensors[1:]]) for tensors in (exact, plain, found))
-    assert (ours - true).norm() <= 1.2 * (theirs - true).norm() + 1e-5 * true.norm()
+    assert [ours.dtype for ours in found] == [theirs.dtype for theirs in plain]
+    vectors = [place for place, tensor in enumerate(exact) if tensor.dim() == 1]
+    matrices = [[place] for place, tensor in enumerate(exact) if tensor.dim() > 1]
+    for places, most in (*((one, 2.5) for one in (vectors, *matrices)), (range(1, len(exact)), 1.2)):
+        true, theirs, ours = (
+            torch.cat([tensors[place].flatten() for place in places]) for tensors in (exact, plain, found)
+        )
+        # What is true is rounded itself.
+        assert (ours - true).norm() <= most * (theirs - true).norm() + 1e-5 * max(1, true.norm())

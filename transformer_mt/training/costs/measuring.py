@@ -177,7 +177,7 @@ def _read(config_text: str) -> RunConfig:
 def _peak_bytes() -> int:
     """Of this process so far. The system's own peak may be one that the process inherited from its parent."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated()
+        return torch.cuda.max_memory_reserved()  # graphs keep memory that torch counts as free
     try:
         lines = Path("/proc/self/status").read_text().split("\n")
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
