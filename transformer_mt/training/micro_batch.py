@@ -42,7 +42,8 @@ def add_gradient(
 def computed_with(model: TranslationModel, precision: str) -> dict[str, str | int | bool]:
     """What the numbers of an update depend on beside its weights, data and seed, under the names of `TrainingState`.
 
-    `numba`: dropout draws with it. `unpadded`: the layers see no padding, so dropout draws nothing for it.
+    `numba`: dropout draws with it. `unpadded`: the layers see no padding, so dropout draws nothing for it. `compiled`:
+    never here, and in an update it may be; dropout then drops other elements.
     """
     device = next(model.parameters()).device
     with autocast(precision, device):
@@ -54,6 +55,7 @@ def computed_with(model: TranslationModel, precision: str) -> dict[str, str | in
         "torch_version": str(torch.__version__),
         "numba": draws_with_numba(device),
         "unpadded": unpadded,
+        "compiled": False,
     }
 
 

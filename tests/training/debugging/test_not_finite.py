@@ -26,6 +26,7 @@ from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import run as run_module
 from transformer_mt.training.begin import write_beginnings
+from transformer_mt.training.compiling import CompiledStep
 from transformer_mt.training.debugging.diagnosis import diagnose
 from transformer_mt.training.debugging.not_finite import NotFiniteError
 from transformer_mt.training.debugging.replay_file import replay_file, replay_lines
@@ -202,6 +203,20 @@ def test_what_the_file_holds(config: RunConfig, data: PreparedData, run: RunFold
     assert (record.step, record.seed, record.label_smoothing) == (4, 3, 0.1)
     assert record.computed_with == computed_with(updater.model, "fp32")
     assert record.parts[1].origins == [data.train.corpus.where(row) for row in range(8, 19)]
+
+
+def test_that_a_compiled_update_dropped_other_elements_is_said(
+    config: RunConfig, data: PreparedData, run: RunFolder
+) -> None:
+    updater = make_updater(config, data)
+    plant_gradient(updater.model, "decoder")
+    with pytest.raises(NotFiniteError) as caught:
+        updater.update(data.train, MICRO_BATCHES, 4, "epoch 1, micro-batch 7")
+    updater.compiled = CompiledStep(updater.model)
+    updater.compiled.undo()
+    message = str(diagnose(caught.value, updater, updater.model, run))
+    assert "The update was compiled, and its dropout dropped other elements." in message
+    assert replay_file(run.debug / "step_4.safetensors", run).notes == ["note: compiled was True and is False"]
 
 
 def test_without_its_weights_a_checkpoint_is_needed(config: RunConfig, data: PreparedData, run: RunFolder) -> None:

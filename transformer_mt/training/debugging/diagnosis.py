@@ -37,7 +37,7 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
         consistency=updater.config.consistency_at(error.step),
         loss_scale=error.loss_scale,
         num_tokens=error.num_tokens,
-        computed_with=computed_with(model, updater.precision),
+        computed_with={**computed_with(model, updater.precision), "compiled": updater.compiled is not None},
         parts=[
             PartRecord(index=part.index, number=part.number, origins=[error.split.where(int(row)) for row in part.rows])
             for part in error.parts
@@ -45,7 +45,8 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
     )
     try:
         found = replay(model, record, batches, updater.precision)
-        record = record.model_copy(update={"finding": finding(found)})
+        other = "" if updater.compiled is None else " The update was compiled, and its dropout dropped other elements."
+        record = record.model_copy(update={"finding": finding(found) + other})
     except Exception as failure:
         if not is_out_of_memory(failure):
             raise

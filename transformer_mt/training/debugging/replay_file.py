@@ -63,7 +63,9 @@ def replay_file(
         load_weights(model, weights)
     found = replay(model.to(place), record, batches, choose_precision(wanted, place, config.model.d_model).value)
     then, now = record.computed_with, found.computed_with
-    changed = [f"note: {name} was {then.get(name)} and is {now[name]}" for name in now if then.get(name) != now[name]]
+    changed = [
+        f"note: {name} was {then[name]} and is {now[name]}" for name in now if then.get(name, now[name]) != now[name]
+    ]
     return ReplayedFile(record, name, missing + changed, found)
 
 
