@@ -33,9 +33,9 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import command
 import yaml
-from comparing import as_table, metrics, tmt
+from measuring import command
+from measuring.comparing import as_table, metrics, tmt
 
 from transformer_mt.api import evaluate
 from transformer_mt.errors import UserError

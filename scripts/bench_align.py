@@ -23,9 +23,9 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-import command
 import torch
 from builtin_corpus.links import Links, links
+from measuring import command
 
 from transformer_mt.aligning.aligner import Aligner, Pair
 from transformer_mt.aligning.alignment import Alignment

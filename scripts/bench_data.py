@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import command
-from peak_memory import peak_memory
+from measuring import command
+from measuring.peak_memory import peak_memory
 
 from transformer_mt.errors import UserError
 

@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import command
-from peak_memory import peak_memory
+from measuring import command
+from measuring.peak_memory import peak_memory
 
 STEP = 7919  # a prime: the partners of a sentence come from all over the corpus
 READ = """

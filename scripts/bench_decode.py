@@ -6,11 +6,11 @@
 RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
 1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
 computes with the same weights, transformers (a Marian model) and Joey NMT with random weights of the same shape, made
-to write as many tokens (`foreign_decoders.py`). Each side is a process of its own that loads, translates 64 sentences
-to warm up and then all, once for each batch size; the best batch size counts, and of CTranslate2 the better way to use
-the threads. A beam goes by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown token is
-never written. The sides take turns, `--rounds` times, and the best round of each counts, since other work on the
-machine can only slow one down.
+to write as many tokens (`measuring/foreign_decoders.py`). Each side is a process of its own that loads, translates 64
+sentences to warm up and then all, once for each batch size; the best batch size counts, and of CTranslate2 the better
+way to use the threads. A beam goes by `length_norm: average` at 1, the only rule that CTranslate2 has, and the unknown
+token is never written. The sides take turns, `--rounds` times, and the best round of each counts, since other work on
+the machine can only slow one down.
 
 With `--against` another checkout of this project decodes the same run, in turn with this one.
 
@@ -22,7 +22,6 @@ it as a whole process, and `tmt --help`.
 """
 
 import argparse
-import gc
 import json
 import os
 import statistics
@@ -30,12 +29,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import command
-from peak_memory import peak_memory
+from measuring import command
+from measuring.decoding_sides import Measured, free_the_device, measured
 
 from transformer_mt.errors import UserError
 
@@ -44,99 +42,6 @@ BATCH_SIZES = {"cpu": [32, 64, 128, 192], "cuda": [64, 128, 256, 512, 1000]}
 PRECISIONS = {"cpu": ["fp32", "int8", "bf16"], "cuda": ["fp32", "bf16", "fp16"]}  # of ours
 CT2_TYPES = {"cpu": ["float32", "int8"], "cuda": ["float32", "float16", "int8_float16"]}
 SHORT = "a man rides a bike ."
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The best of a side's batch sizes. Peak memory in bytes, of all its processes; `texts` as the sources come."""
-
-    seconds: float
-    batch_size: int
-    num_tokens: int
-    memory: int
-    texts: list[str]
-
-
-def best_of(
-    translate: Callable[[list[str], int], tuple[list[str], int]], lines: list[str], sizes: list[int], device: str
-) -> Measured:
-    """`translate(lines, batch_size)` gives the texts and how many tokens they hold, EOS counted."""
-    translate(lines[:64], min(sizes))
-    found = []
-    for size in sizes:
-        for _ in range(0 if device == "cpu" else 2):
-            translate(lines, size)  # untimed: a side may make something for a size that comes again, and keep it
-        start = time.perf_counter()
-        texts, num_tokens = translate(lines, size)
-        seconds = time.perf_counter() - start
-        # On a GPU memory is read now, because a side may keep what a larger size took.
-        memory = 0 if device == "cpu" else peak_memory(lambda size=size: translate(lines, size), device)
-        found.append((seconds, size, num_tokens, memory, texts))
-    seconds, size, num_tokens, memory, texts = min(found)
-    return Measured(seconds, size, num_tokens, memory or peak_memory(lambda: translate(lines, size)), texts)
-
-
-def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
-    """As `tmt translate` does it; or `eager`, without graphs; or `plain`, with nothing remembered. Another checkout is
-    asked in the same way, so that only what all have is used.
-    """
-    from transformer_mt import Translator
-    from transformer_mt.machine.memory import keep_freed_memory
-
-    keep_freed_memory()
-    translator = Translator.load(run, device=job["device"], precision=job["kind"])
-    if job["side"] in ("eager", "plain"):
-        translator.graphs = None
-    if job["side"] == "plain":
-        from uncached import PlainDecoder
-
-        translator.decoder = PlainDecoder
-    config = translator.config
-
-    def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-        rules = {"length_norm": "average", "length_penalty": 1.0, "batch_size": size}
-        decoding = config.decoding.model_copy(update=rules)  # what every checkout goes by
-        translator.config = config.model_copy(update={"decoding": decoding})
-        found = translator.translate(texts, beam_size=job["beam_size"])
-        return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
-
-    with translator.keep_processes():  # as `tmt translate` does
-        return best_of(translate, lines, sizes, job["device"])
-
-
-def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
-    """On a CPU the better of two ways to use the threads: a batch on each, or all of them on one batch."""
-    from transformer_mt.export.ctranslate2 import ExportedTranslator
-
-    threads = job["threads"]
-
-    def with_workers(workers: int) -> Measured:
-        translator = ExportedTranslator(
-            job["export"],
-            threads=threads // workers,
-            compute_type=job["kind"],
-            device=job["device"],
-            workers=workers,
-        )
-
-        def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-            found = translator.translate(texts, beam_size=job["beam_size"], length_penalty=1.0, max_batch_size=size)
-            return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
-
-        return best_of(translate, lines, sizes, job["device"])
-
-    ways = {1, threads} if job["device"] == "cpu" else {1}
-    return min((with_workers(workers) for workers in ways), key=lambda found: found.seconds)
-
-
-def measured(job: dict) -> Measured:
-    """In the process of the side."""
-    if job["side"] == "ct2":
-        return ctranslate2(job, job["lines"], job["sizes"])
-    import torch
-
-    torch.set_num_threads(job["threads"])
-    return ours(job, Path(job["run"]), job["lines"], job["sizes"])
 
 
 def child() -> None:
@@ -148,15 +53,6 @@ def child() -> None:
     print(json.dumps(found))
 
 
-def free_the_device(job: dict) -> None:
-    """Give back what a side took of a GPU, whose memory the next one is measured by."""
-    gc.collect()
-    if job["device"] == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
-
-
 def measured_apart(jobs: list[dict]) -> list[Measured]:
     """In a process of its own, for which the first one speaks. A failure ends the benchmark."""
     job = jobs[0]
@@ -165,7 +61,8 @@ def measured_apart(jobs: list[dict]) -> list[Measured]:
         environment["PYTHONPATH"] = job["checkout"]
     arguments = [sys.executable, __file__, "--child"]
     if job["side"] in FOREIGN:
-        arguments = [job["python"], str(Path(__file__).parent / "foreign_decoders.py")]
+        environment["PYTHONPATH"] = str(Path(__file__).parent)
+        arguments = [job["python"], "-m", "measuring.foreign_decoders"]
     done = subprocess.run(arguments, input=json.dumps(jobs), capture_output=True, text=True, env=environment)
     if done.returncode == 2 and done.stderr:
         raise UserError(done.stderr.rstrip().split("\n")[-1].partition(": ")[2])

@@ -16,8 +16,9 @@ import tempfile
 from pathlib import Path
 
 import bench_train
-import command
 from bench_train import WINDOW, Shape
+from measuring import command
+from measuring.comparing import BENCH_CONFIG
 
 ATTENTION = "import transformer_mt.model.cpu.attention as a; a.loaded_kernels = lambda: None; "
 UNPADDED = "import transformer_mt.model.transformer as t; t.Transformer.goes_unpadded = lambda self: False; "
@@ -54,7 +55,7 @@ def measured(data: Path, shape: Shape, precision: str, steps: int, device: str, 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         overrides = bench_train.overrides_of(data, shape, precision, steps, folder)
-        arguments = [sys.executable, "-c", patch + START, "train", "--config", bench_train.CONFIG, *overrides]
+        arguments = [sys.executable, "-c", patch + START, "train", "--config", BENCH_CONFIG, *overrides]
         arguments.append(f"training.device={device}")
         _, memory = bench_train.run_measured(arguments, folder)
         return bench_train.windows_of(folder, precision)[0], memory

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import command
+from measuring import command
 
 from transformer_mt.errors import UserError
 

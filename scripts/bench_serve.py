@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-import command
+from measuring import command
 
 from transformer_mt.errors import UserError
 

@@ -21,7 +21,7 @@ of each.
     python scripts/bench_train.py --data DIR --preset big --device cuda --max-tokens 25000 --precision bf16 [--profile]
 
 measures a preset of ours, and how much of the device it uses, beside the opponents that `--plain-loop` and
-`--joey-python` name: see `preset_speed.py`.
+`--joey-python` name: see `measuring/preset_speed.py`.
 """
 
 import argparse
@@ -36,14 +36,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import command
 import torch
-from preset_speed import PRESETS, measure
-from training_opponents import Measured, Shape, joey, joey_settings, loop_at, plain_loop, run_measured
+from measuring import command
+from measuring.comparing import BENCH_CONFIG
+from measuring.preset_speed import PRESETS, measure
+from measuring.training_opponents import Measured, Shape, joey, joey_settings, loop_at, plain_loop, run_measured
 
 from transformer_mt.errors import UserError
 
-CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 WARM_UP, WINDOW = 5, 5
 ROWS = 3600  # positions of a batch that are no padding, about
 MAX_TOKENS, MAX_LEN = 4096, 256  # padded tokens of a batch; tokens of a sentence
@@ -92,7 +92,7 @@ def ours(
     """`tmt train`, by its own metrics; of the package as it is installed, or of a checkout."""
     overrides = overrides_of(data, shape, precision, steps, folder)
     said, memory = run_measured(
-        [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides, *options],
+        [sys.executable, "-m", "transformer_mt", "train", "--config", BENCH_CONFIG, *overrides, *options],
         folder,
         checkout,
     )
@@ -220,7 +220,7 @@ def check(args: argparse.Namespace, data: Path) -> None:
     """UserError for what a side would stumble over, before the first is measured."""
     shape = Shape(args.d_model, 4 * args.d_model)
     for precision in args.precisions:
-        command.checked(CONFIG, overrides_of(data, shape, precision, args.steps, data))
+        command.checked(BENCH_CONFIG, overrides_of(data, shape, precision, args.steps, data))
     lengths = [1 + max(len(text.split()) for text in pair) for pair in command.tokenized(data, "train")]
     padded = sum(length for length in lengths if length <= MAX_LEN)
     command.tokenized(data, "val")

@@ -11,10 +11,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-import command
-from comparing import as_table
 from measured_claims.claim import Claim, Finding, Settings
 from measured_claims.table import CLAIMS
+from measuring import command
+from measuring.comparing import as_table
 
 from transformer_mt.errors import UserError
 

@@ -16,8 +16,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import command
-from comparing import as_table, least_seconds, tmt
+from measuring import command
+from measuring.comparing import as_table, least_seconds, tmt
 
 from transformer_mt.api import Evaluated, evaluate
 from transformer_mt.config.loading import load_config

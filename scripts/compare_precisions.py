@@ -17,10 +17,8 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-import command
-from comparing import as_table, metrics, tmt
-
-CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
+from measuring import command
+from measuring.comparing import BENCH_CONFIG, as_table, metrics, tmt
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def trained(precision: str, seed: int, args: argparse.Namespace) -> Result:
         tmt(
             "train",
             "--config",
-            CONFIG,
+            BENCH_CONFIG,
             "--runs",
             str(args.work),
             "--resume",
@@ -112,7 +110,7 @@ def main() -> None:
     for split in ("train", "val"):
         command.tokenized(args.data, split)
     for precision in args.precisions:
-        command.checked(CONFIG, overrides_of(precision, args.seeds[0], args))
+        command.checked(BENCH_CONFIG, overrides_of(precision, args.seeds[0], args))
     results: dict[str, list[Result]] = {precision: [] for precision in args.precisions}
     for seed in args.seeds:
         for precision in results:

@@ -16,8 +16,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import command
-from comparing import as_table, metrics, tmt
+from measuring import command
+from measuring.comparing import as_table, metrics, tmt
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig

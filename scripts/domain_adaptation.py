@@ -23,11 +23,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-import command
 import regex
 import yaml
 from ablation import spread
-from comparing import as_table, tmt
+from measuring import command
+from measuring.comparing import as_table, tmt
 from pretraining_gain import key
 
 from transformer_mt.api import evaluate

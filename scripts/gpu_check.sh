@@ -150,7 +150,7 @@ beside killed-and-resumed 200 6 bash -c '
   kill -9 $training; wait $training 2>/dev/null
   "$@" --resume auto && grep -c "\"kind\": \"train\"" runs/killed/metrics.jsonl' bash "${tmt[@]}" "${killed[@]}"
 if [ -n "$data" ]; then
-  beside decode-model 120 2 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=decode \
+  beside decode-model 120 2 "${tmt[@]}" train --config "$root/scripts/measuring/bench_multi30k.yaml" --runs runs name=decode \
     data.root="$data/tok" training.device="$device" training.compile=false "${small[@]}" \
     training.max_steps="$([ -n "$smoke" ] && echo 20 || echo 400)" \
     training.warmup_steps="$([ -n "$smoke" ] && echo 10 || echo 100)"
@@ -194,7 +194,7 @@ if [ -n "$data" ]; then
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.
-  stage max-tokens-auto 50 8 "${tmt[@]}" train --config "$root/scripts/bench_multi30k.yaml" --runs runs name=auto \
+  stage max-tokens-auto 50 8 "${tmt[@]}" train --config "$root/scripts/measuring/bench_multi30k.yaml" --runs runs name=auto \
     data.root="$data/tok" training.device="$device" model.d_model=512 model.d_ff=2048 model.num_encoder_layers=6 \
     model.num_decoder_layers=6 "${small[@]}" training.schedule=constant training.max_steps=6 \
     training.max_tokens=auto training.update_tokens="$([ -n "$smoke" ] && echo 4096 || echo 400000)"

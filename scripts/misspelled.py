@@ -13,8 +13,8 @@ import argparse
 import random
 from pathlib import Path
 
-import command
-from comparing import as_table, tmt
+from measuring import command
+from measuring.comparing import as_table, tmt
 
 from transformer_mt import Translator
 from transformer_mt.config.sections.sources import SourceConfig

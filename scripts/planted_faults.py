@@ -17,8 +17,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import command
 import numpy as np
+from measuring import command
 
 from transformer_mt.checking.check import CheckedSplit, check_sources
 from transformer_mt.checking.faults.rules import BITS

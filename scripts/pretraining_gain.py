@@ -18,10 +18,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import command
 import yaml
 from ablation import spread
-from comparing import as_table, metrics, tmt
+from measuring import command
+from measuring.comparing import as_table, metrics, tmt
 
 from transformer_mt.api import evaluate
 from transformer_mt.config.sections.noise import NOISES

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-import command
-from comparing import as_table
+from measuring import command
+from measuring.comparing import as_table
 
 from transformer_mt import Translator
 from transformer_mt.config.sections.sources import SourceConfig

@@ -8,8 +8,8 @@ know the corpus. `tests/data/test_builtin.py` fails while the files are not what
 
 import lzma
 
-import command
 from builtin_corpus.corpus import builtin_pairs
+from measuring import command
 
 from transformer_mt.data.builtin import SPLITS, builtin_file
 

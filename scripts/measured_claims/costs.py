@@ -3,10 +3,10 @@
 from typing import Any
 
 import torch
-from comparing import least_seconds
+from measuring.comparing import least_seconds
+from measuring.uncached import PlainDecoder
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from uncached import PlainDecoder
 
 from measured_claims.claim import Finding, Settings, decided
 from measured_claims.models import encoded, transformer, words

@@ -1,7 +1,7 @@
 """Claims about attention beside recurrence: what must wait for what, how long it takes, how far positions are apart."""
 
 import torch
-from comparing import least_seconds
+from measuring.comparing import least_seconds
 from torch import Tensor, nn
 
 from measured_claims.claim import Finding, Settings, decided

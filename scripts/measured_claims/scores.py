@@ -1,7 +1,7 @@
 """Claims about attention's scores, heads and positions, of untrained parts."""
 
 import torch
-from comparing import least_seconds
+from measuring.comparing import least_seconds
 from torch import Tensor
 
 from measured_claims.claim import Finding, Settings, decided

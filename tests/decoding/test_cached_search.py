@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from measuring.uncached import PlainDecoder
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator, rules
-from uncached import PlainDecoder
 
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear

@@ -36,8 +36,9 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Modules of scripts/ by their names, which no test after this one finds."""
     monkeypatch.syspath_prepend(SCRIPTS)
     before = set(sys.modules)
-    names = ("command", "bench_train", "bench_decode", "foreign_decoders", "preset_speed", "training_opponents")
-    yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+    shared = ("command", "foreign_decoders", "preset_speed", "training_opponents")
+    names = ["bench_train", "bench_decode", *(f"measuring.{name}" for name in shared)]
+    yield SimpleNamespace(**{name.rpartition(".")[2]: importlib.import_module(name) for name in names})
     for name in {path.stem for path in SCRIPTS.glob("*.py")} & (set(sys.modules) - before):
         del sys.modules[name]
 

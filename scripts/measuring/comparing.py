@@ -1,4 +1,4 @@
-"""What the scripts that compare models share: `tmt` as a process, a run's metrics, a clock for several, a table."""
+"""What the scripts that compare models share: a config, `tmt` as a process, a run's metrics, a clock, a table."""
 
 import json
 import subprocess
@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+BENCH_CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 
 
 def tmt(*arguments: str) -> None:

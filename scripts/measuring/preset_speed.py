@@ -21,10 +21,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from command import checked
 from numpy.typing import NDArray
-from training_opponents import Shape, joey, plain_loop, run_measured
 
+from measuring.command import checked
+from measuring.comparing import BENCH_CONFIG
+from measuring.training_opponents import Shape, joey, plain_loop, run_measured
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import prepare_data
 from transformer_mt.decoding.load_model import build_model
@@ -33,7 +34,6 @@ from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.machine.device import DTYPES, choose_device, choose_precision, machine_name
 from transformer_mt.model.interface import TranslationModel
 
-CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 PRESETS = {"base": "transformer-base", "big": "transformer-big"}
 # Operations a second of dense products in 16 bits (fp16 and bf16 alike), as the maker publishes them, by a part of the
 # device's name. The first part that fits counts.
@@ -89,10 +89,10 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
         "validation.every_steps=1000000",
         *(SMOKE if args.smoke else []), *args.set,
     ]  # fmt: skip
-    config = checked(CONFIG, overrides)
+    config = checked(BENCH_CONFIG, overrides)
     if config.name != "preset" or config.training.max_steps < args.warm_up + window:
         raise UserError("--set changes the name or leaves no step to measure. Leave name and training.max_steps alone.")
-    command = [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides]
+    command = [sys.executable, "-m", "transformer_mt", "train", "--config", BENCH_CONFIG, *overrides]
     said, host_memory = run_measured([*command, "--profile"] if args.profile else command, folder)
     prepared = prepare_data(config)
     with torch.device("meta"):

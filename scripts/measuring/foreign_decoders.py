@@ -13,8 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from peak_memory import peak_memory
 from torch import Tensor
+
+from measuring.peak_memory import peak_memory
 
 Decode = Callable[[Tensor, int], None]
 

@@ -1,0 +1,1 @@
+"""What the measuring scripts share: their command line, the opponents, memory and tables."""
