@@ -155,6 +155,7 @@ class Transformer(TranslationModel):
         factors: WordFactors | None = None,
         src_real: Tensor | None = None,
     ) -> Tensor:
+        """In training without the padding, where `goes_unpadded` says so."""
         if not self.training or not self.goes_unpadded():
             return super().real_hidden_states(src, tgt_in, real, routing, factors)
         of_src, of_tgt = factors or (None, None)

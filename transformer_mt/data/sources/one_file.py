@@ -43,6 +43,7 @@ class Tsv(OneFile):
         return ["tsv", column_numbers(self.config, self.data), self.digests()]
 
     def pairs(self) -> Iterator[RawPair]:
+        """Blank lines are blank pairs; one too long for any model has two such sides; UserError for too few columns."""
         src, tgt = column_numbers(self.config, self.data)
         needed = max(src, tgt)
         for number, line in read_lines(self.path):

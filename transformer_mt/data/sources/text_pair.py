@@ -39,6 +39,9 @@ class TextPair(Source):
             yield from map(RawPair, *block)
 
     def blocks(self) -> Iterator[PairBlock]:
+        """Each block holds as many pairs as both files have in memory. UserError for a line of one that cannot be read
+        and has a partner, or when the files have ended and are not of one length.
+        """
         paths = self.files()
         src_blocks, tgt_blocks = (_or_error(read_line_blocks(path)) for path in paths)
         src, tgt = next(src_blocks), next(tgt_blocks)

@@ -39,6 +39,7 @@ class StepGraph(nn.Module):
     def forward(
         self, tokens: Tensor, src_mask: Tensor, memory: list[Tensor], past: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
+        """One step; the shapes are those above."""
         decoder, past_len = self.model.decoder, past[0].size(2)
         at, key_at = torch.arange(past_len, past_len + 1)[None], torch.arange(past_len + 1)[None]
         context = decoder.context(None, at, key_at)
