@@ -165,7 +165,9 @@ def test_it_is_short_whatever_the_config_says(steps: int, folder: Path) -> None:
         + ["training.decay_steps=5000"] * ("decay_steps" in schedule.keys)
         for name, schedule in SCHEDULES.items()
     ]
-    for overrides in ([], *schedules, ["decoding.precision=auto", "validation.num_translated=2"]):
+    others = [["decoding.precision=auto", "validation.num_translated=2"]]
+    others += [["training.average_last=5", "training.keep_checkpoints=5"]]
+    for overrides in ([], *schedules, *others):
         config = load_config("toy.yaml", overrides).config
         short = load_config("toy.yaml", [*overrides, *shortening(config, steps)]).config
         assert (short.training.max_steps, short.training.max_epochs, short.training.max_minutes) == (steps, None, None)

@@ -97,6 +97,7 @@ def shortening(config: RunConfig, steps: int) -> list[str]:
         "training.max_minutes": "null",
         "training.checkpoint_every_steps": half,
         "training.keep_checkpoints": 1,
+        "training.average_last": "null",
         "training.log_every_steps": next(every for every in range(2, steps + 2) if half % every),
         "training.deterministic": "true",
         "validation.every_steps": half,
