@@ -1,5 +1,6 @@
 """Pairs that are others in each epoch: all of them come, lengths are those of the batches, an epoch is itself again."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.data.noise.epoch_split import EpochSplit, split_by_epochs
-from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.data.preparation import PreparedData, Split, prepare_data
 from transformer_mt.errors import UserError
 
 BPE = {"kind": "bpe", "vocab_size": 320, "joint": True}
@@ -115,6 +116,47 @@ def test_both_options_together(corpus: Path) -> None:
     assert (src[:NUM_PAIRS] != tgt[NUM_PAIRS:]).any()
 
 
+def mono(corpus: Path, tokenizer: dict, max_len: int = 60, **noise: object) -> RunConfig:
+    return config_of(corpus, tokenizer, max_len, train=[{"mono": "train.es"}], noise=noise, allow_left_out=True)
+
+
+@pytest.mark.parametrize("sides", ["both", "src", "tgt"])
+def test_dropout_beside_text_that_is_learned_word_by_word(corpus: Path, sides: str) -> None:
+    """Such text has an empty source, whatever dropout makes of the line."""
+    split, data = made(mono(corpus, {"bpe_dropout": 0.5, "bpe_dropout_sides": sides}, kind="causal"))
+    assert isinstance(data.train, Split)
+    usual = Counter(data.train.texts(list(range(NUM_PAIRS)))[1])
+    zero, one = batches(split, 0), batches(split, 1)
+    for found in (zero, one):
+        assert texts(data, found) == Counter({("", line): number for line, number in usual.items()})
+    pieces = [sorted(row[row != 0].tolist() for batch in found for row in batch.tgt_out) for found in (zero, one)]
+    assert (pieces[0] != pieces[1]) == (sides != "src")
+
+
+def test_a_line_that_noise_makes_too_long_is_cut_and_counted(corpus: Path) -> None:
+    """Each word is hidden by a mask of its own, so that the target is twice as long as what was hidden."""
+    (whole,) = np.unique(prepare_data(config_of(corpus)).train.tgt_lengths.max(keepdims=True))
+    split, data = made(mono(corpus, {"masks": 40}, int(whole), kind="spans", share=0.9, mean_length=1))
+    assert isinstance(data.train, Split)
+    found = batches(split, 0)
+    assert max(max(batch.src.size(1), batch.tgt_out.size(1)) for batch in found) <= whole
+    pairs = texts(data, found)
+    assert sum(pairs.values()) == len(data.train)
+    assert all(src != tgt for src, tgt in pairs), "something is hidden of every line"
+    said = split.plan(MAX_TOKENS, 3, 0).summary()
+    assert said is not None
+    assert re.fullmatch(r"epoch 1: \d+ lines were cut in half, since data\.noise makes .* than model\.max_len", said)
+
+
+def test_another_seed_is_other_pieces(corpus: Path) -> None:
+    config = config_of(corpus, {"bpe_dropout": 0.3})
+    data = prepare_data(config)
+    one, other = (
+        split_by_epochs(data, config.model_copy(update={"seed": seed})).batch(np.arange(NUM_PAIRS)) for seed in (1, 2)
+    )
+    assert one.src.tolist() != other.src.tolist()
+
+
 def test_misuse_is_told_by_both_keys(corpus: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.bpe_dropout and data\.streaming: true do not go together"):
         config_of(corpus, {"bpe_dropout": 0.1}, streaming=True)
@@ -122,3 +164,6 @@ def test_misuse_is_told_by_both_keys(corpus: Path) -> None:
         config_of(corpus, both_directions_epochs=1, streaming=True)
     with pytest.raises(UserError, match=r"data\.both_directions_epochs .* set tokenizer\.joint: true"):
         config_of(corpus, {"joint": False}, both_directions_epochs=1)
+    tagged = [{"src": "train.en", "tgt": "train.es", "tag": "<2es>"}]
+    with pytest.raises(UserError, match="both_directions_epochs is 1, and a source of train has tag: <2es>, which"):
+        config_of(corpus, {"tags": ["<2es>"]}, both_directions_epochs=1, train=tagged)

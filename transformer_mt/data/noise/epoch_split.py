@@ -82,7 +82,7 @@ class EpochSplit:
     source: those places follow all others. `dropouts` are those of source and target text.
 
     `noise` hides words of text in one language. A pair that dropout would make longer than `max_len` keeps its usual
-    pieces in that epoch. Threads may share this.
+    pieces in that epoch; a line that noise would make longer is cut. Threads may share this.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class EpochSplit:
         self.noise = noise
         self.form = AS_PAIRS if noise is None else noise.form
         self.is_mono = np.empty(0, bool) if noise is None else mono_rows(split.corpus)
-        self._lengths: dict[int, tuple[Lengths, int]] = {}
+        self._lengths: dict[int, tuple[Lengths, NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -137,24 +137,28 @@ class EpochSplit:
         """The lengths of both sides in this epoch, by place."""
         return self._measured(epoch)[0]
 
-    def _measured(self, epoch: int) -> tuple[Lengths, int]:
-        """The lengths, and how many pairs kept their usual pieces. Those of long past epochs are forgotten."""
+    def _measured(self, epoch: int) -> tuple[Lengths, NDArray[np.int64]]:
+        """The lengths, and how many pairs kept their usual pieces and were cut. Those of long past epochs are
+        forgotten.
+        """
         with self._lock:
             if epoch not in self._lengths:
                 number = len(self.split) * (2 if epoch < self.both_epochs else 1)
                 src, tgt = np.empty((2, number), np.int32)
-                num_kept = 0
+                changed = np.zeros(2, np.int64)
                 for start in range(0, number, SEGMENTED_AT_ONCE):
                     places = np.arange(start, min(start + SEGMENTED_AT_ONCE, number))
-                    src_ids, tgt_ids, kept = self._sides(epoch, places)
+                    src_ids, tgt_ids, others = self._sides(epoch, places)
                     src[places], tgt[places] = src_ids.lengths + 1, self.form.num_targets(tgt_ids)
-                    num_kept += kept
+                    changed += others
                 self._lengths = {other: found for other, found in self._lengths.items() if other >= epoch - 2}
-                self._lengths[epoch] = (src, tgt), num_kept
+                self._lengths[epoch] = (src, tgt), changed
             return self._lengths[epoch]
 
-    def _sides(self, epoch: int, places: Rows) -> tuple[IdColumn, IdColumn, int]:
-        """Source and target of the pairs at these places of an epoch, and how many kept their usual pieces."""
+    def _sides(self, epoch: int, places: Rows) -> tuple[IdColumn, IdColumn, NDArray[np.int64]]:
+        """Source and target of the pairs at these places of an epoch, how many kept their usual pieces, and how many
+        lines were cut for their noise.
+        """
         turned = places >= len(self.split)
         lines = self.split.rows[places % len(self.split)]
         usual = [column.take(lines) for column in (self.split.ids.src, self.split.ids.tgt)]
@@ -162,12 +166,15 @@ class EpochSplit:
             side if dropout is None else self._dropped(dropout, side, (self.seed, epoch, number), 2 * lines + turned)
             for number, (dropout, side) in enumerate(zip(self.dropouts, usual, strict=True))
         ]
-        if self.noise is not None:
-            dropped = list(self.noise.hidden(dropped[0], dropped[1], self.is_mono[lines], (epoch,), lines))
         is_long = (dropped[0].lengths >= self.max_len) | (dropped[1].lengths >= self.max_len)
         columns = [_with_rows_of(other, is_long, one) for one, other in zip(usual, dropped, strict=True)]
+        num_cut = 0
+        if self.noise is not None:
+            num_tags = usual[0].lengths - usual[1].lengths
+            of_src, of_tgt = columns
+            *columns, num_cut = self.noise.hidden(of_src, of_tgt, self.is_mono[lines], (epoch,), lines, num_tags)
         src, tgt = (_with_rows_of(columns[side], turned, columns[1 - side]) for side in (0, 1))
-        return src, tgt, int(is_long.sum())
+        return src, tgt, np.array([is_long.sum(), num_cut])
 
     def _dropped(self, dropout: BPEDropout, side: IdColumn, place: tuple[int, ...], lines: Rows) -> IdColumn:
         ids, lengths = dropout.segment(side.ids, side.lengths.astype(np.int64), line_seeds((*place, _DROPOUT), lines))
@@ -175,21 +182,22 @@ class EpochSplit:
 
 
 class EpochPlan(WholePlan):
-    """The plan of an epoch in which some pairs kept their usual pieces."""
+    """The plan of an epoch in which some pairs kept their usual pieces, and some lines were cut for their noise."""
 
-    def __init__(self, batches: list[Rows], epoch: int, num_kept: int) -> None:
+    def __init__(self, batches: list[Rows], epoch: int, changed: NDArray[np.int64]) -> None:
         super().__init__(batches)
-        self._epoch, self._num_kept = epoch, num_kept
+        self._epoch, (self._num_kept, self._num_cut) = epoch, changed.tolist()
 
     def summary(self) -> str | None:
-        """How many pairs kept their usual pieces, where there are any."""
-        if not self._num_kept:
-            return None
-        kept = counted(self._num_kept, "pair kept its", "pairs kept their")
-        return (
-            f"epoch {self._epoch + 1}: {kept} usual pieces, since "
-            "what tokenizer.bpe_dropout makes of them is longer than model.max_len"
-        )
+        """How many pairs kept their usual pieces and how many lines were cut, where there are any."""
+        said = []
+        if self._num_kept:
+            kept = counted(self._num_kept, "pair kept its", "pairs kept their")
+            said.append(f"{kept} usual pieces, since tokenizer.bpe_dropout makes more of them than model.max_len")
+        if self._num_cut:
+            cut = counted(self._num_cut, "line was", "lines were")
+            said.append(f"{cut} cut in half, since data.noise makes more of them than model.max_len")
+        return f"epoch {self._epoch + 1}: {'; '.join(said)}" if said else None
 
 
 def _with_rows_of(column: IdColumn, here: NDArray[np.bool_], other: IdColumn) -> IdColumn:

@@ -36,6 +36,7 @@ class Noise:
         self.config = config.data.noise
         self.seed = config.seed
         self.sources = config.data.train
+        self.max_len = config.model.max_len
         entries = tokenizer.backend.get_vocab()
         masks = [entries[tag] for tag in config.tokenizer.all_tags[len(config.tokenizer.tags) :]]
         self.form = IN_PLACE if self.config.hiding.in_place else AS_PAIRS
@@ -49,35 +50,53 @@ class Noise:
         return None if config.data.noise is None else cls(config, tokenizer)
 
     def hidden(
-        self, src: IdColumn, tgt: IdColumn, is_mono: NDArray[np.bool_], place: tuple[int, ...], lines: NDArray[np.int64]
-    ) -> tuple[IdColumn, IdColumn]:
+        self,
+        src: IdColumn,
+        tgt: IdColumn,
+        is_mono: NDArray[np.bool_],
+        place: tuple[int, ...],
+        lines: NDArray[np.int64],
+        num_tags: NDArray[np.int32] | None = None,
+    ) -> tuple[IdColumn, IdColumn, int]:
         """Both sides of some pairs, with noise on those that are text in one language. `place` and the numbers of the
-        lines decide what is hidden. What stands before the line in its source, its tag, stays there.
+        lines decide what is hidden. What stands before the line in its source, its tag, stays there: `num_tags` ids a
+        pair, by default as many as the source is longer than the line.
+
+        A line whose noised form is longer than `max_len` is cut to its first half, and so on; the third value says how
+        many were.
         """
         rows = np.flatnonzero(is_mono)
         before, line = src.take(rows), tgt.take(rows)
-        lengths = line.lengths.astype(np.int64)
+        of_tags = before.lengths - line.lengths if num_tags is None else num_tags[rows]
         seeds = line_seeds((self.seed, *place, _NOISE), lines[rows])
-        found = OBJECTIVES[self.config.kind](
-            Lines(line.ids.astype(np.int64), lengths, seeds), self.config, self.entries
-        )
-        new_src, new_tgt = (IdColumn(ids, numbers.astype(np.int32)) for ids, numbers in found)
-        of_tags = before.lengths - line.lengths
-        if self.config.hiding.in_place:  # nothing is told of a tag
-            new_tgt = _behind_tags(IdColumn(np.full_like(before.ids, PAD_ID), before.lengths), of_tags, new_tgt)
-        return src.with_rows(rows, _behind_tags(before, of_tags, new_src)), tgt.with_rows(rows, new_tgt)
+        whole = line.lengths
+        while True:
+            new_src, new_tgt = self._noised(line, seeds)
+            if self.config.hiding.in_place:  # nothing is told of a tag
+                new_tgt = _behind_tags(IdColumn(np.full_like(before.ids, PAD_ID), before.lengths), of_tags, new_tgt)
+            new_src = _behind_tags(before, of_tags, new_src)
+            is_long = (np.maximum(new_src.lengths, new_tgt.lengths) >= self.max_len) & (line.lengths > 1)
+            if not is_long.any():
+                cut = int((line.lengths < whole).sum())
+                return src.with_rows(rows, new_src), tgt.with_rows(rows, new_tgt), cut
+            line = _first(line, np.where(is_long, line.lengths // 2, line.lengths))
+
+    def _noised(self, line: IdColumn, seeds: NDArray[np.int64]) -> list[IdColumn]:
+        lines = Lines(line.ids.astype(np.int64), line.lengths.astype(np.int64), seeds)
+        found = OBJECTIVES[self.config.kind](lines, self.config, self.entries)
+        return [IdColumn(ids, numbers.astype(np.int32)) for ids, numbers in found]
 
     def of_validation(self, split: Split) -> Split:
         """The split with noise that is the same in every validation."""
         ids, lines = split.ids, np.arange(len(split.ids))
-        src, tgt = self.hidden(ids.src, ids.tgt, mono_rows(split.corpus), _VALIDATION, lines)
+        src, tgt, _ = self.hidden(ids.src, ids.tgt, mono_rows(split.corpus), _VALIDATION, lines)
         return replace(split, ids=replace(ids, src=src, tgt=tgt), form=self.form)
 
     def of_window(self, window: Window, epoch: int) -> Window:
         """A window of a stream as this epoch has it."""
         is_mono = np.array([source.mono is not None for source in self.sources])
         lines = window.lines + (window.sources.astype(np.int64) << _SOURCE_BITS)
-        src, tgt = self.hidden(window.src, window.tgt, is_mono[window.sources], (epoch,), lines)
+        src, tgt, _ = self.hidden(window.src, window.tgt, is_mono[window.sources], (epoch,), lines)
         return replace(window, src=src, tgt=tgt, form=self.form)
 
 
@@ -87,13 +106,18 @@ def mono_rows(corpus: Corpus) -> NDArray[np.bool_]:
     return is_mono[corpus.dataset.data.column("source").to_numpy()]
 
 
+def _first(column: IdColumn, lengths: NDArray[np.int32]) -> IdColumn:
+    """The first so many ids of each row."""
+    own = np.arange(len(column.ids)) - np.repeat(np.cumsum(column.lengths) - column.lengths, column.lengths)
+    return IdColumn(column.ids[own < np.repeat(lengths, column.lengths)], lengths)
+
+
 def _behind_tags(column: IdColumn, numbers: NDArray[np.int32], rows: IdColumn) -> IdColumn:
     """Rows behind the first so many ids of the rows of a column."""
     lengths = numbers + rows.lengths
     at = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     is_tag = at < np.repeat(numbers, lengths)
-    own = np.arange(len(column.ids)) - np.repeat(np.cumsum(column.lengths) - column.lengths, column.lengths)
     ids = np.empty(len(at), np.int32)
-    ids[is_tag] = column.ids[own < np.repeat(numbers, column.lengths)]
+    ids[is_tag] = _first(column, numbers).ids
     ids[~is_tag] = rows.ids
     return IdColumn(ids, lengths)
