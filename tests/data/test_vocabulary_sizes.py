@@ -14,7 +14,7 @@ from transformer_mt.data.vocabulary import sizes
 from transformer_mt.data.vocabulary.sizes import Measured, chosen_size, chosen_tokenizers, measured, table_lines
 
 PAIRS = builtin_pairs("train")[:2500]
-FEW = (300, 350, 450, 700)
+SIZES, FEW = sizes.SIZES, (300, 350, 450, 700)
 
 
 def texts(side: int) -> list[list[str]]:
@@ -69,6 +69,21 @@ def test_a_corpus_too_small_for_a_size_ends_the_table() -> None:
     assert len(list(table_lines(rows))) == 2
 
 
+def test_the_rule_is_the_papers() -> None:
+    assert (sizes.FREQUENT, sizes.ENOUGH) == (100, 0.95)
+    assert SIZES == (1000, 2000, 4000, 8000, 16000, 32000)
+
+
+def test_tags_and_masks_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words that are learned are those of a vocabulary without them."""
+    values = {"kind": "bpe", "joint": True, "vocab_size": "auto"}
+    plain, tagged = (TokenizerConfig.model_validate({**values, **more}) for more in ({}, {"masks": 200}))
+    for enough in (0.0, 1.1):
+        monkeypatch.setattr(sizes, "ENOUGH", enough)
+        assert chosen_size(texts, tagged) == chosen_size(texts, plain) + 200
+    assert [row.tokens for row in measured(texts, tagged, FEW)] == [row.tokens for row in measured(texts, plain, FEW)]
+
+
 def test_it_is_chosen_for_a_training_and_told(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "ENOUGH", 0.0)
     corpus = write_toy_corpus(tmp_path / "toy")
@@ -83,6 +98,8 @@ def test_the_verb(tmp_path) -> None:
     made = call_tmt(tmp_path, "data", "vocab", "--config", "quickstart.yaml", "tokenizer.kind=word")
     assert made.returncode == 0
     assert "tokens a sentence" in made.stdout
+    pictures = call_tmt(tmp_path, "data", "vocab", "--config", "pictures.yaml", "tokenizer.kind=word")
+    assert "word, one vocabulary\n" in pictures.stdout, "the source is drawn"
     refused = call_tmt(
         tmp_path, "data", "vocab", "--config", "quickstart.yaml", "tokenizer.vocab_size=auto", "tokenizer.kind=word"
     )

@@ -73,9 +73,14 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
 
 def learned_tokenizers(texts: Texts, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer; that of the target twice where the source is drawn, and so has none."""
+    return chosen_tokenizers(*learned_from(texts, config, data))
+
+
+def learned_from(texts: Texts, config: TokenizerConfig, data: DataConfig) -> tuple[Texts, TokenizerConfig]:
+    """The texts and settings that tokenizers are learned from: where the source is drawn, one for the targets alone."""
     if data.source_as == "text":
-        return chosen_tokenizers(texts, config)
-    return chosen_tokenizers(lambda side: texts(side) if side else (), config.model_copy(update={"joint": True}))
+        return texts, config
+    return (lambda side: texts(side) if side else ()), config.model_copy(update={"joint": True})
 
 
 def _learned_by(config: TokenizerConfig) -> dict:

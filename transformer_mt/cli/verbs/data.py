@@ -54,14 +54,15 @@ def vocab(
     Each number stands for the source and for the target. Nothing is written.
     """
     from transformer_mt.config.loading import load_config
+    from transformer_mt.data.encoding import learned_from
     from transformer_mt.data.preparation import training_texts
     from transformer_mt.data.vocabulary.sizes import SIZES, measured, reason, table_lines
 
     loaded = load_config(config, overrides or [])
     print(loaded.note or f"config: {loaded.path}")
-    tokenizer = loaded.config.tokenizer
+    texts, tokenizer = learned_from(training_texts(loaded.config), loaded.config.tokenizer, loaded.config.data)
     print(f"{tokenizer.kind}, {'one vocabulary' if tokenizer.joint else 'a vocabulary for each language'}")
-    for line in table_lines(measured(training_texts(loaded.config), tokenizer, SIZES)):
+    for line in table_lines(measured(texts, tokenizer, SIZES)):
         print(line, flush=True)
     if tokenizer.kind != "word":
         print(reason())

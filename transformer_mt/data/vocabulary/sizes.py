@@ -41,7 +41,7 @@ class Measured:
 
 
 def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Iterator[Measured]:
-    """Each size by itself, ascending, up to the first that the corpus cannot fill."""
+    """Each size by itself, ascending, up to the first that the corpus cannot fill. Tags and masks come on top of it."""
 
     def some(side: int) -> Iterator[list[str]]:
         num_pairs = 0
@@ -50,7 +50,7 @@ def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Ite
                 yield chunk
             num_pairs += len(chunk)
 
-    for size in sizes:
+    for size in (size + len(config.all_tags) for size in sizes):
         both = train_tokenizers(some, config.model_copy(update={"vocab_size": size}))
         found = [_count(tokenizer, some(side)) for side, tokenizer in enumerate(both)]
         counts = [count for count, _ in found]
@@ -66,9 +66,10 @@ def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Ite
 
 
 def chosen_size(texts: Texts, config: TokenizerConfig) -> int:
-    """The size that `auto` takes, of `SIZES`."""
+    """The size that `auto` takes: of `SIZES`, and the tags and masks on top."""
     full = [found for found in measured(texts, config, SIZES) if max(found.entries) >= found.size]
-    return max((found.size for found in full if found.frequent >= ENOUGH), default=SIZES[0])
+    least = SIZES[0] + len(config.all_tags)
+    return max((found.size for found in full if found.frequent >= ENOUGH), default=least)
 
 
 def chosen_tokenizers(texts: Texts, config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
@@ -83,7 +84,7 @@ def reason() -> str:
     sizes = ", ".join(f"{size:,}" for size in SIZES)
     return (
         f"auto: of {sizes} the largest of which {ENOUGH:.0%} of the entries occur {FREQUENT} times or more (Gowda and "
-        "May 2020), or else the smallest"
+        "May 2020), or else the smallest; tags and masks come on top"
     )
 
 
