@@ -13,6 +13,7 @@ from transformer_mt.training.resuming.resume_rules import allowed_changes
 from transformer_mt.training.resuming.verify_resume import shortening
 
 SIMCUT = {"kind": "simcut"}
+PAIR = {"src": "a", "tgt": "b"}
 
 
 def training(**changes: Any) -> dict[str, Any]:
@@ -42,9 +43,30 @@ def training(**changes: Any) -> dict[str, Any]:
             training(label_smoothing_by="unigram", label_smoothing=0.0),
             "training: label_smoothing_by is unigram and label_smoothing 0, which smooths nothing",
         ),
+        *(
+            (
+                {**training(label_smoothing_by="unigram"), **sections},
+                f"goes by the shares of tokens in the targets of data.train, and {name} trains on others; use",
+            )
+            for name, sections in {
+                "data.streaming: true": {"data": {"streaming": True}},
+                "data.both_directions_epochs": {"data": {"both_directions_epochs": 2}, "tokenizer": {"joint": True}},
+                "a weight in data.train": {"data": {"train": [{**PAIR, "weight": 1}]}},
+                "data.temperature": {"data": {"train": [PAIR, PAIR], "temperature": 5}},
+                "data.noise": {
+                    "data": {"train": [{"mono": "a"}], "noise": {"kind": "spans"}},
+                    "tokenizer": {"masks": 9, "joint": True},
+                },
+                "tokenizer.bpe_dropout": {"tokenizer": {"kind": "bpe", "vocab_size": 300, "bpe_dropout": 0.1}},
+            }.items()
+        ),
         (
-            {**training(label_smoothing_by="unigram"), "data": {"streaming": True}},
-            "training.label_smoothing_by: unigram needs the shares of all training targets, and data.streaming reads",
+            {"data": {"both_directions_epochs": 4}, "tokenizer": {"joint": True}, **training(max_epochs=4)},
+            "data.both_directions_epochs is 4, and training.max_epochs is 4, so that the wanted direction never",
+        ),
+        (
+            {**training(consistency={**SIMCUT, "cut": 0}), "model": {"dropout": 0.0}},
+            "training.consistency.cut is 0, so that only dropout tells the two passes apart, and model.dropout is 0",
         ),
         (
             {**training(sharding="full"), "model": {"layer_drop": 0.1}},

@@ -196,10 +196,13 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check_regularisers(self) -> Self:
         model, training = self.model, self.training
-        if training.label_smoothing_by == "unigram" and self.data.streaming:
+        if training.label_smoothing_by == "unigram":
+            self._check_unigram()
+        if training.max_epochs is not None and self.data.both_directions_epochs >= training.max_epochs:
             raise ValueError(
-                "training.label_smoothing_by: unigram needs the shares of all training targets, and data.streaming "
-                "reads them as they are trained on; use label_smoothing_by: uniform, or streaming: false"
+                f"data.both_directions_epochs is {self.data.both_directions_epochs}, and training.max_epochs is "
+                f"{training.max_epochs}, so that the wanted direction never comes alone; raise max_epochs, or lower "
+                "both_directions_epochs"
             )
         if model.layer_drop and training.sharding == "full":
             raise ValueError(
@@ -213,9 +216,30 @@ class RunConfig(Section):
             )
         dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
         drops = any((*dropouts, model.src_word_dropout, model.tgt_word_dropout))
-        if training.consistency and training.consistency.kind == "rdrop" and not drops:
+        if training.consistency and training.consistency.cut_probability == 0.0 and not drops:
+            kind = training.consistency.kind
+            said, raised = "kind is rdrop, which compares two draws of dropout", "model.dropout"
+            if kind != "rdrop":
+                said, raised = "cut is 0, so that only dropout tells the two passes apart", "cut or model.dropout"
             raise ValueError(
-                "training.consistency.kind is rdrop, which compares two draws of dropout, and model.dropout is 0; "
-                "raise model.dropout, or leave training.consistency out"
+                f"training.consistency.{said}, and model.dropout is 0; raise {raised}, or leave training.consistency "
+                "out"
             )
         return self
+
+    def _check_unigram(self) -> None:
+        """Its shares are counted once, over the targets as they stand in the files."""
+        changing = {
+            "data.streaming: true": self.data.streaming,
+            "data.noise": self.data.noise is not None,
+            "data.both_directions_epochs": self.data.both_directions_epochs > 0,
+            "data.temperature": self.data.temperature is not None,
+            "a weight in data.train": any(source.weight is not None for source in self.data.train),
+            "tokenizer.bpe_dropout": self.tokenizer.bpe_dropout > 0 and self.tokenizer.bpe_dropout_sides != "src",
+        }
+        for name, is_set in changing.items():
+            if is_set:
+                raise ValueError(
+                    "training.label_smoothing_by: unigram goes by the shares of tokens in the targets of data.train, "
+                    f"and {name} trains on others; use label_smoothing_by: uniform, or take {name} out"
+                )

@@ -141,8 +141,8 @@ class Trainer:
             self._choose_max_tokens()
         plan = self.feed.plan(self.state.epoch)
         self._note_length(plan)
-        if self.config.training.max_epochs is not None and self.meter.updates_an_epoch is not None:
-            self.monitor.expect(self.config.training.max_epochs * self.meter.updates_an_epoch)
+        if (number := self.meter.updates_until_max_epochs(0)) is not None:
+            self.monitor.expect(number)
         if self.state.step == 0:
             self.monitor.say(self._prove(plan.known()))
         accumulates = self.state.micro_batches_per_update > self.world.size

@@ -18,7 +18,7 @@ from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs.measuring import _in_a_process, _train
-from transformer_mt.training.costs.total import costs, minutes, steps_to_the_end
+from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end
 from transformer_mt.training.run import start_or_resume
 
 JOINT = {"kind": "word", "vocab_size": 100, "min_frequency": 1, "joint": True}
@@ -45,6 +45,16 @@ def case(corpus: Path, name: str, **training: Any) -> RunConfig:
 
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_epochs_of_both_directions_are_counted_as_two(corpus: Path, tmp_path: Path) -> None:
+    both = {"data": {"both_directions_epochs": 2}, "tokenizer": JOINT, "training": {"max_steps": None, "max_epochs": 5}}
+    config = toy_config(corpus, **both)
+    found, run = costs(config, measured=False), RunFolder(tmp_path / "run")
+    start_or_resume(config, run, resume=False)
+    assert found["steps"] == pytest.approx(run.steps()[-1], abs=5)  # an epoch's last batches are not full
+    assert found["epochs"] == pytest.approx(5, abs=0.1)
+    assert [epochs_of(config, first) for first in (1, 2, 2.5, 3)] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", CASES)

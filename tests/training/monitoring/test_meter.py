@@ -22,7 +22,12 @@ class Training:
     """What a loop tells its meter; `said` is what the console would show of it."""
 
     def __init__(
-        self, patch: pytest.MonkeyPatch, device: str = "cuda", every: int | None = EVERY, **limits: object
+        self,
+        patch: pytest.MonkeyPatch,
+        device: str = "cuda",
+        every: int | None = EVERY,
+        both: int = 0,
+        **limits: object,
     ) -> None:
         self.now = 0.0
         patch.setattr(meter, "time", SimpleNamespace(perf_counter=lambda: self.now))
@@ -30,6 +35,8 @@ class Training:
             Path("nowhere"),
             training={"max_steps": 1000, "checkpoint_every_steps": SAVE_EVERY, **limits},
             validation={"every_steps": every},
+            data={"both_directions_epochs": both},
+            tokenizer={"joint": both > 0},
         )
         self.state = TrainingState(device=device)
         self.meter = Meter(config, self.state)
@@ -175,6 +182,7 @@ def test_a_validation_that_turns_out_long_is_said(training: Training) -> None:
         ({"max_minutes": 500}, "about 33 min left"),
         ({"max_minutes": 2, "max_steps": None}, "at most 80 s left"),
         ({"max_epochs": 2, "max_steps": None}, "about 3 min left"),
+        ({"max_epochs": 6, "both": 2}, "about 7 min left"),  # 60 + 60 + 4 of 30, 20 of them made
     ],
 )
 def test_the_bar_shows_what_is_left_to_the_limit_that_comes_first(

@@ -60,6 +60,11 @@ class DataConfig(Section):
         default=False, exclude=True, description="Train the other direction: languages and sides change places."
     )
 
+    def num_passes(self, first_epoch: int, end_epoch: int) -> int:
+        """How often the pairs come in epochs `first_epoch` to `end_epoch` - 1: in those of both directions twice."""
+        twice = min(end_epoch, self.both_directions_epochs) - min(first_epoch, self.both_directions_epochs)
+        return end_epoch - first_epoch + twice
+
     def languages_of(self, source: SourceConfig) -> tuple[str, str]:
         """Source and target language of a source; of text in one language that one twice. Without a src_lang of its
         own, what is translated to `src_lang` comes from `tgt_lang`: a source of the other direction.
@@ -112,6 +117,16 @@ class DataConfig(Section):
             raise ValueError(
                 f"{mono[0]} is text in one language, and both_directions_epochs is {self.both_directions_epochs}, "
                 "which turns pairs; take one of both out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_both_directions(self) -> Self:
+        tag = next((source.tag for source in self.train if source.tag is not None), None)
+        if self.both_directions_epochs and tag is not None:
+            raise ValueError(
+                f"both_directions_epochs is {self.both_directions_epochs}, and a source of train has tag: {tag}, which "
+                "would be learned as a part of targets where its pairs are turned; take one of both out"
             )
         return self
 

@@ -35,6 +35,7 @@ def costs(config: RunConfig, measured: bool) -> dict[str, Any]:
         "steps_an_epoch": epoch and epoch.updates,
         "padding": epoch and epoch.padding,
         "steps": steps,
+        "epochs": epoch and steps and epochs_of(config, steps / epoch.updates),
         "training_bytes": found and found.training_bytes,
         "decoding_bytes": found and found.decoding_bytes,
         "seconds_a_step": found and epoch and found.seconds_a_token * epoch.num_tokens / epoch.updates,
@@ -48,9 +49,16 @@ def steps_to_the_end(config: RunConfig, known: KnownCosts) -> int | None:
     """None where minutes end the training, or epochs of a length that is not known."""
     limits = [config.training.max_steps]
     if config.training.max_epochs is not None:
-        limits.append(known.epoch and known.epoch.updates * config.training.max_epochs)
+        passes = config.data.num_passes(0, config.training.max_epochs) / config.data.num_passes(0, 1)
+        limits.append(known.epoch and round(known.epoch.updates * passes))
     there = [limit for limit in limits if limit is not None]
     return min(there) if there else None
+
+
+def epochs_of(config: RunConfig, first_epochs: float) -> float:
+    """How many epochs are as long as so many of the first one. Those of both directions are as long as two others."""
+    passes, both = first_epochs * config.data.num_passes(0, 1), config.data.both_directions_epochs
+    return passes / 2 if passes < 2 * both else passes - both
 
 
 def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Measured) -> float | None:
@@ -83,7 +91,7 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
     updates, padding, steps = found["steps_an_epoch"], found["padding"], found["steps"]
     rows.append(("steps an epoch", unknown if updates is None else f"{updates:,}"))
     rows.append(("padding", unknown if padding is None else f"{padding:.1%} of all positions"))
-    epochs = f", {steps / updates:.1f} epochs" if steps and updates else ""
+    epochs = f", {found['epochs']:.1f} epochs" if found["epochs"] else ""
     rows.append(("steps to the end", f"{steps:,}{epochs}" if steps else "as many as max_minutes allow"))
     if found["measured_steps"] is None:
         rows.append(("memory, minutes", "not measured"))

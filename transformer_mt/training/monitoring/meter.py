@@ -162,10 +162,16 @@ class Meter:
         limits: list[float] = []
         if training.max_steps is not None:
             limits.append(training.max_steps - state.step)
-        if training.max_epochs is not None and self.updates_an_epoch is not None:
-            done = state.micro_batch / state.micro_batches_per_update
-            limits.append((training.max_epochs - state.epoch) * self.updates_an_epoch - done)
+        if (of_epochs := self.updates_until_max_epochs(state.epoch)) is not None:
+            limits.append(of_epochs - state.micro_batch / state.micro_batches_per_update)
         return min(limits, default=None)
+
+    def updates_until_max_epochs(self, first_epoch: int) -> int | None:
+        """The updates from this epoch on, as the current one tells; None while its length or the end is not known."""
+        most, epoch, data = self.config.training.max_epochs, self.state.epoch, self.config.data
+        if most is None or self.updates_an_epoch is None:
+            return None
+        return round(self.updates_an_epoch * data.num_passes(first_epoch, most) / data.num_passes(epoch, epoch + 1))
 
     def _pause_a_step(self) -> float:
         """The seconds that validations and saves add to a step: each is spread over the steps between two of them."""
