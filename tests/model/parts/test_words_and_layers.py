@@ -17,6 +17,8 @@ from transformer_mt.model.transformer import Transformer
 SRC, TGT = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([[2, 5, 6], [2, 7, 0]])
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all"}
 
+RNN = {"architecture": "rnn", "d_ff": 2048, "num_heads": 8}
+
 
 def make_model(**changes: Any) -> TranslationModel:
     values = {"d_model": 16, "d_ff": 24, "num_heads": 2, "num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -42,7 +44,7 @@ def test_as_many_words_are_dropped_as_asked_for_and_the_mean_stays() -> None:
     assert word_factors(ModelConfig(), SRC, TGT) is None
 
 
-@pytest.mark.parametrize("changes", [{}, ONE_STREAM], ids=["encoder_decoder", "decoder_only"])
+@pytest.mark.parametrize("changes", [{}, ONE_STREAM, RNN], ids=["encoder_decoder", "decoder_only", "rnn"])
 def test_a_word_that_is_dropped_is_any_other_word_at_that_place(changes: dict[str, Any]) -> None:
     """On each side; the position stays, so another place makes a difference."""
     model = make_model(**changes)
