@@ -42,7 +42,7 @@ def test_one_line_says_what_was_seen(folder: Path) -> None:
     write_pairs(folder, src, tgt)
     status, output = train(folder)
     assert status == 0, output
-    told = "data check (120 training pairs): copy 1; `tmt data check` reads them all\n"
+    told = "data check (120 training pairs): copy 1; `tmt data check` reads all and looks for more\n"
     assert output.count("data check") == 2
     assert told in output
 
@@ -110,7 +110,7 @@ def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
     write_pairs(folder, *map(list, zip(*pairs, strict=True)))
     status, output = train(folder)
     assert status == 0, output
-    assert "; no shift; `tmt data check` reads them all" in output
+    assert "; no shift; `tmt data check` reads all and looks for more" in output
 
 
 def test_pairs_that_do_not_translate_each_other_stop_nothing(folder: Path) -> None:

@@ -70,7 +70,7 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
         *(text for one in swaps if (text := swap_of_sides(one, one[::-1]))),
         *_about_shifts(counts),
     ]
-    return f"data check ({looked_at}): {'; '.join(said)}; `tmt data check` reads them all"
+    return f"data check ({looked_at}): {'; '.join(said)}; `tmt data check` reads all and looks for more"
 
 
 def _about_shifts(counts: Counts) -> list[str]:
