@@ -13,8 +13,9 @@ from commands import call_tmt
 from toy import toy_pairs
 from trainings import start
 
+from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.synthesis.make_pairs import parts_of
+from transformer_mt.synthesis.make_pairs import Blank, Recipe, parts_of
 
 REAL = [src for src, _ in toy_pairs(150, seed=4)]
 ODD = ["", "one two three.", "  ", "four\u2028five six.", "\ufffd seven.", "one " * 40, "eight  nine ten.\r", "dos"]
@@ -214,6 +215,12 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
         "tmt: stopped. out holds the pairs of the first 64 lines. The same command goes on from there\n"
     )
     assert len(lines_of(folder, "out")[0]) == 64
+
+
+@pytest.mark.parametrize("line", ["<BT> The cat sat.", "the cat  sat.", "<BT>", "<ST> The cat sat."])
+def test_the_tag_of_a_source_hides_no_line_from_without(line: str) -> None:
+    recipe = Recipe(False, without=frozenset([sentence_key("The cat sat.")]), source_tags=frozenset(["<BT>"]))
+    assert recipe.refuses(line) == (Blank.WITHOUT if line in ("<BT> The cat sat.", "the cat  sat.") else None)
 
 
 def test_parts_depend_on_the_lines_alone() -> None:

@@ -51,8 +51,10 @@ def make_pairs(
     without: list[Path] | None,
     decoding: dict[str, Any],
     num_lines: int | None = None,
+    source_tags: frozenset[str] = frozenset(),
 ) -> None:
-    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines.
+    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines. One of
+    `source_tags` may stand before a line.
 
     Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
     """
@@ -78,7 +80,7 @@ def make_pairs(
                 unknown.add(words)
                 bar.update(number)
 
-            recipe = Recipe(is_backward, tag or "", frozenset(keys))
+            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags)
             maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
             try:
                 maker.run(lines, chunk_size(options))

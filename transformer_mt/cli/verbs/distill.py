@@ -66,4 +66,5 @@ def distill(
         )
     sources = sources_of_pairs(data.train, data)
     lines = (pair.src for _, pair in stream_pairs(sources))
-    write(lines=lines, name="data.train")
+    tags = frozenset(source.tag for source in data.train if source.tag is not None)
+    write(lines=lines, name="data.train", source_tags=tags)
