@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from commands import call_tmt
 from toy import toy_pairs
 from trainings import start
@@ -145,6 +146,11 @@ def test_bad_input_is_refused(folder: Path) -> None:
     (folder / "full" / "train.es").write_text("mine\n")
     assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")
     assert (folder / "full" / "train.es").read_text() == "mine\n"
+    (folder / "many.yaml").write_text(tagged_config(folder, "<2de>"))
+    assert (
+        "many.yaml has a source with tag: <2de>, which is none of the teacher's tokenizer.tags. Take a teacher"
+        in refused(folder, "--config", "many.yaml", verb="distill")
+    )
     turn_config(folder)
     assert "The teacher translates en to es, and toy.yaml trains es to en. Take a teacher of that direction" in refused(
         folder, "--config", "toy.yaml", verb="distill"
@@ -152,6 +158,14 @@ def test_bad_input_is_refused(folder: Path) -> None:
     assert "--config and --input were both given" in refused(
         folder, "--config", "toy.yaml", "--input", "mono.xx", verb="distill"
     )
+
+
+def tagged_config(folder: Path, tag: str) -> str:
+    mapping = yaml.safe_load((folder / "toy.yaml").read_text())
+    mapping["data"]["train"] = [{"src": "mono.xx", "tgt": "mono.xx", "tag": tag}]
+    mapping["data"]["root"] = "."
+    mapping["tokenizer"]["tags"] = [tag]
+    return yaml.safe_dump(mapping)
 
 
 def turn_config(folder: Path) -> None:
@@ -178,6 +192,15 @@ def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
     assert spanish == expected
     both = ("--run", "runs/toy", "--run", "runs/toy")
     assert made(folder, "--config", "few.yaml", *both, verb="distill", output="both") == (spanish, english)
+
+
+def test_a_teacher_reads_no_tag_that_it_does_not_know(folder: Path) -> None:
+    (folder / "tagged.yaml").write_text(tagged_config(folder, "<BT>"))
+    (folder / "test.xx").write_text(f"{REAL[1].upper()}\n")
+    plain = made(folder, "--input", "mono.xx", "--without", "test.xx", verb="distill", output="plain")
+    tagged = made(folder, "--config", "tagged.yaml", "--without", "test.xx", verb="distill", output="tagged")
+    assert tagged == (plain[0], [f"<BT> {line}" if line else "" for line in plain[1]])
+    assert not plain[1][1]
 
 
 def test_a_disk_that_fills_up(folder: Path) -> None:

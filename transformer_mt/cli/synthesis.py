@@ -54,7 +54,7 @@ def make_pairs(
     source_tags: frozenset[str] = frozenset(),
 ) -> None:
     """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines. One of
-    `source_tags` may stand before a line.
+    `source_tags` may stand before a line; the translator does not see those that its run has not.
 
     Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
     """
@@ -80,7 +80,8 @@ def make_pairs(
                 unknown.add(words)
                 bar.update(number)
 
-            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags)
+            unread = source_tags.difference(translator.config.tokenizer.tags)
+            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread)
             maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
             try:
                 maker.run(lines, chunk_size(options))

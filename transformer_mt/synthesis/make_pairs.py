@@ -32,13 +32,15 @@ class Blank(StrEnum):
 class Recipe:
     """What becomes of a real line and its translation. `tag`, which may be empty, goes before the source of the pair:
     the translation where `is_backward`, else the real line. Lines whose `sentence_key` is in `without` are left out. So
-    are those that are in it behind their tag, one of `source_tags`, which the source of a config put there.
+    are those that are in it behind their tag, one of `source_tags`, which the source of a config put there. A tag of
+    `unread` stays before the line in the pair, and the translator is not given it.
     """
 
     is_backward: bool
     tag: str = ""
     without: frozenset[int] = frozenset()
     source_tags: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     def refuses(self, line: str) -> Blank | None:
         """Why this line is not even translated; None where it is."""
@@ -137,7 +139,7 @@ class PairMaker:
     def _make(self, part: list[str]) -> list[Pair]:
         first = self.report.num_lines
         refused = [self.recipe.refuses(line) for line in part]
-        texts = ["" if why else line for line, why in zip(part, refused, strict=True)]
+        texts = ["" if why else behind(line, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
         asked: list[str] | list[SourceLine] = with_places(texts, first) if self.options.is_sampling else texts
         unknown: list[str] = []
         pairs = []

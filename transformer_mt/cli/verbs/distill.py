@@ -17,6 +17,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
 )
+from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
@@ -54,6 +55,7 @@ def distill(
             write(lines=lines, name=name, num_lines=number)
         return
     from transformer_mt.config.loading import load_config
+    from transformer_mt.config.sections.tokenizer import language_of
     from transformer_mt.data.batches.stream_window import stream_pairs
     from transformer_mt.data.sources.kinds import sources_of_pairs
 
@@ -67,4 +69,13 @@ def distill(
     sources = sources_of_pairs(data.train, data)
     lines = (pair.src for _, pair in stream_pairs(sources))
     tags = frozenset(source.tag for source in data.train if source.tag is not None)
+    unknown = sorted(tags.difference(translator.config.tokenizer.tags))
+    for one in unknown:
+        if language_of(one):  # without it another language would be written
+            raise UserError(
+                f"{config} has a source with tag: {one}, which is none of the teacher's tokenizer.tags. Take "
+                "a teacher that knows this language, or a config without that source."
+            )
+    if unknown:
+        remark(f"the teacher's tokenizer.tags lack {', '.join(unknown)}, so it translates what follows the tag")
     write(lines=lines, name="data.train", source_tags=tags)
