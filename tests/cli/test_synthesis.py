@@ -138,10 +138,17 @@ def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None
     assert lines_of(folder, "out") == first
 
 
+@pytest.mark.parametrize("tag", ["a b", "BT", "<BT>\n", " <BT>", "", "<BT> <BT>", "<s>"])
+@pytest.mark.parametrize("verb", ["backtranslate", "distill"])
+def test_a_tag_that_no_config_could_name_is_refused(folder: Path, verb: str, tag: str) -> None:
+    told = refused(folder, "--input", "mono.xx", "--tag", tag, verb=verb)
+    assert f"--tag is {tag!r}, which tokenizer.tags cannot hold" in told
+    assert not (folder / "out").exists()
+
+
 def test_bad_input_is_refused(folder: Path) -> None:
     assert "mono.es ends in .es, and the run translates en to es" in refused(folder, "--input", "mono.es")
     assert "nothing.xx cannot be read: No such file" in refused(folder, "--input", "nothing.xx")
-    assert "--tag is 'a b', and a tag is one word" in refused(folder, "--input", "mono.xx", "--tag", "a b")
     (folder / "full").mkdir()
     (folder / "full" / "train.es").write_text("mine\n")
     assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")

@@ -66,8 +66,6 @@ def make_pairs(
     from transformer_mt.synthesis.parallel_files import ParallelFiles
     from transformer_mt.synthesis.settings import begin_or_go_on
 
-    if tag is not None and (not tag.strip() or len(tag.split()) > 1):
-        raise UserError(f"--tag is {tag!r}, and a tag is one word. Give one such as --tag '<BT>'.")
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
@@ -184,13 +182,20 @@ def direction(config: Any) -> str:
     return f"{config.data.src_lang} to {config.data.tgt_lang}"
 
 
-def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Translator":
+def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | None) -> "Translator":
     """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
-    `Translator.load`, and where the runs of an ensemble translate in different directions.
+    `Translator.load`, where the runs of an ensemble translate in different directions, and for a `tag` that no config
+    could name.
     """
     from transformer_mt.config.loading import read_config
+    from transformer_mt.config.sections.tokenizer import can_be_tag
     from transformer_mt.synthesis.settings import precision_of
 
+    if tag is not None and not can_be_tag(tag):
+        raise UserError(
+            f"--tag is {tag!r}, which tokenizer.tags cannot hold: a tag is letters, digits and _ . : / - between < and "
+            "> and no entry of another meaning. Give one such as --tag '<BT>'."
+        )
     models.search_options(decoding)  # refused before weights are read
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:

@@ -34,7 +34,7 @@ def backtranslate(
     The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
     belongs to line n of the input. The same command goes on after a stop.
     """
-    translator = load_for(output, models, decoding)
+    translator = load_for(output, models, decoding, tag)
     src, tgt = languages_of(translator.config, models.search_options(decoding).to)
     if input.suffix == f".{tgt}" and tgt != src:
         raise UserError(

@@ -45,7 +45,7 @@ def distill(
     """
     if config is not None and input is not None:
         raise UserError("--config and --input were both given. Give one of them.")
-    translator = load_for(output, models, decoding)
+    translator = load_for(output, models, decoding, tag)
     write = partial(
         make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,
         decoding=decoding,
