@@ -138,6 +138,21 @@ def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None
     assert lines_of(folder, "out") == first
 
 
+@pytest.mark.parametrize(("option", "lines"), [("avoid", "dos\n"), ("glossary", "two\tdos\n")])
+def test_other_lines_of_a_file_that_an_option_names_are_refused(folder: Path, option: str, lines: str) -> None:
+    (folder / "words.txt").write_text(lines)
+    made(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    made(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    (folder / "words.txt").write_text(lines.replace("dos", "tres"))
+    told = refused(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    assert f"out was begun with other settings: the lines of --{option} was " in told
+    (folder / "words.txt").unlink()
+    assert f"There is no file words.txt. Check the name after --{option}" in refused(
+        folder, "--input", "mono.xx", f"--{option}", "words.txt", output="new"
+    )
+    assert not (folder / "new").exists()
+
+
 @pytest.mark.parametrize("tag", ["a b", "BT", "<BT>\n", " <BT>", "", "<BT> <BT>", "<s>"])
 @pytest.mark.parametrize("verb", ["backtranslate", "distill"])
 def test_a_tag_that_no_config_could_name_is_refused(folder: Path, verb: str, tag: str) -> None:

@@ -100,16 +100,22 @@ def _settings(
     verb: str, models: Models, translator: "Translator", tag: str | None, keys: set[int], options: "SearchOptions"
 ) -> dict[str, Any]:
     """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
-    `keys` are those of the lines of --without.
+    `keys` are those of the lines of --without. UserError where a file that an option names cannot be read.
     """
+    from transformer_mt.decoding.demands import lines_named_by
     from transformer_mt.synthesis.settings import PRECISION
 
+    files = {"--avoid": options.avoid, "--glossary": options.glossary}
     return {
         "the command": verb,
         "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
+        **{
+            f"the lines of {option}": path and _hash([line for _, line in lines_named_by(option, Path(path))])
+            for option, path in files.items()
+        },
         **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
         PRECISION: translator.precision,
     }
