@@ -162,7 +162,10 @@ def test_a_tag_that_no_config_could_name_is_refused(folder: Path, verb: str, tag
 
 
 def test_bad_input_is_refused(folder: Path) -> None:
-    assert "mono.es ends in .es, and the run translates en to es" in refused(folder, "--input", "mono.es")
+    for verb in ("backtranslate", "distill"):
+        for name in ("mono.es", "mono.es.gz"):
+            told = refused(folder, "--input", name, verb=verb)
+            assert f"{name} is text of es by its name, and the run translates en to es" in told
     assert "nothing.xx cannot be read: No such file" in refused(folder, "--input", "nothing.xx")
     (folder / "full").mkdir()
     (folder / "full" / "train.es").write_text("mine\n")

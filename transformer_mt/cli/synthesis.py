@@ -183,6 +183,18 @@ def languages_of(config: Any, to: str | None) -> tuple[str, str]:
     return (data.src_lang, data.tgt_lang) if to is None else (src, to)
 
 
+def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) -> None:
+    """UserError where the name of the input, packed or not, ends in the language that the run writes."""
+    from transformer_mt.data.sources.files import suffix_of
+
+    src, tgt = languages
+    if suffix_of(path) == f".{tgt}" and tgt != src:
+        raise UserError(
+            f"{path} is text of {tgt} by its name, and the run translates {src} to {tgt}: it would have to read {tgt}. "
+            f"{way_out}"
+        )
+
+
 def direction(config: Any) -> str:
     """`en to es`."""
     return f"{config.data.src_lang} to {config.data.tgt_lang}"

@@ -14,8 +14,10 @@ from transformer_mt.cli.synthesis import (
     WithoutOption,
     direction,
     input_lines,
+    languages_of,
     load_for,
     make_pairs,
+    refuse_other_language,
 )
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
@@ -51,6 +53,8 @@ def distill(
         decoding=decoding,
     )  # fmt: skip
     if input is not None:
+        languages = languages_of(translator.config, models.search_options(decoding).to)
+        refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
         with input_lines(input) as (lines, name, number):
             write(lines=lines, name=name, num_lines=number)
         return
