@@ -286,6 +286,25 @@ def test_what_a_run_began_with_is_none_of_those_that_are_averaged(folder: Path) 
     assert json.loads((folder / "runs/averaged/checkpoints/average/steps.json").read_text()) == steps
 
 
+def test_where_there_is_only_what_a_run_began_with_there_is_no_average(folder: Path) -> None:
+    run = folder / "runs/begun"
+    shutil.copytree(folder / "runs/straight", run)
+    for step in RunFolder(run).steps()[1:]:
+        shutil.rmtree(run / f"checkpoints/step_{step}")
+    way_out = (
+        "It has only step_0, the weights of another run that it began with. Train it first with `tmt train --resume"
+    )
+    averaged = call_tmt(folder, "average", "runs/begun")
+    assert (averaged.returncode, averaged.stderr) == (
+        2, f"tmt: There is nothing to average in runs/begun. {way_out} runs/begun`.\n"
+    )  # fmt: skip
+    asked = call_tmt(folder, "translate", "--run", "runs/begun", "--checkpoint", "average", "three")
+    assert "runs/begun has no checkpoint 'average'; there are best, last, step_0. " + way_out in asked.stderr
+    (run / "checkpoints/step_0").rename(run / "checkpoints/step_7")
+    asked = call_tmt(folder, "translate", "--run", "runs/begun", "--checkpoint", "average", "three")
+    assert "Make one with `tmt average runs/begun --last 1`." in asked.stderr
+
+
 @pytest.mark.parametrize("sharding", ["full", pytest.param("none", marks=pytest.mark.slow)])
 def test_two_processes_go_on_as_one_does(folder: Path, sharding: str) -> None:
     name = f"two_{sharding}"
