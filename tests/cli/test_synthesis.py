@@ -170,7 +170,9 @@ def test_bad_input_is_refused(folder: Path) -> None:
     (folder / "full").mkdir()
     (folder / "full" / "train.es").write_text("mine\n")
     assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")
+    assert [path.name for path in (folder / "full").iterdir()] == ["train.es"], "it is as it was, without a lock"
     assert (folder / "full" / "train.es").read_text() == "mine\n"
+    assert "--output is empty. Name a folder." in refused(folder, "--input", "mono.xx", output="")
     (folder / "many.yaml").write_text(tagged_config(folder, "<2de>"))
     assert (
         "many.yaml has a source with tag: <2de>, which is none of the teacher's tokenizer.tags. Take a teacher"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged
-from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.options import Models, path_option, user_path
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
 SYNTHESIS_FLAGS = tuple(name for name in FLAGS if name != "constraints")
 NUM_TOLD = 20  # lines that the model left blank are told one by one, up to so many
 
+
+def _folder(text: str) -> Path:
+    if not text:  # which is the current folder for a path
+        raise UserError("--output is empty. Name a folder.")
+    return user_path(text)
+
+
 OutputOption = Annotated[
-    Path, path_option("A folder for train.SRC and train.TGT. One that this command began is gone on with.")
+    Path,
+    typer.Option(
+        parser=_folder,
+        metavar="PATH",
+        help="A folder for train.SRC and train.TGT. One that this command began is gone on with.",
+    ),
 ]
 TagOption = Annotated[
     str | None,
