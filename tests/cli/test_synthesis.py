@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -201,6 +202,15 @@ def turn_config(folder: Path) -> None:
     (folder / "toy.yaml").write_text(
         text.replace("src_lang: en", "src_lang: es").replace("tgt_lang: es", "tgt_lang: en")
     )
+
+
+@pytest.mark.parametrize("name", ["out, 2: #1", "{out}", 'it\'s ["new"]', "&out", "- out", "señal"])
+def test_what_to_write_into_a_config_is_yaml_whatever_the_folder_is_called(folder: Path, name: str) -> None:
+    (folder / "mono.xx").write_text("one two.\n")
+    result = call_tmt(folder, "distill", "--input", "mono.xx", "--output", name)
+    told = re.findall(r"^to train on them, in data.train: (.*)$", result.stdout, re.MULTILINE)
+    assert yaml.safe_load(told[0]) == {"src": f"{name}/train.en", "tgt": f"{name}/train.es", "weight": 1}
+    assert (folder / name / "train.en").read_text() == "one two.\n"
 
 
 def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:

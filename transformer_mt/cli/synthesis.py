@@ -146,6 +146,8 @@ class _Teller:
 
 
 def _say(maker: "PairMaker", tag: str | None) -> None:
+    from transformer_mt.config.sections.section import as_typed
+
     report, paths = maker.report, maker.files.paths
     blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
     print(
@@ -154,7 +156,8 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
         + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
     tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
-    print(f"to train on them, in data.train: {{src: {paths[0]}, tgt: {paths[1]}, weight: 1}}{tags}")
+    source = as_typed({"src": str(paths[0]), "tgt": str(paths[1]), "weight": 1})
+    print(f"to train on them, in data.train: {source}{tags}")
 
 
 def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path]:
