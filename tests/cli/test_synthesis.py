@@ -118,8 +118,10 @@ def test_the_same_command_once_more_changes_nothing(folder: Path) -> None:
     assert "150 lines, 150 pairs (there before: 150 lines)" in result.stdout
     (folder / "mono.xx.gz").write_bytes(gzip.compress((folder / "mono.xx").read_bytes()))
     assert made(folder, "--input", "mono.xx.gz") == first
+    (folder / "mono.xx").write_text("".join(f"{line}\n" for line in [*REAL, "\ufffd."]))
+    assert made(folder, "--input", "mono.xx")[1] == [*REAL, ""]  # text that has grown
     (folder / "mono.xx").write_text("".join(f"{line}\n" for line in [*REAL, "one two."]))
-    assert made(folder, "--input", "mono.xx")[1] == [*REAL, "one two."]  # text that has grown
+    assert made(folder, "--input", "mono.xx")[1] == [*REAL, ""]  # a blank pair says nothing of its line
 
 
 def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None:
