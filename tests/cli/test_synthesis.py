@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from commands import call_tmt
 from toy import toy_pairs
 from trainings import start
 
+from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.synthesis.make_pairs import parts_of
+from transformer_mt.synthesis.make_pairs import Blank, Recipe, parts_of
 
 REAL = [src for src, _ in toy_pairs(150, seed=4)]
 ODD = ["", "one two three.", "  ", "four\u2028five six.", "\ufffd seven.", "one " * 40, "eight  nine ten.\r", "dos"]
@@ -115,8 +118,10 @@ def test_the_same_command_once_more_changes_nothing(folder: Path) -> None:
     assert "150 lines, 150 pairs (there before: 150 lines)" in result.stdout
     (folder / "mono.xx.gz").write_bytes(gzip.compress((folder / "mono.xx").read_bytes()))
     assert made(folder, "--input", "mono.xx.gz") == first
+    (folder / "mono.xx").write_text("".join(f"{line}\n" for line in [*REAL, "\ufffd."]))
+    assert made(folder, "--input", "mono.xx")[1] == [*REAL, ""]  # text that has grown
     (folder / "mono.xx").write_text("".join(f"{line}\n" for line in [*REAL, "one two."]))
-    assert made(folder, "--input", "mono.xx")[1] == [*REAL, "one two."]  # text that has grown
+    assert made(folder, "--input", "mono.xx")[1] == [*REAL, ""]  # a blank pair says nothing of its line
 
 
 def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None:
@@ -136,14 +141,46 @@ def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None
     assert lines_of(folder, "out") == first
 
 
+@pytest.mark.parametrize(("option", "lines"), [("avoid", "dos\n"), ("glossary", "two\tdos\n")])
+def test_other_lines_of_a_file_that_an_option_names_are_refused(folder: Path, option: str, lines: str) -> None:
+    (folder / "words.txt").write_text(lines)
+    made(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    made(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    (folder / "words.txt").write_text(lines.replace("dos", "tres"))
+    told = refused(folder, "--input", "mono.xx", f"--{option}", "words.txt")
+    assert f"out was begun with other settings: the lines of --{option} was " in told
+    (folder / "words.txt").unlink()
+    assert f"There is no file words.txt. Check the name after --{option}" in refused(
+        folder, "--input", "mono.xx", f"--{option}", "words.txt", output="new"
+    )
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("tag", ["a b", "BT", "<BT>\n", " <BT>", "", "<BT> <BT>", "<s>"])
+@pytest.mark.parametrize("verb", ["backtranslate", "distill"])
+def test_a_tag_that_no_config_could_name_is_refused(folder: Path, verb: str, tag: str) -> None:
+    told = refused(folder, "--input", "mono.xx", "--tag", tag, verb=verb)
+    assert f"--tag is {tag!r}, which tokenizer.tags cannot hold" in told
+    assert not (folder / "out").exists()
+
+
 def test_bad_input_is_refused(folder: Path) -> None:
-    assert "mono.es ends in .es, and the run translates en to es" in refused(folder, "--input", "mono.es")
+    for verb in ("backtranslate", "distill"):
+        for name in ("mono.es", "mono.es.gz"):
+            told = refused(folder, "--input", name, verb=verb)
+            assert f"{name} is text of es by its name, and the run translates en to es" in told
     assert "nothing.xx cannot be read: No such file" in refused(folder, "--input", "nothing.xx")
-    assert "--tag is 'a b', and a tag is one word" in refused(folder, "--input", "mono.xx", "--tag", "a b")
     (folder / "full").mkdir()
     (folder / "full" / "train.es").write_text("mine\n")
     assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")
+    assert [path.name for path in (folder / "full").iterdir()] == ["train.es"], "it is as it was, without a lock"
     assert (folder / "full" / "train.es").read_text() == "mine\n"
+    assert "--output is empty. Name a folder." in refused(folder, "--input", "mono.xx", output="")
+    (folder / "many.yaml").write_text(tagged_config(folder, "<2de>"))
+    assert (
+        "many.yaml has a source with tag: <2de>, which is none of the teacher's tokenizer.tags. Take a teacher"
+        in refused(folder, "--config", "many.yaml", verb="distill")
+    )
     turn_config(folder)
     assert "The teacher translates en to es, and toy.yaml trains es to en. Take a teacher of that direction" in refused(
         folder, "--config", "toy.yaml", verb="distill"
@@ -153,12 +190,29 @@ def test_bad_input_is_refused(folder: Path) -> None:
     )
 
 
+def tagged_config(folder: Path, tag: str) -> str:
+    mapping = yaml.safe_load((folder / "toy.yaml").read_text())
+    mapping["data"]["train"] = [{"src": "mono.xx", "tgt": "mono.xx", "tag": tag}]
+    mapping["data"]["root"] = "."
+    mapping["tokenizer"]["tags"] = [tag]
+    return yaml.safe_dump(mapping)
+
+
 def turn_config(folder: Path) -> None:
     text = (folder / "toy.yaml").read_text()
     (folder / "toy.yaml").unlink()
     (folder / "toy.yaml").write_text(
         text.replace("src_lang: en", "src_lang: es").replace("tgt_lang: es", "tgt_lang: en")
     )
+
+
+@pytest.mark.parametrize("name", ["out, 2: #1", "{out}", 'it\'s ["new"]', "&out", "- out", "señal"])
+def test_what_to_write_into_a_config_is_yaml_whatever_the_folder_is_called(folder: Path, name: str) -> None:
+    (folder / "mono.xx").write_text("one two.\n")
+    result = call_tmt(folder, "distill", "--input", "mono.xx", "--output", name)
+    told = re.findall(r"^to train on them, in data.train: (.*)$", result.stdout, re.MULTILINE)
+    assert yaml.safe_load(told[0]) == {"src": f"{name}/train.en", "tgt": f"{name}/train.es", "weight": 1}
+    assert (folder / name / "train.en").read_text() == "one two.\n"
 
 
 def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
@@ -177,6 +231,15 @@ def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
     assert spanish == expected
     both = ("--run", "runs/toy", "--run", "runs/toy")
     assert made(folder, "--config", "few.yaml", *both, verb="distill", output="both") == (spanish, english)
+
+
+def test_a_teacher_reads_no_tag_that_it_does_not_know(folder: Path) -> None:
+    (folder / "tagged.yaml").write_text(tagged_config(folder, "<BT>"))
+    (folder / "test.xx").write_text(f"{REAL[1].upper()}\n")
+    plain = made(folder, "--input", "mono.xx", "--without", "test.xx", verb="distill", output="plain")
+    tagged = made(folder, "--config", "tagged.yaml", "--without", "test.xx", verb="distill", output="tagged")
+    assert tagged == (plain[0], [f"<BT> {line}" if line else "" for line in plain[1]])
+    assert not plain[1][1]
 
 
 def test_a_disk_that_fills_up(folder: Path) -> None:
@@ -214,6 +277,12 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
         "tmt: stopped. out holds the pairs of the first 64 lines. The same command goes on from there\n"
     )
     assert len(lines_of(folder, "out")[0]) == 64
+
+
+@pytest.mark.parametrize("line", ["<BT> The cat sat.", "the cat  sat.", "<BT>", "<ST> The cat sat."])
+def test_the_tag_of_a_source_hides_no_line_from_without(line: str) -> None:
+    recipe = Recipe(False, without=frozenset([sentence_key("The cat sat.")]), source_tags=frozenset(["<BT>"]))
+    assert recipe.refuses(line) == (Blank.WITHOUT if line in ("<BT> The cat sat.", "the cat  sat.") else None)
 
 
 def test_parts_depend_on_the_lines_alone() -> None:

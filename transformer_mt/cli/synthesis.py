@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged
-from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.options import Models, path_option, user_path
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
 SYNTHESIS_FLAGS = tuple(name for name in FLAGS if name != "constraints")
 NUM_TOLD = 20  # lines that the model left blank are told one by one, up to so many
 
+
+def _folder(text: str) -> Path:
+    if not text:  # which is the current folder for a path
+        raise UserError("--output is empty. Name a folder.")
+    return user_path(text)
+
+
 OutputOption = Annotated[
-    Path, path_option("A folder for train.SRC and train.TGT. One that this command began is gone on with.")
+    Path,
+    typer.Option(
+        parser=_folder,
+        metavar="PATH",
+        help="A folder for train.SRC and train.TGT. One that this command began is gone on with.",
+    ),
 ]
 TagOption = Annotated[
     str | None,
@@ -51,8 +63,10 @@ def make_pairs(
     without: list[Path] | None,
     decoding: dict[str, Any],
     num_lines: int | None = None,
+    source_tags: frozenset[str] = frozenset(),
 ) -> None:
-    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines.
+    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines. One of
+    `source_tags` may stand before a line; the translator does not see those that its run has not.
 
     Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
     """
@@ -64,8 +78,6 @@ def make_pairs(
     from transformer_mt.synthesis.parallel_files import ParallelFiles
     from transformer_mt.synthesis.settings import begin_or_go_on
 
-    if tag is not None and (not tag.strip() or len(tag.split()) > 1):
-        raise UserError(f"--tag is {tag!r}, and a tag is one word. Give one such as --tag '<BT>'.")
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
@@ -78,7 +90,8 @@ def make_pairs(
                 unknown.add(words)
                 bar.update(number)
 
-            recipe = Recipe(is_backward, tag or "", frozenset(keys))
+            unread = source_tags.difference(translator.config.tokenizer.tags)
+            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread)
             maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
             try:
                 maker.run(lines, chunk_size(options))
@@ -99,16 +112,22 @@ def _settings(
     verb: str, models: Models, translator: "Translator", tag: str | None, keys: set[int], options: "SearchOptions"
 ) -> dict[str, Any]:
     """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
-    `keys` are those of the lines of --without.
+    `keys` are those of the lines of --without. UserError where a file that an option names cannot be read.
     """
+    from transformer_mt.decoding.demands import lines_named_by
     from transformer_mt.synthesis.settings import PRECISION
 
+    files = {"--avoid": options.avoid, "--glossary": options.glossary}
     return {
         "the command": verb,
         "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
+        **{
+            f"the lines of {option}": path and _hash([line for _, line in lines_named_by(option, Path(path))])
+            for option, path in files.items()
+        },
         **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
         PRECISION: translator.precision,
     }
@@ -127,6 +146,8 @@ class _Teller:
 
 
 def _say(maker: "PairMaker", tag: str | None) -> None:
+    from transformer_mt.config.sections.section import as_typed
+
     report, paths = maker.report, maker.files.paths
     blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
     print(
@@ -135,7 +156,8 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
         + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
     tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
-    print(f"to train on them, in data.train: {{src: {paths[0]}, tgt: {paths[1]}, weight: 1}}{tags}")
+    source = as_typed({"src": str(paths[0]), "tgt": str(paths[1]), "weight": 1})
+    print(f"to train on them, in data.train: {source}{tags}")
 
 
 def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path]:
@@ -176,18 +198,37 @@ def languages_of(config: Any, to: str | None) -> tuple[str, str]:
     return (data.src_lang, data.tgt_lang) if to is None else (src, to)
 
 
+def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) -> None:
+    """UserError where the name of the input, packed or not, ends in the language that the run writes."""
+    from transformer_mt.data.sources.files import suffix_of
+
+    src, tgt = languages
+    if suffix_of(path) == f".{tgt}" and tgt != src:
+        raise UserError(
+            f"{path} is text of {tgt} by its name, and the run translates {src} to {tgt}: it would have to read {tgt}. "
+            f"{way_out}"
+        )
+
+
 def direction(config: Any) -> str:
     """`en to es`."""
     return f"{config.data.src_lang} to {config.data.tgt_lang}"
 
 
-def load_for(output: Path, models: Models, decoding: dict[str, Any]) -> "Translator":
+def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | None) -> "Translator":
     """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
-    `Translator.load`, and where the runs of an ensemble translate in different directions.
+    `Translator.load`, where the runs of an ensemble translate in different directions, and for a `tag` that no config
+    could name.
     """
     from transformer_mt.config.loading import read_config
+    from transformer_mt.config.sections.tokenizer import can_be_tag
     from transformer_mt.synthesis.settings import precision_of
 
+    if tag is not None and not can_be_tag(tag):
+        raise UserError(
+            f"--tag is {tag!r}, which tokenizer.tags cannot hold: a tag is letters, digits and _ . : / - between < and "
+            "> and no entry of another meaning. Give one such as --tag '<BT>'."
+        )
     models.search_options(decoding)  # refused before weights are read
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:

@@ -14,7 +14,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.longest_line import beyond_error, is_beyond
-from transformer_mt.data.sources.files import UNPACKERS
+from transformer_mt.data.sources.files import suffix_of
 from transformer_mt.data.sources.source import PairBlock, Source, with_bar
 from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
@@ -165,7 +165,7 @@ def _move(names: list[str], source: Path, target: Path) -> None:
 
 def extensions(src: Path, tgt: Path) -> tuple[str, str]:
     """How files of both sides end: as these do, or `.src` and `.tgt` where that does not tell them apart."""
-    ends = [Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix for path in (src, tgt)]
+    ends = [suffix_of(path) for path in (src, tgt)]
     return (ends[0], ends[1]) if all(ends) and ends[0] != ends[1] else (".src", ".tgt")
 
 

@@ -32,9 +32,27 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
         return run.step(best)
     hint = ""
     if choice == "average":
-        hint = f" Make one with `tmt average {run.quoted} --last {min(5, len(steps))}`."
+        number = min(5, len(own_steps(run)))
+        hint = f" Make one with `tmt average {run.quoted} --last {number}`." if number else f" {_of_another(run)}"
     there = ", ".join(["best"] * (best is not None) + list(named))
     raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
+
+
+def own_steps(run: RunFolder) -> list[int]:
+    """The steps of the checkpoints that the run has trained, ascending: all but 0, whose weights are another run's."""
+    return [step for step in run.steps() if step > 0]
+
+
+def only_another_runs(run: RunFolder) -> UserError:
+    """What to raise where a run has no checkpoint of its own to average."""
+    return UserError(f"There is nothing to average in {run.path}. {_of_another(run)}")
+
+
+def _of_another(run: RunFolder) -> str:
+    return (
+        f"It has only {STEP_PREFIX}0, the weights of another run that it began with. Train it first with "
+        f"`tmt train --resume {run.quoted}`."
+    )
 
 
 def stale_average(run: RunFolder, checkpoint: Path) -> str:

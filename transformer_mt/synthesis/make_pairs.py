@@ -31,12 +31,16 @@ class Blank(StrEnum):
 @dataclass(frozen=True)
 class Recipe:
     """What becomes of a real line and its translation. `tag`, which may be empty, goes before the source of the pair:
-    the translation where `is_backward`, else the real line. Lines whose `sentence_key` is in `without` are left out.
+    the translation where `is_backward`, else the real line. Lines whose `sentence_key` is in `without` are left out. So
+    are those that are in it behind their tag, one of `source_tags`, which the source of a config put there. A tag of
+    `unread` stays before the line in the pair, and the translator is not given it.
     """
 
     is_backward: bool
     tag: str = ""
     without: frozenset[int] = frozenset()
+    source_tags: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     def refuses(self, line: str) -> Blank | None:
         """Why this line is not even translated; None where it is."""
@@ -46,7 +50,9 @@ class Recipe:
             return Blank.TOO_LONG
         if DAMAGED in line:
             return Blank.DAMAGED
-        return Blank.WITHOUT if self.without and sentence_key(line) in self.without else None
+        if self.without and any(sentence_key(text) in self.without for text in {line, behind(line, self.source_tags)}):
+            return Blank.WITHOUT
+        return None
 
     def pair(self, real: str, translation: str) -> Pair:
         """Source and target."""
@@ -58,6 +64,12 @@ class Recipe:
         """Whether this pair, if it is not blank, was made of the line."""
         src, tgt = self.pair(real, "")
         return pair[1] == tgt if self.is_backward else pair[0] == src
+
+
+def behind(line: str, tags: frozenset[str]) -> str:
+    """What follows the tag that the line begins with, if that is one of these; else the line."""
+    tag, _, text = line.partition(" ")
+    return text if tag in tags else line
 
 
 @dataclass
@@ -127,7 +139,7 @@ class PairMaker:
     def _make(self, part: list[str]) -> list[Pair]:
         first = self.report.num_lines
         refused = [self.recipe.refuses(line) for line in part]
-        texts = ["" if why else line for line, why in zip(part, refused, strict=True)]
+        texts = ["" if why else behind(line, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
         asked: list[str] | list[SourceLine] = with_places(texts, first) if self.options.is_sampling else texts
         unknown: list[str] = []
         pairs = []

@@ -21,28 +21,22 @@ def begin_or_go_on(folder: Path, settings: dict[str, Any]) -> FileLock:
     Raises UserError for a folder of other things, for other settings by name, where another process writes there, and
     where it cannot be written.
     """
-    path = folder / SETTINGS
     settings = json.loads(json.dumps(settings))
     try:
+        _is_begun(folder, settings)  # before there is a file of the lock: what is refused stays as it is
         folder.mkdir(parents=True, exist_ok=True)
-        there = [one.name for one in folder.iterdir() if not one.name.startswith(".")]
         lock = FileLock(folder / LOCK)
         lock.acquire(blocking=False)
-        if not there:
-            replace_file(path, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
-            return lock
-        begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        try:
+            if not _is_begun(folder, settings):
+                replace_file(folder / SETTINGS, json.dumps(settings, indent=1, ensure_ascii=False) + "\n")
+        except BaseException:
+            lock.release()
+            raise
     except Timeout:
         raise UserError(f"Another process writes to {folder}. Wait for it, or choose another --output.") from None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}). Choose another --output.") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another --output.") from None
-    try:
-        _refuse_other(folder, begun, settings)
-    except UserError:
-        lock.release()
-        raise
     return lock
 
 
@@ -55,7 +49,15 @@ def precision_of(folder: Path) -> str | None:
     return precision if isinstance(precision, str) else None
 
 
-def _refuse_other(folder: Path, begun: object, settings: dict[str, Any]) -> None:
+def _is_begun(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether there is more than hidden files in the folder. UserError where it was not begun with these settings."""
+    path = folder / SETTINGS
+    if not folder.exists() or all(one.name.startswith(".") for one in folder.iterdir()):
+        return False
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}). Choose another --output.") from None
     if not isinstance(begun, dict):
         raise UserError(f"{folder} holds files, and no {SETTINGS} of this command. Choose another --output.")
     names = [name for name in {**begun, **settings} if begun.get(name) != settings.get(name)]
@@ -64,6 +66,7 @@ def _refuse_other(folder: Path, begun: object, settings: dict[str, Any]) -> None
         raise UserError(
             f"{folder} was begun with other settings: {changes}. Give the same, or choose another --output."
         )
+    return True
 
 
 def _told(settings: dict[str, Any], name: str) -> str:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from transformer_mt.errors import UserError
-from transformer_mt.storage.checkpoint_files import AVERAGED_STEPS, SETTINGS, WEIGHTS
+from transformer_mt.storage.checkpoint_files import AVERAGED_STEPS, SETTINGS, WEIGHTS, only_another_runs, own_steps
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import average_weights, save_tensors
@@ -17,7 +17,9 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
     """Write the mean of the `last` newest checkpoints to `checkpoints/average`, in place of an earlier average. Returns
     their steps. Raises UserError where the run has fewer checkpoints, or one of them is damaged.
     """
-    steps = [step for step in run.steps() if step > 0]  # at 0 are the weights that it began with: another run's
+    steps = own_steps(run)
+    if not steps:
+        raise only_another_runs(run)
     if len(steps) < last:
         raise UserError(
             f"{run.path} has {len(steps)} checkpoints, {last} were asked for. "

@@ -73,7 +73,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
         state.max_tokens = config.training.max_tokens
     translations = [key for key in TRANSLATIONS if key in changes]
     if translations:
-        state.incomparable_until = state.step
+        state.comparable_from = state.step + 1
     metric, remark = config.validation.metric, None
     if "validation.metric" in changes:
         remark = f"validation.metric is {metric} now; {_judge_anew(state, metric, run)}"
@@ -107,9 +107,9 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
     cut_back(run.metrics, state)
     scores = read_scores(run.metrics, "validation")
     state.best_metrics, state.num_bad_validations = None, 0
-    since = state.incomparable_until if metric in TRANSLATION_METRICS else 0
+    first = state.comparable_from if metric in TRANSLATION_METRICS else 0
     for step in run.steps():
-        if step > since and metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
+        if step >= first and metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
             state.best_step, state.best_metrics = step, scores[step]
     best = "the next validation's" if state.best_metrics is None else f"step {state.best_step:,}"
     return f"of the checkpoints that are left the best is {best}"

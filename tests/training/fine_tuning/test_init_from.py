@@ -263,6 +263,19 @@ def test_a_stream_goes_on_from_a_model_too(folder: Path) -> None:
     assert first["nll"] == pytest.approx(nll_by_hand(folder / "runs/old", folder / "new"), abs=1e-5)
 
 
+def test_what_a_run_began_with_counts_when_the_best_is_found_anew(folder: Path) -> None:
+    """A rate that is too high makes the old model worse, and few checkpoints are kept."""
+    config = ("name=worse", "training.factor=30", "training.init_from.vocabulary=keep", "validation.metric=chrf")
+    assert train(folder, *config, "training.keep_checkpoints=5").returncode == 0
+    run = RunFolder(folder / "runs/worse")
+    scores = {line["step"]: line["nll"] for line in metrics(run.path) if line["kind"] == "validation"}
+    assert min(scores, key=lambda step: scores[step]) == 0
+    more = ("validation.metric=nll", "training.max_steps=30", "training.keep_checkpoints=1")
+    said = train(folder, *config, *more, "--resume", "auto")
+    assert "validation.metric is nll now; of the checkpoints that are left the best is step 0\n" in said.stdout
+    assert run.steps() == [0, 30]
+
+
 def test_what_a_run_began_with_is_none_of_those_that_are_averaged(folder: Path) -> None:
     steps = [step for step in RunFolder(folder / "runs/straight").steps() if step > 0]
     assert len(steps) < len(RunFolder(folder / "runs/straight").steps())
@@ -271,6 +284,25 @@ def test_what_a_run_began_with_is_none_of_those_that_are_averaged(folder: Path) 
     assert (result.returncode, f"has {len(steps)} checkpoints" in result.stderr) == (2, True)
     assert call_tmt(folder, "average", "runs/averaged", "--last", str(len(steps))).returncode == 0
     assert json.loads((folder / "runs/averaged/checkpoints/average/steps.json").read_text()) == steps
+
+
+def test_where_there_is_only_what_a_run_began_with_there_is_no_average(folder: Path) -> None:
+    run = folder / "runs/begun"
+    shutil.copytree(folder / "runs/straight", run)
+    for step in RunFolder(run).steps()[1:]:
+        shutil.rmtree(run / f"checkpoints/step_{step}")
+    way_out = (
+        "It has only step_0, the weights of another run that it began with. Train it first with `tmt train --resume"
+    )
+    averaged = call_tmt(folder, "average", "runs/begun")
+    assert (averaged.returncode, averaged.stderr) == (
+        2, f"tmt: There is nothing to average in runs/begun. {way_out} runs/begun`.\n"
+    )  # fmt: skip
+    asked = call_tmt(folder, "translate", "--run", "runs/begun", "--checkpoint", "average", "three")
+    assert "runs/begun has no checkpoint 'average'; there are best, last, step_0. " + way_out in asked.stderr
+    (run / "checkpoints/step_0").rename(run / "checkpoints/step_7")
+    asked = call_tmt(folder, "translate", "--run", "runs/begun", "--checkpoint", "average", "three")
+    assert "Make one with `tmt average runs/begun --last 1`." in asked.stderr
 
 
 @pytest.mark.parametrize("sharding", ["full", pytest.param("none", marks=pytest.mark.slow)])

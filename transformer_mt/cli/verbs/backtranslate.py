@@ -14,9 +14,9 @@ from transformer_mt.cli.synthesis import (
     languages_of,
     load_for,
     make_pairs,
+    refuse_other_language,
 )
 from transformer_mt.cli.verb_options import with_options
-from transformer_mt.errors import UserError
 
 
 @partial(with_options, names=SYNTHESIS_FLAGS)
@@ -34,12 +34,8 @@ def backtranslate(
     The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
     belongs to line n of the input. The same command goes on after a stop.
     """
-    translator = load_for(output, models, decoding)
-    src, tgt = languages_of(translator.config, models.search_options(decoding).to)
-    if input.suffix == f".{tgt}" and tgt != src:
-        raise UserError(
-            f"{input} ends in .{tgt}, and the run translates {src} to {tgt}: it would have to read {tgt}. Take a run "
-            "of the other direction, as data.reverse=true trains it."
-        )
+    translator = load_for(output, models, decoding, tag)
+    languages = languages_of(translator.config, models.search_options(decoding).to)
+    refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")
     with input_lines(input) as (lines, name, number):
         make_pairs("backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number)

@@ -14,9 +14,12 @@ from transformer_mt.cli.synthesis import (
     WithoutOption,
     direction,
     input_lines,
+    languages_of,
     load_for,
     make_pairs,
+    refuse_other_language,
 )
+from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
@@ -44,16 +47,19 @@ def distill(
     """
     if config is not None and input is not None:
         raise UserError("--config and --input were both given. Give one of them.")
-    translator = load_for(output, models, decoding)
+    translator = load_for(output, models, decoding, tag)
     write = partial(
         make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,
         decoding=decoding,
     )  # fmt: skip
     if input is not None:
+        languages = languages_of(translator.config, models.search_options(decoding).to)
+        refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
         with input_lines(input) as (lines, name, number):
             write(lines=lines, name=name, num_lines=number)
         return
     from transformer_mt.config.loading import load_config
+    from transformer_mt.config.sections.tokenizer import language_of
     from transformer_mt.data.batches.stream_window import stream_pairs
     from transformer_mt.data.sources.kinds import sources_of_pairs
 
@@ -66,4 +72,14 @@ def distill(
         )
     sources = sources_of_pairs(data.train, data)
     lines = (pair.src for _, pair in stream_pairs(sources))
-    write(lines=lines, name="data.train")
+    tags = frozenset(source.tag for source in data.train if source.tag is not None)
+    unknown = sorted(tags.difference(translator.config.tokenizer.tags))
+    for one in unknown:
+        if language_of(one):  # without it another language would be written
+            raise UserError(
+                f"{config} has a source with tag: {one}, which is none of the teacher's tokenizer.tags. Take "
+                "a teacher that knows this language, or a config without that source."
+            )
+    if unknown:
+        remark(f"the teacher's tokenizer.tags lack {', '.join(unknown)}, so it translates what follows the tag")
+    write(lines=lines, name="data.train", source_tags=tags)

@@ -101,6 +101,11 @@ def file_size(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
+def suffix_of(path: Path) -> str:
+    """How the name of a file ends, before the ending of the program that packed it."""
+    return Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix
+
+
 @contextmanager
 def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
     """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say gzip.
@@ -108,8 +113,7 @@ def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
     Raises UserError for an archive, which may hold several files, and for other packed files.
     """
     with open_bytes(path) as file:
-        kind = Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix
-        if kind in ARCHIVES:
+        if suffix_of(path) in ARCHIVES:
             raise UserError(f"{path} is an archive. Unpack it; a single file may stay packed by gzip, bz2 or xz.")
         unpack = UNPACKERS.get(path.suffix, UNPACKERS[".gz"] if file.read(2) == GZIP_MAGIC else None)
         file.seek(0)

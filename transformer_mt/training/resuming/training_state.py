@@ -15,7 +15,7 @@ class TrainingState:
 
     `epoch` and `micro_batch` say where the next micro-batch is in the data. `precision`, `compiled`, `device`,
     `num_threads`, `torch_version`, `numba` and `unpadded` say how the numbers so far were computed (see
-    `computed_with`). Scores of validations up to step `incomparable_until` cannot be compared with later ones.
+    `computed_with`). Scores of translations before step `comparable_from` cannot be compared with later ones.
     """
 
     step: int = 0
@@ -27,7 +27,7 @@ class TrainingState:
     best_step: int | None = None
     best_metrics: dict[str, float] | None = None
     num_bad_validations: int = 0
-    incomparable_until: int = 0
+    comparable_from: int = 0
     micro_batches_per_update: int = 1  # of all processes
     max_tokens: int = 0  # of a micro-batch; 0: still to be chosen
     precision: str = ""
@@ -82,7 +82,11 @@ class TrainingState:
     def read(cls, path: Path) -> "TrainingState":
         """What `write` wrote; UserError where it is missing or damaged."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            content = {**json.loads(path.read_text(encoding="utf-8"))}
+            # Before there was `comparable_from`: the last step before it, and 0 where all can be compared.
+            if until := content.pop("incomparable_until", 0):
+                content["comparable_from"] = until + 1
+            return cls(**content)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
                 f"{path} is missing or damaged ({error}). Delete {path.parent} to go on from the checkpoint before it."

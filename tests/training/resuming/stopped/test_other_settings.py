@@ -62,7 +62,7 @@ def test_scores_of_other_translations_find_another_best_and_wait_anew(folder: Pa
     assert "max_steps 35 reached" in result.stdout, "the two bad validations before are forgotten"
     last = json.loads((checkpoints / "step_35/state.json").read_text())
     scores = {line["step"]: line for line in metrics(folder / "runs/sampled") if line["kind"] == "validation"}
-    assert last["incomparable_until"] == 15
+    assert last["comparable_from"] == 16
     assert last["best_step"] == max((step for step in scores if step > 15), key=lambda step: scores[step]["chrf"])
     # By another metric all that is left counts, and by this one again only what came after the change.
     by_bleu = call_tmt(folder, *arguments, *few, *more, "validation.metric=bleu", "training.max_steps=36")
