@@ -1,5 +1,6 @@
 """`tmt train`."""
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def train(
     try:
         folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), untrained=True)
         if config is None and folder is None:
-            raise UserError(_WHICH.get(context.info_name or "", _WHICH["train"]))
+            raise UserError(_which_model(context.info_name or "", overrides or []))
         if config is None and folder is not None:
             config = str(folder.config.resolve())
         assert config is not None
@@ -80,6 +81,14 @@ def train(
         _tell(outcome, loaded.config)
         sys.stdout.flush()
     sys.exit(outcome.exit_status)
+
+
+def _which_model(verb: str, overrides: list[str]) -> str:
+    """What is said where no config was given; a YAML file among the overrides is the one that was meant."""
+    meant = next((word for word in overrides if "=" not in word and word.endswith((".yaml", ".yml"))), None)
+    if meant is None:
+        return _WHICH.get(verb, _WHICH["train"])
+    return f"{meant} stands where settings stand. Did you mean `tmt {verb} --config {shlex.quote(meant)}`?"
 
 
 def _tell(outcome: "Outcome", config: "RunConfig") -> None:
