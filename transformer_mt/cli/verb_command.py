@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from transformer_mt.errors import UserError
+
 FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
 
 
@@ -19,6 +21,19 @@ class Verb(TyperCommand):
             self.rich_markup_mode = None
         super().format_help(ctx, formatter)
 
+    def make_parser(self, ctx: Any) -> Any:
+        """A parser that refuses what would be lost in silence: the first of two values of an option for one."""
+        parser = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            parsed = parse(args)
+            _refuse_repeated(parsed[2])
+            return parsed
+
+        parser.parse_args = parse_once
+        return parser
+
 
 class Verbs(typer.Typer):
     """Verbs, each a `Verb`."""
@@ -26,3 +41,14 @@ class Verbs(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         """As `typer.Typer.command`."""
         return super().command(name, **{"cls": Verb, **settings})
+
+
+def _refuse_repeated(given: list[Any]) -> None:
+    """Raise UserError where one of these parameters, in the order of the command line, is given twice and has one
+    value. A flag may come again: it says the same, or what comes later is meant, as in --html --no-html.
+    """
+    seen = set()
+    for one in given:
+        if one in seen and one.param_type_name == "option" and not one.is_flag and not one.multiple:
+            raise UserError(f"{one.opts[0]} was given twice, and takes one value. Leave one out.")
+        seen.add(one)
