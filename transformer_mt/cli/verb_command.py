@@ -7,6 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from transformer_mt.cli.foreign_options import meant
 from transformer_mt.errors import UserError
 
 FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
@@ -22,12 +23,25 @@ class Verb(TyperCommand):
         super().format_help(ctx, formatter)
 
     def make_parser(self, ctx: Any) -> Any:
-        """A parser that refuses what would be lost in silence: the first of two values of an option for one."""
+        """A parser that says what is meant by the option of another toolkit, and refuses a second value of an option
+        for one, where the first would be lost in silence.
+        """
         parser = super().make_parser(ctx)
+        options = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
         parse = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
-            parsed = parse(args)
+            typed = list(args)
+            try:
+                parsed = parse(args)
+            except Exception as error:
+                # Which class of which package an unknown option raises depends on the version of Typer.
+                name = getattr(error, "option_name", None)
+                has_settings = any(one.name == "overrides" for one in self.params)
+                told = name and name not in options and meant(name, ctx.command_path, typed, options, has_settings)
+                if not told:
+                    raise
+                raise UserError(told) from None
             _refuse_repeated(parsed[2])
             return parsed
 

@@ -220,6 +220,23 @@ def _meant_key(key: str, path: str, owner: type[BaseModel], root: type[BaseModel
     return _did_you_mean(suggestions) or f"; the keys here are {', '.join(here)}"
 
 
+def place_of(name: str, section: type[BaseModel] = RunConfig) -> str | None:
+    """The key of this name, as an override writes it: `max_steps` is `training.max_steps`. A name with a point is
+    taken as it is, if its section exists, and names of other toolkits count. None where there is no such key.
+    """
+    if "." in name:
+        return name if name.partition(".")[0] in section.model_fields else None
+    for key in (name, SYNONYMS.get(name, name)):
+        if key in section.model_fields:
+            return key
+        for part, field in section.model_fields.items():
+            inner = _member(field.annotation, BaseModel)
+            found = place_of(key, inner) if inner else None
+            if found is not None:
+                return f"{part}.{found}"
+    return None
+
+
 def _among(value: object, annotation: object) -> str:
     allowed = [str(choice) for member in _members(annotation) for choice in get_args(member)]
     meant = near(value, allowed) if isinstance(value, str) else []

@@ -41,6 +41,8 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
     hint = ""
     if choice == "average":
         hint = f" Make one with `tmt average {run.quoted} --last {min(5, len(steps))}`."
+    if f"{STEP_PREFIX}{choice}" in named:
+        hint = f" Did you mean {STEP_PREFIX}{choice}?"
     there = ", ".join(["best"] * is_there + list(named))
     raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
 
