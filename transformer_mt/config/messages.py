@@ -15,15 +15,19 @@ from transformer_mt.plurals import counted
 MAX_PROBLEMS = 30
 MAX_LENGTH = 1000  # of a problem; a key may be a megabyte long
 
-# Names that other toolkits use, and our keys. A name counts only in a section that has the key.
+# Names that other toolkits use, and our keys. A name counts only in a section that has the key, except where its own
+# section stands before it: then it counts everywhere.
 SYNONYMS = {
     "batch_size": "max_tokens",
+    "batch_type": "training.max_tokens",
     "bpe_size": "vocab_size",
     "clip": "clip_norm",
+    "early_stopping_metric": "validation.metric",
     "embed_dim": "d_model",
     "embedding_size": "d_model",
     "emb_dim": "d_model",
     "epochs": "max_epochs",
+    "ff_size": "model.d_ff",
     "ffn_dim": "d_ff",
     "gradient_accumulation": "grad_accum",
     "hidden_size": "d_model",
@@ -32,7 +36,11 @@ SYNONYMS = {
     "num_epochs": "max_epochs",
     "steps": "max_steps",
     "type": "kind",
+    "use_cuda": "training.device",
+    "voc_limit": "tokenizer.vocab_size",
 }
+REMARKS = {"batch_type": " Batches are always counted in tokens."}  # on a name of theirs
+VALUES = {"sentencepiece": ["unigram", "bpe"]}  # that other toolkits have, and ours
 
 # Each regular expression of the schema in words.
 PATTERNS = {
@@ -204,8 +212,12 @@ def _meant_key(key: str, path: str, owner: type[BaseModel], root: type[BaseModel
     plain = key.lower().replace("-", "_")
     if plain in here:
         return _did_you_mean([plain])
-    if SYNONYMS.get(plain) in here:
-        return _did_you_mean([SYNONYMS[plain]])
+    meant = SYNONYMS.get(plain, "")
+    section, _, last = meant.rpartition(".")
+    if last in here and path.partition(".")[0] == (section or path.partition(".")[0]):
+        return _did_you_mean([last]) + REMARKS.get(plain, "")
+    if section in root.model_fields:
+        return _did_you_mean([meant]) + REMARKS.get(plain, "")
     places = list(root.model_fields.items())
     if "." in path:  # it may belong to a section within this one
         places = [(f"{path.rpartition('.')[0]}.{name}", field) for name, field in owner.model_fields.items()] + places
@@ -226,7 +238,7 @@ def place_of(name: str, section: type[BaseModel] = RunConfig) -> str | None:
     """
     if "." in name:
         return name if name.partition(".")[0] in section.model_fields else None
-    for key in (name, SYNONYMS.get(name, name)):
+    for key in (name, SYNONYMS.get(name, name).rpartition(".")[2]):
         if key in section.model_fields:
             return key
         for part, field in section.model_fields.items():
@@ -239,7 +251,9 @@ def place_of(name: str, section: type[BaseModel] = RunConfig) -> str | None:
 
 def _among(value: object, annotation: object) -> str:
     allowed = [str(choice) for member in _members(annotation) for choice in get_args(member)]
-    meant = near(value, allowed) if isinstance(value, str) else []
+    meant = []
+    if isinstance(value, str):
+        meant = [ours for ours in VALUES.get(value.lower(), []) if ours in allowed] or near(value, allowed)
     return ", ".join(allowed) + _did_you_mean(meant)
 
 
