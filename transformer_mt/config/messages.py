@@ -55,6 +55,7 @@ _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than_equal": lambda ctx: f"must be at least {_number(ctx['ge'])}",
     "less_than": lambda ctx: f"must be less than {_number(ctx['lt'])}",
     "less_than_equal": lambda ctx: f"must be at most {_number(ctx['le'])}",
+    "enum": lambda ctx: f"must be {ctx['expected']}",
     "finite_number": lambda ctx: "must be a finite number",
     "string_too_short": lambda ctx: "must not be empty",
     "string_pattern_mismatch": lambda ctx: PATTERNS.get(ctx["pattern"], f"must match {ctx['pattern']}"),
