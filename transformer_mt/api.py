@@ -21,10 +21,8 @@ from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, SetFiles, save_evaluation
 from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
 from transformer_mt.machine.memory import keep_freed_memory
-from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.monitor import StepReport
-from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.run import start_or_resume
 
 PathText = str | PathLike[str]
@@ -96,10 +94,9 @@ def train(
             if outcome.exit_status == 128 + signal.SIGINT
             else SystemExit(outcome.exit_status)
         )
-    state = TrainingState.read(run.step(run.trained_steps()[-1]) / STATE)
-    scores = state.best_metrics or {}
+    scores = outcome.best_metrics or {}
     best = scores.get(wanted.validation.metric)
-    return Training(run.path, outcome.step, outcome.reason, state.best_step, best, scores)
+    return Training(run.path, outcome.step, outcome.reason, outcome.best_step, best, scores)
 
 
 def evaluate(

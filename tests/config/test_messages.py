@@ -8,7 +8,7 @@ import pytest
 
 from transformer_mt.config import schema
 from transformer_mt.config.loading import parse_run_config
-from transformer_mt.config.messages import PATTERNS, SYNONYMS, near
+from transformer_mt.config.messages import PATTERNS, SYNONYMS, near, place_of
 from transformer_mt.config.sections.section import Section
 from transformer_mt.errors import UserError
 
@@ -41,6 +41,14 @@ def problem(path: str, value: object) -> str:
         ("model.num-heads", "num_heads"),
         ("model.hidden_size", "d_model"),
         ("model.dmodel", "d_model"),
+        ("model.ff_size", "d_ff"),
+        ("data.ff_size", "model.d_ff"),
+        ("tokenizer.voc_limit", "vocab_size"),
+        ("data.voc_limit", "tokenizer.vocab_size"),
+        ("training.early_stopping_metric", "validation.metric"),
+        ("validation.early_stopping_metric", "metric"),
+        ("training.use_cuda", "device"),
+        ("use_cuda", "training.device"),
         ("model.ffn_dim", "d_ff"),
         ("model.D_FF", "d_ff"),
         ("model.layers", "num_encoder_layers or num_decoder_layers"),
@@ -69,6 +77,12 @@ def test_an_unknown_key_is_told_its_likely_name(path: str, meant: str):
     assert problem(path, 1) == f"{path}: unknown key, did you mean {meant}?"
 
 
+def test_batches_are_counted_in_tokens():
+    told = "Batches are always counted in tokens."
+    assert problem("training.batch_type", 1) == f"training.batch_type: unknown key, did you mean max_tokens? {told}"
+    assert problem("data.batch_type", 1) == f"data.batch_type: unknown key, did you mean training.max_tokens? {told}"
+
+
 def test_a_key_like_no_other_is_told_all_that_are_known():
     assert problem("decoding.zzz", 1) == (
         f"decoding.zzz: unknown key; the keys here are {', '.join(schema.DecodingConfig.model_fields)}"
@@ -94,6 +108,11 @@ def test_a_key_in_a_list_is_named_by_the_number_of_its_entry():
         ("seed", 10**200, f"a number of more than 100 digits is not allowed; must be less than {2**63}"),
         ("tokenizer.kind", "words", "'words' is not one of word, bpe, unigram, did you mean word?"),
         ("tokenizer.kind", "BPE", "'BPE' is not one of word, bpe, unigram, did you mean bpe?"),
+        (
+            "tokenizer.kind",
+            "SentencePiece",
+            "'SentencePiece' is not one of word, bpe, unigram, did you mean unigram or bpe?",
+        ),
         ("tokenizer.kind", "qq", "'qq' is not one of word, bpe, unigram"),
         ("tokenizer.kind", 5, "5 is not one of word, bpe, unigram"),
         ("tokenizer.kind", None, "null is not one of word, bpe, unigram"),
@@ -203,7 +222,9 @@ def test_a_thousand_problems_are_cut_short():
 
 def test_every_synonym_stands_for_a_key_and_is_none():
     keys = {key for section in Section.__subclasses__() for key in section.model_fields}
-    assert set(SYNONYMS.values()) <= keys
+    assert {meant.rpartition(".")[2] for meant in SYNONYMS.values()} <= keys
+    places = [meant for meant in SYNONYMS.values() if "." in meant]
+    assert [meant for meant in places if place_of(meant.rpartition(".")[2]) != meant] == []
 
 
 def test_every_pattern_of_the_schema_has_words():

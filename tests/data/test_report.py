@@ -160,6 +160,9 @@ def test_a_test_file_that_is_missing_is_told_at_the_beginning(tmp_path: Path, mo
         (folder / "folder").mkdir(exist_ok=True)
         with pytest.raises(UserError, match=r"^data\.test: .*(test\.en|test\.tsv|folder).*without it: data\.test=\[\]"):
             prepare_training_data(toy_config(folder, data={"test": [source]}))
+    nowhere = toy_config(folder, data={"root": str(tmp_path / "nowhere"), "test": [{"tsv": "test.tsv"}]})
+    with pytest.raises(UserError, match=r"^data\.root: there is no folder .*/nowhere\. .*: data\.root=FOLDER [^[]*$"):
+        prepare_training_data(nowhere)
     monkeypatch.undo()
     there = [{"src": "valid.en", "tgt": "valid.es"}, {"builtin": "en-es", "split": "test"}]
     prepare_training_data(toy_config(folder, data={"test": there}))

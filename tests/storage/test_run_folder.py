@@ -1,6 +1,7 @@
 """Which runs and checkpoints there are, and where the system forbids to say."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import STATE, find_checkpoint
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder, newest_run, open_run
 from transformer_mt.training.resuming.checkpoints import write_folder
@@ -103,3 +105,20 @@ def test_a_folder_that_may_not_be_written_to_needs_no_space(folder_without_right
         f"The checkpoint {run.average} could not be written: Permission denied. The checkpoints before it are whole; "
         f"have {run.checkpoints} made writable for you and go on with --resume."
     )
+
+
+@pytest.mark.parametrize("lost", ["", "manifest.json"])
+def test_a_missing_best_checkpoint_is_told_once(lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = make_run(tmp_path / "run")
+    (run.step(2) / STATE).write_text('{"best_step": 1}')
+    write_manifest(run.step(2), [STATE])
+    assert find_checkpoint(run, None) == run.step(1)
+    assert not caplog.messages
+    if lost:
+        (run.step(1) / lost).unlink()
+    else:
+        shutil.rmtree(run.step(1))
+    assert [find_checkpoint(run, None), find_checkpoint(run, None)] == [run.step(2)] * 2
+    assert caplog.messages == ["the best checkpoint, step_1, is missing; step_2 is used"]
+    with pytest.raises(UserError, match="has no checkpoint 'best'; there are last, step_2"):
+        find_checkpoint(run, "best")

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from transformer_mt import __version__
 from transformer_mt.cli.terminal import remark, set_up_output
+from transformer_mt.cli.verb_command import Verbs
 from transformer_mt.cli.verbs import (
     align,
     average,
@@ -64,7 +65,7 @@ class _Verbs(TyperGroup):
             raise _StoppedError(*stop.args) from None
 
 
-app = typer.Typer(
+app = Verbs(
     cls=_Verbs,
     help="Train a Transformer translation model from your own sentence pairs, and use it.",
     no_args_is_help=True,

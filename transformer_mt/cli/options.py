@@ -130,7 +130,7 @@ class Models:
         """
         from transformer_mt.storage.run_folder import newest_run, open_run
 
-        return _config_of(open_run(self.run[0]) if self.run else newest_run(self.runs))
+        return _config_of(open_run(self.run[0], runs=self.runs) if self.run else newest_run(self.runs))
 
     def search_options(self, decoding: dict[str, Any], **changes: Any) -> "SearchOptions":
         """What they search by: the keys of their config with those that were given. UserError before weights are read
@@ -191,7 +191,7 @@ def chosen_runs(given: list[Path] | None, runs: Path, untrained: bool = False) -
     from transformer_mt.storage.run_folder import newest_run, open_run
 
     if given:
-        return [open_run(run, untrained) for run in given]
+        return [open_run(run, untrained, runs) for run in given]
     newest = newest_run(runs, untrained)
     remark(f"run: {newest.path}")
     return [newest]

@@ -15,15 +15,19 @@ from transformer_mt.plurals import counted
 MAX_PROBLEMS = 30
 MAX_LENGTH = 1000  # of a problem; a key may be a megabyte long
 
-# Names that other toolkits use, and our keys. A name counts only in a section that has the key.
+# Names that other toolkits use, and our keys. A name counts only in a section that has the key, except where its own
+# section stands before it: then it counts everywhere.
 SYNONYMS = {
     "batch_size": "max_tokens",
+    "batch_type": "training.max_tokens",
     "bpe_size": "vocab_size",
     "clip": "clip_norm",
+    "early_stopping_metric": "validation.metric",
     "embed_dim": "d_model",
     "embedding_size": "d_model",
     "emb_dim": "d_model",
     "epochs": "max_epochs",
+    "ff_size": "model.d_ff",
     "ffn_dim": "d_ff",
     "gradient_accumulation": "grad_accum",
     "hidden_size": "d_model",
@@ -32,7 +36,11 @@ SYNONYMS = {
     "num_epochs": "max_epochs",
     "steps": "max_steps",
     "type": "kind",
+    "use_cuda": "training.device",
+    "voc_limit": "tokenizer.vocab_size",
 }
+REMARKS = {"batch_type": " Batches are always counted in tokens."}  # on a name of theirs
+VALUES = {"sentencepiece": ["unigram", "bpe"]}  # that other toolkits have, and ours
 
 # Each regular expression of the schema in words.
 PATTERNS = {
@@ -47,6 +55,7 @@ _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {
     "greater_than_equal": lambda ctx: f"must be at least {_number(ctx['ge'])}",
     "less_than": lambda ctx: f"must be less than {_number(ctx['lt'])}",
     "less_than_equal": lambda ctx: f"must be at most {_number(ctx['le'])}",
+    "enum": lambda ctx: f"must be {ctx['expected']}",
     "finite_number": lambda ctx: "must be a finite number",
     "string_too_short": lambda ctx: "must not be empty",
     "string_pattern_mismatch": lambda ctx: PATTERNS.get(ctx["pattern"], f"must match {ctx['pattern']}"),
@@ -204,8 +213,12 @@ def _meant_key(key: str, path: str, owner: type[BaseModel], root: type[BaseModel
     plain = key.lower().replace("-", "_")
     if plain in here:
         return _did_you_mean([plain])
-    if SYNONYMS.get(plain) in here:
-        return _did_you_mean([SYNONYMS[plain]])
+    meant = SYNONYMS.get(plain, "")
+    section, _, last = meant.rpartition(".")
+    if last in here and path.partition(".")[0] == (section or path.partition(".")[0]):
+        return _did_you_mean([last]) + REMARKS.get(plain, "")
+    if section in root.model_fields:
+        return _did_you_mean([meant]) + REMARKS.get(plain, "")
     places = list(root.model_fields.items())
     if "." in path:  # it may belong to a section within this one
         places = [(f"{path.rpartition('.')[0]}.{name}", field) for name, field in owner.model_fields.items()] + places
@@ -220,9 +233,28 @@ def _meant_key(key: str, path: str, owner: type[BaseModel], root: type[BaseModel
     return _did_you_mean(suggestions) or f"; the keys here are {', '.join(here)}"
 
 
+def place_of(name: str, section: type[BaseModel] = RunConfig) -> str | None:
+    """The key of this name, as an override writes it: `max_steps` is `training.max_steps`. A name with a point is
+    taken as it is, if its section exists, and names of other toolkits count. None where there is no such key.
+    """
+    if "." in name:
+        return name if name.partition(".")[0] in section.model_fields else None
+    for key in (name, SYNONYMS.get(name, name).rpartition(".")[2]):
+        if key in section.model_fields:
+            return key
+        for part, field in section.model_fields.items():
+            inner = _member(field.annotation, BaseModel)
+            found = place_of(key, inner) if inner else None
+            if found is not None:
+                return f"{part}.{found}"
+    return None
+
+
 def _among(value: object, annotation: object) -> str:
     allowed = [str(choice) for member in _members(annotation) for choice in get_args(member)]
-    meant = near(value, allowed) if isinstance(value, str) else []
+    meant = []
+    if isinstance(value, str):
+        meant = [ours for ours in VALUES.get(value.lower(), []) if ours in allowed] or near(value, allowed)
     return ", ".join(allowed) + _did_you_mean(meant)
 
 

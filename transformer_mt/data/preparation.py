@@ -19,7 +19,7 @@ from transformer_mt.data.left_out import LeftOut, left_out_lines, positions_for_
 from transformer_mt.data.mixture import Mixture
 from transformer_mt.data.overlap import Overlap, find_overlap
 from transformer_mt.data.pictures.pictures import Pictures
-from transformer_mt.data.sources.files import open_plain
+from transformer_mt.data.sources.files import NoRootError, open_plain
 from transformer_mt.data.sources.kinds import source_of, sources_of
 from transformer_mt.data.tokenizers import Tokenizer, WordTokenizer
 from transformer_mt.data.vocabulary.sizes import Texts
@@ -164,6 +164,8 @@ def check_test_files(data: DataConfig) -> None:
             for path in source_of(source, data).files():
                 with open_plain(path) as file:
                     file.read(1)
+        except NoRootError:
+            raise  # training and validation are missing too
         except UserError as error:
             raise UserError(f"data.test: {error} Or train without it: data.test=[].") from error
 

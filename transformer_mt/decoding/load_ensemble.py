@@ -14,7 +14,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.plurals import counted
-from transformer_mt.storage.run_folder import RunFolder, open_run
+from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder, open_run
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -69,7 +69,15 @@ def _chosen(paths: Paths, checkpoint: str | Sequence[str] | None) -> list[tuple[
     for path in given:
         if not isinstance(path, str | os.PathLike):
             raise UserError(f"A run is the path of its folder, not of the type {type(path).__name__}. Give its path.")
-    choices = [checkpoint] if checkpoint is None or isinstance(checkpoint, str) else list(checkpoint)
+    choices: list[str | None] = [checkpoint]  # pyright: ignore[reportAssignmentType]
+    if isinstance(checkpoint, Sequence) and not isinstance(checkpoint, str):
+        choices = list(checkpoint)
+    for choice in choices:
+        if choice is not None and not isinstance(choice, str):
+            meant = f"{STEP_PREFIX}{choice if isinstance(choice, int) else 200}"
+            raise UserError(
+                f"A checkpoint is a name such as 'step_200', not of the type {type(choice).__name__}. Give '{meant}'."
+            )
     if not given or not choices:
         raise UserError("An ensemble has at least one run and one checkpoint. Name them.")
     number = max(len(given), len(choices))

@@ -1,6 +1,7 @@
 """The life of a process that searches: it loads the models, says so, and does one job after another."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
 from transformer_mt.inspect.sentence_pair import sentence_pair
 from transformer_mt.machine.memory import keep_freed_memory
+from transformer_mt.storage import checkpoint_files
 
 DIGITS = 3  # of a weight of attention: a picture shows no more
 
@@ -78,6 +80,7 @@ def live(end: Connection, setup: Setup) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
+    logging.getLogger(checkpoint_files.__name__).setLevel(logging.ERROR)  # the server has told what is missing
     with contextlib.suppress(EOFError, ConnectionError):
         try:
             translators = _load(setup)

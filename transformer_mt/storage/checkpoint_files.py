@@ -1,6 +1,8 @@
 """The files of a checkpoint, and which checkpoint of a run `best`, `last`, `average` or `step_N` means."""
 
 import json
+import logging
+from functools import cache
 from pathlib import Path
 
 from transformer_mt.errors import UserError
@@ -13,9 +15,12 @@ STATE = "state.json"
 SETTINGS = "settings.yaml"  # the config of the steps up to here; that of the run may change later
 AVERAGED_STEPS = "steps.json"
 
+LOGGER = logging.getLogger(__name__)
+
 
 def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
-    """The folder of `best`, `last`, `average` or `step_N`; None means best, or last where there is no best.
+    """The folder of `best`, `last`, `average` or `step_N`; None means best, or last where there is no best. Where the
+    best one is missing, its folder or its manifest, a warning says which is used.
 
     Raises UserError, naming what there is, where there is no such checkpoint.
     """
@@ -26,16 +31,26 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
     if choice in named:
         return named[choice]
     best = best_step(run)  # read only now, so that a damaged state stops nobody from naming a step
-    if choice is None:
-        return named["last"] if best is None else run.step(best)
-    if choice == "best" and best is not None:
+    is_there = best in steps
+    if best is not None and is_there and choice in (None, "best"):
         return run.step(best)
+    if choice is None:
+        if best is not None:
+            _tell_missing(run.step(best), named["last"])
+        return named["last"]
     hint = ""
     if choice == "average":
         number = min(5, len(own_steps(run)))
         hint = f" Make one with `tmt average {run.quoted} --last {number}`." if number else f" {_of_another(run)}"
-    there = ", ".join(["best"] * (best is not None) + list(named))
+    if f"{STEP_PREFIX}{choice}" in named:
+        hint = f" Did you mean {STEP_PREFIX}{choice}?"
+    there = ", ".join(["best"] * is_there + list(named))
     raise UserError(f"{run.path} has no checkpoint {choice!r}; there are {there}.{hint}")
+
+
+@cache  # a command may load a model several times
+def _tell_missing(best: Path, used: Path) -> None:
+    LOGGER.warning("the best checkpoint, %s, is missing; %s is used", best.name, used.name)
 
 
 def own_steps(run: RunFolder) -> list[int]:
@@ -87,7 +102,9 @@ def full_name(run: RunFolder, checkpoint: str) -> str:
 
 
 def best_step(run: RunFolder) -> int | None:
-    """The step with the best validation so far, as the newest checkpoint says; None where there is none."""
+    """The step with the best validation so far, as the newest checkpoint says; None where there is none.
+    Its checkpoint may be missing.
+    """
     steps = run.steps()
     if not steps:
         return None
@@ -97,4 +114,4 @@ def best_step(run: RunFolder) -> int | None:
         best = json.loads(path.read_text(encoding="utf-8"))["best_step"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}). Choose a checkpoint with --checkpoint step_N.") from error
-    return best if best in steps else None
+    return best

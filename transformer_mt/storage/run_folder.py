@@ -132,15 +132,17 @@ def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
     return max(times, key=lambda run: times[run])
 
 
-def open_run(path: Path, untrained: bool = False) -> RunFolder:
-    """The run at a path that a user typed. Raises UserError where there is no run, or unless `untrained` where it has
-    no checkpoint yet.
+def open_run(path: Path, untrained: bool = False, runs: Path = Path("runs")) -> RunFolder:
+    """The run at a path that a user typed. Raises UserError where there is no run, which says if there is one of this
+    name in `runs`; or unless `untrained` where it has no checkpoint yet.
     """
     run = RunFolder(path)
     with permission_to_read(path):
         is_run = run.config.is_file()
     if not is_run:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
+        if within is None and (runs / path / run.config.name).is_file():
+            within = runs / path
         hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")
     if not untrained:

@@ -55,13 +55,15 @@ SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a
 @dataclass(frozen=True)
 class Outcome:
     """How a training ended. `reason` is None where a signal ended it. `exit_status` is 0, or 128 + the number of the
-    signal: 129, 130 or 143.
+    signal: 129, 130 or 143. `best_metrics` are those of the best validation, at `best_step`; None where there was none.
     """
 
     run: RunFolder
     step: int
     reason: str | None
     exit_status: int
+    best_step: int | None
+    best_metrics: dict[str, float] | None
 
 
 def start_or_resume(
@@ -112,7 +114,7 @@ def _train(
     is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
     if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
         _leave_alone(begun, run, world, profiled)
-        return Outcome(run, state.step, reason, 0)
+        return Outcome(run, state.step, reason, 0, state.best_step, state.best_metrics)
     if begun.remark:
         print(begun.remark)
     data = _prepare_together(begun, run, world)
@@ -152,7 +154,8 @@ def _train(
                 monitor.summarise()
     finally:
         monitor.close()
-    return Outcome(run, state.step, reason, 0 if reason else trainer.stop_status or 0)
+    status = 0 if reason else trainer.stop_status or 0
+    return Outcome(run, state.step, reason, status, state.best_step, state.best_metrics)
 
 
 def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool) -> None:

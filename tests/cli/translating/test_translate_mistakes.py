@@ -38,6 +38,14 @@ def test_mistakes_get_one_clear_sentence(call, arguments: list[str], message: st
     assert result.stdout == ""
 
 
+def test_the_name_of_a_file_is_translated_and_remarked_on(call) -> None:
+    result = call("translate", "--run", "runs/toy", "one.", "toy.yaml", "one " * 300)
+    assert result.returncode == 0
+    assert result.stdout.count("\n") == 3
+    assert result.stderr.startswith("toy.yaml is a file; to translate its lines: --input toy.yaml\n")
+    assert "is a file" not in call("translate", "one.").stderr
+
+
 def test_a_damaged_run_is_a_user_error(call, trained: Path, tmp_path: Path) -> None:
     import shutil
 

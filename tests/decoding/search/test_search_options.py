@@ -6,6 +6,7 @@ import pytest
 
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.decoding.demands import list_of_texts
+from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -44,6 +45,7 @@ def test_what_is_given_replaces_the_config() -> None:
             {"min_length": 10, "max_length": 5},
             "min_length is 10 and max_length 5: no translation is both; lower min_length.",
         ),
+        ({"too_long": "cut"}, "too_long: 'cut' is not allowed; must be 'blank', 'truncate' or 'split'."),
         ({"beam": 3}, "beam: unknown key, did you mean beam_size?"),
         (
             {"temperature": 0},
@@ -175,6 +177,15 @@ def test_what_is_no_list_of_texts_and_no_path_is_told() -> None:
     for run in (None, 3):
         with pytest.raises(UserError, match=rf"not of the type {type(run).__name__}\. Give its path\."):
             Translator.load(run)  # pyright: ignore[reportArgumentType]
+    for checkpoint, meant in ((7, "step_7"), ([7], "step_7"), (2.5, "step_200")):
+        with pytest.raises(UserError, match=rf"^A checkpoint is a name such as 'step_200', .* Give '{meant}'\.$"):
+            Translator.load("runs/s", checkpoint)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", list(TooLong))
+def test_a_name_stands_for_what_is_done_with_long_lines(name: TooLong) -> None:
+    given: dict[str, Any] = {"too_long": str(name)}
+    assert search_options(DecodingConfig(), **given).too_long is name
 
 
 @pytest.mark.parametrize(("text", "kind"), [(None, "NoneType"), (b"one", "bytes"), (1, "int")])

@@ -124,6 +124,15 @@ def test_it_starts_as_the_old_model_and_at_its_nll(folder: Path) -> None:
     assert all(not torch.equal(after[name], old[name]) for name in old if "k_proj.bias" not in name)
 
 
+def test_an_end_says_that_no_step_was_better_than_the_model_it_began_with(folder: Path) -> None:
+    keep = ("training.init_from.vocabulary=keep", "training.freeze=[]")
+    more = ("training.max_steps=2", "training.schedule=constant", "training.lr=1", "training.warmup_steps=0")
+    result = train(folder, "name=worse", *keep, *more)
+    assert result.returncode == 0, result.stderr
+    best = "no step was better than the model it began with, so that translating uses that one (step_0)"
+    assert f"; {best}\ntranslate with: tmt translate --run runs/worse" in result.stdout
+
+
 def test_new_words_have_new_rows_and_the_old_rows_are_untouched(folder: Path) -> None:
     run = RunFolder(folder / "runs/straight")
     config = load_config(str(run.config)).config

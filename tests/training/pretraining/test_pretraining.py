@@ -156,6 +156,9 @@ def test_a_command_without_a_config_says_which_one_it_wants(folder: Path) -> Non
     assert result.returncode == 2
     assert "Which model? Give a config with data.noise: `tmt pretrain --config FILE.yaml`." in result.stderr
     assert "`tmt train --config quickstart.yaml`" in call_tmt(folder, "train").stderr
+    for verb in ("train", "pretrain"):
+        said = call_tmt(folder, verb, "spans.yaml", "seed=5").stderr
+        assert f"spans.yaml stands where settings stand. Did you mean `tmt {verb} --config spans.yaml`?" in said
 
 
 def test_what_comes_after_goes_by_what_was_learned(folder: Path) -> None:

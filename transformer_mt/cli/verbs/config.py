@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.terminal import remark
+from transformer_mt.cli.verb_command import Verbs
 
-app = typer.Typer(no_args_is_help=True, help="Print a configuration as it will be used, or the schema of one.")
+app = Verbs(no_args_is_help=True, help="Print a configuration as it will be used, or the schema of one.")
 
 
 @app.command()

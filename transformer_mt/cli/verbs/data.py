@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from transformer_mt.cli.options import path_argument, path_option
+from transformer_mt.cli.verb_command import Verbs
 from transformer_mt.plurals import counted
 
-app = typer.Typer(help="Check data, write it out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
+app = Verbs(help="Check data, write it out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
 
 
 @app.command("export")

@@ -1,5 +1,6 @@
 """`tmt train`."""
 
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +51,7 @@ def train(
     try:
         folder = None if resume in (None, "auto") else open_run(user_path(str(resume)), untrained=True)
         if config is None and folder is None:
-            raise UserError(_WHICH.get(context.info_name or "", _WHICH["train"]))
+            raise UserError(_which_model(context.info_name or "", overrides or []))
         if config is None and folder is not None:
             config = str(folder.config.resolve())
         assert config is not None
@@ -82,6 +83,14 @@ def train(
     sys.exit(outcome.exit_status)
 
 
+def _which_model(verb: str, overrides: list[str]) -> str:
+    """What is said where no config was given; a YAML file among the overrides is the one that was meant."""
+    meant = next((word for word in overrides if "=" not in word and word.endswith((".yaml", ".yml"))), None)
+    if meant is None:
+        return _WHICH.get(verb, _WHICH["train"])
+    return f"{meant} stands where settings stand. Did you mean `tmt {verb} --config {shlex.quote(meant)}`?"
+
+
 def _tell(outcome: "Outcome", config: "RunConfig") -> None:
     run, name = outcome.run, outcome.run.quoted
     if outcome.reason is None:
@@ -89,6 +98,7 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f"{saved}; go on with: tmt train --resume {name}")
         return
     print(f"finished at step {outcome.step:,}: {outcome.reason}")
+    _tell_best(outcome, config.validation.metric)
     most, minutes = config.training.max_steps, config.training.max_minutes
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
@@ -99,3 +109,14 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
     else:
         print(f"train on pairs from here with: training.init_from={name}")
+
+
+def _tell_best(outcome: "Outcome", metric: str) -> None:
+    """Name the step that translating uses, and its score."""
+    score = (outcome.best_metrics or {}).get(metric)
+    if outcome.best_step is None or score is None:
+        return
+    told = f"best: step {outcome.best_step:,}, {metric} {score:.2f}"
+    if outcome.best_step == 0:
+        told += "; no step was better than the model it began with, so that translating uses that one (step_0)"
+    print(told)

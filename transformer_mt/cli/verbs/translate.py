@@ -1,5 +1,6 @@
 """`tmt translate`."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,8 @@ def translate(
         raise UserError("Sentences and --input were both given. Give one of them.")
     if image and (sentences or input):
         raise UserError(f"--image and {'sentences' if sentences else '--input'} were both given. Give one of them.")
+    if file := next(filter(_is_file, sentences or []), None):
+        remark(f"{typed(file)} is a file; to translate its lines: --input {shlex.quote(typed(file))}")
     from transformer_mt.decoding.lines.line_options import line_options
 
     names = [str(path) for path in image] if image else sentences
@@ -148,6 +151,13 @@ def _treated(translator: "Translator", asked: "LineOptions", options: "SearchOpt
     from transformer_mt.finishing.treated import treated  # with the aligner and all, which few translations need
 
     return treated(translator, asked, options, remark)
+
+
+def _is_file(sentence: str) -> bool:
+    try:
+        return Path(sentence).is_file()
+    except OSError:  # longer than a name may be
+        return False
 
 
 @contextmanager

@@ -30,6 +30,10 @@ UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
 ARCHIVES = (".zip", ".7z", ".zst", ".tar", ".tgz")
 
 
+class NoRootError(UserError):
+    """The folder `data.root` is missing, and so is every file whose path starts there."""
+
+
 def source_path(name: str, data: DataConfig) -> Path:
     """The path that a source names: relative ones start at `data.root`, `~` is the home folder."""
     if "\0" in data.root + name:
@@ -41,12 +45,20 @@ def source_path(name: str, data: DataConfig) -> Path:
 
 
 def source_file(name: str, data: DataConfig) -> Path:
-    """`source_path` of a file. UserError where a relative name leads to none, which says where it was looked for."""
+    """`source_path` of a file. UserError where a relative name leads to none, which says where it was looked for; a
+    NoRootError where there is no such folder.
+    """
     path = source_path(name, data)
     if not Path(name).expanduser().is_absolute() and _is_missing(path):
+        root = Path(data.root).expanduser()
+        if _is_missing(root):
+            raise NoRootError(
+                f"data.root: there is no folder {root.absolute()}. Name the one that holds the data: data.root=FOLDER "
+                "(of `tmt evaluate`: --data-root FOLDER)."
+            )
         raise UserError(
-            f"There is no file {path.absolute()}. Check the name; relative paths start at data.root, which a config, "
-            "data.root=FOLDER after `tmt train` and `tmt evaluate --data-root FOLDER` say."
+            f"There is no file {path.absolute()}. Check the name. Relative paths start at data.root; to change it: "
+            "data.root=FOLDER (of `tmt evaluate`: --data-root FOLDER)."
         )
     return path
 

@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import SAMPLING, SearchConfig
@@ -45,7 +45,7 @@ class SearchOptions(SearchConfig):
     """
 
     n_best: PositiveInt = 1
-    too_long: TooLong = TooLong.BLANK
+    too_long: Annotated[TooLong, Field(strict=False)] = TooLong.BLANK  # its name does, too
     scored: bool = True
     evidence: bool = False
 

@@ -38,7 +38,9 @@ def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> No
     assert (folder / "runs/brief/checkpoints/step_1").is_dir()
     assert "max_steps is 3; go on with, say: tmt train --resume runs/brief training.max_minutes=2e-05" in result.stdout
     result = tmt_here(folder, "train", "--resume", "runs/brief", "training.max_minutes=5")
-    assert "finished at step 3: max_steps 3 reached\ntranslate with" in result.stdout
+    assert "finished at step 3: max_steps 3 reached\nbest: step 3, nll " in result.stdout
+    (score,) = (line["nll"] for line in metrics(folder / "runs/brief") if line.get("step") == 3 and "ppl" in line)
+    assert f"best: step 3, nll {score:.2f}\ntranslate with" in result.stdout
 
 
 def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:

@@ -7,9 +7,10 @@ import typer
 
 from transformer_mt.cli.options import DeviceOption, path_argument, path_option
 from transformer_mt.cli.terminal import output_is_coloured, output_width, remark
+from transformer_mt.cli.verb_command import Verbs
 from transformer_mt.errors import UserError
 
-app = typer.Typer(help="Look into a training that went wrong.", no_args_is_help=True)
+app = Verbs(help="Look into a training that went wrong.", no_args_is_help=True)
 
 
 @app.callback()

@@ -1,0 +1,68 @@
+"""What every verb does before it begins: how its help is drawn, and what is refused of the words typed behind it."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from transformer_mt.cli.foreign_options import meant
+from transformer_mt.errors import UserError
+
+FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
+
+
+class Verb(TyperCommand):
+    """A verb of the command line."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Its help, without frames in a narrow terminal."""
+        if shutil.get_terminal_size().columns < FRAMED_HELP:
+            self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
+
+    def make_parser(self, ctx: Any) -> Any:
+        """A parser that says what is meant by the option of another toolkit, and refuses a second value of an option
+        for one, where the first would be lost in silence.
+        """
+        parser = super().make_parser(ctx)
+        options = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
+        parse = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            typed = list(args)
+            try:
+                parsed = parse(args)
+            except Exception as error:
+                # Which class of which package an unknown option raises depends on the version of Typer.
+                name = getattr(error, "option_name", None)
+                has_settings = any(one.name == "overrides" for one in self.params)
+                told = name and name not in options and meant(name, ctx.command_path, typed, options, has_settings)
+                if not told:
+                    raise
+                raise UserError(told) from None
+            _refuse_repeated(parsed[2])
+            return parsed
+
+        parser.parse_args = parse_once
+        return parser
+
+
+class Verbs(typer.Typer):
+    """Verbs, each a `Verb`."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """As `typer.Typer.command`."""
+        return super().command(name, **{"cls": Verb, **settings})
+
+
+def _refuse_repeated(given: list[Any]) -> None:
+    """Raise UserError where one of these parameters, in the order of the command line, is given twice and has one
+    value. A flag may come again: it says the same, or what comes later is meant, as in --html --no-html.
+    """
+    seen = set()
+    for one in given:
+        if one in seen and one.param_type_name == "option" and not one.is_flag and not one.multiple:
+            raise UserError(f"{one.opts[0]} was given twice, and takes one value. Leave one out.")
+        seen.add(one)
