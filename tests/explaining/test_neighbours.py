@@ -152,7 +152,7 @@ def test_training_pairs_that_are_gone_leave_the_rest(run: Path) -> None:
     assert result.returncode == 0
     assert "words that mattered" in result.stdout
     (said,) = (line for line in result.stdout.split("\n") if line.startswith("not shown. "))
-    assert "train.en" in said
+    assert "data.root: there is no folder" in said
     assert "nearest training pairs" not in call_tmt(run.parent, "explain", "one two.", "-n", "0", "--run", "run").stdout
 
 

@@ -23,8 +23,8 @@ class Verb(TyperCommand):
         super().format_help(ctx, formatter)
 
     def make_parser(self, ctx: Any) -> Any:
-        """A parser that says what is meant by the option of another toolkit, and refuses a second value of an option
-        for one, where the first would be lost in silence.
+        """A parser that says what is meant by the option of another toolkit, and refuses a second file for an option
+        that takes one, where the first would be lost in silence.
         """
         parser = super().make_parser(ctx)
         options = {name for option in self.params for name in (*option.opts, *option.secondary_opts)}
@@ -58,11 +58,12 @@ class Verbs(typer.Typer):
 
 
 def _refuse_repeated(given: list[Any]) -> None:
-    """Raise UserError where one of these parameters, in the order of the command line, is given twice and has one
-    value. A flag may come again: it says the same, or what comes later is meant, as in --html --no-html.
+    """Raise UserError where one of these parameters, in the order of the command line, is given twice and takes one
+    file or folder. Of other options the last counts, so that an alias for a command may be corrected behind it.
     """
     seen = set()
     for one in given:
-        if one in seen and one.param_type_name == "option" and not one.is_flag and not one.multiple:
+        is_path = one.param_type_name == "option" and (one.metavar == "PATH" or "--config" in one.opts)
+        if one in seen and is_path and not one.multiple:
             raise UserError(f"{one.opts[0]} was given twice, and takes one value. Leave one out.")
         seen.add(one)

@@ -143,7 +143,8 @@ def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: 
     assert result.returncode == 2
     assert "root: nowhere" in result.stdout
     assert "The config is as printed. What it costs cannot be said:" in result.stderr
-    assert "nowhere/train.en" in result.stderr
+    assert "data.root: there is no folder" in result.stderr
+    assert "/nowhere. Name" in result.stderr
 
 
 @pytest.mark.slow

@@ -274,9 +274,9 @@ def test_a_stream_goes_on_from_a_model_too(folder: Path) -> None:
 
 def test_what_a_run_began_with_counts_when_the_best_is_found_anew(folder: Path) -> None:
     """A rate that is too high makes the old model worse, and few checkpoints are kept."""
-    config = ("name=worse", "training.factor=30", "training.init_from.vocabulary=keep", "validation.metric=chrf")
+    config = ("name=too_fast", "training.factor=30", "training.init_from.vocabulary=keep", "validation.metric=chrf")
     assert train(folder, *config, "training.keep_checkpoints=5").returncode == 0
-    run = RunFolder(folder / "runs/worse")
+    run = RunFolder(folder / "runs/too_fast")
     scores = {line["step"]: line["nll"] for line in metrics(run.path) if line["kind"] == "validation"}
     assert min(scores, key=lambda step: scores[step]) == 0
     more = ("validation.metric=nll", "training.max_steps=30", "training.keep_checkpoints=1")

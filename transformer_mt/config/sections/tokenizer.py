@@ -3,13 +3,12 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section, refuse_unless_default
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 
-_TAG = r"<[A-Za-z0-9_.:/-]+>"
-Tag = Annotated[str, Field(pattern=f"^{_TAG}$")]
+Tag = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:/-]+>$")]
 _OF_LANGUAGE = re.compile(r"<2([A-Za-z][A-Za-z0-9_-]*)>")
 NO_TAGS = {*SPECIAL_TOKENS, "<joiner>"}  # entries of another meaning
 MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe makes room for all of them beforehand
@@ -17,7 +16,11 @@ MOST_SUBWORDS = 10**6  # unigram never has more pieces to choose from, and bpe m
 
 def can_be_tag(word: str) -> bool:
     """Whether `tokenizer.tags` may hold the word."""
-    return re.fullmatch(_TAG, word) is not None and word not in NO_TAGS
+    try:
+        TypeAdapter(Tag).validate_python(word)
+    except ValidationError:
+        return False
+    return word not in NO_TAGS
 
 
 def language_of(tag: str | None) -> str | None:
