@@ -31,6 +31,7 @@ class Verb(TyperCommand):
         parse = parser.parse_args
 
         def parse_once(args: list[str]) -> Any:
+            """As the parser itself, with both refusals."""
             typed = list(args)
             try:
                 parsed = parse(args)
