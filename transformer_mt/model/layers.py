@@ -13,6 +13,7 @@ from transformer_mt.model.parts.attention import MultiHeadAttention, make_attent
 from transformer_mt.model.parts.dropout import Dropout
 from transformer_mt.model.parts.experts import make_feed_forward
 from transformer_mt.model.parts.layer_context import LayerContext
+from transformer_mt.model.parts.linears import is_plain
 from transformer_mt.model.parts.norms import make_norm
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -40,7 +41,7 @@ class PreNormResidual(Residual):
     def final_norm(config: ModelConfig) -> nn.Module:
         return make_norm(config)
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, x: Tensor, sublayer: Callable[..., Tensor], last: nn.Linear | None = None) -> Tensor:
         return self.add(x, sublayer(self.norm(x)))
 
 
@@ -51,10 +52,15 @@ class PostNormResidual(Residual):
     def final_norm(config: ModelConfig) -> nn.Module:
         return nn.Identity()
 
-    def forward(self, x: State, sublayer: Callable[[Tensor], Tensor]) -> State:
+    def forward(self, x: State, sublayer: Callable[..., Tensor], last: nn.Linear | None = None) -> State:
+        """`last` computes the sublayer's last product, whose bias it leaves out under `biased=False`: one kernel adds
+        it here then, and sums its gradient.
+        """
         if isinstance(x, Stream):
             assert isinstance(self.norm, nn.LayerNorm)
-            return normed_sum(x.low, sublayer(x.low), self.norm, self.dropout.p)
+            if last is None or not is_plain(last):
+                return normed_sum(x.low, sublayer(x.low), None, self.norm, self.dropout.p)
+            return normed_sum(x.low, sublayer(x.low, biased=False), last.bias, self.norm, self.dropout.p)
         return self.norm(self.add(x, sublayer(x)))
 
 
@@ -81,8 +87,12 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: State, context: LayerContext) -> State:
         """x (batch, length, d_model) -> the same shape."""
-        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate))
-        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
+
+        def attend(h: Tensor, biased: bool = True) -> Tensor:
+            return self.self_attn(h, h, context.mask, context.rotate, biased=biased)
+
+        x = self.self_attn_residual(x, attend, self.self_attn.out_proj)
+        return fed_forward(x, self.feed_forward, self.feed_forward_residual, context)
 
     def prefill(self, x: Tensor, context: LayerContext) -> tuple[Tensor, LayerCache]:
         """`forward` over the prefixes, and a cache that holds their keys and values in its first slots."""
@@ -118,9 +128,16 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: State, context: LayerContext, memory: Tensor, src_mask: Tensor | BlockDiagonal) -> State:
         """x (batch, tgt_len, d_model), memory (batch, src_len, d_model) -> the shape of x."""
-        x = self.self_attn_residual(x, lambda h: self.self_attn(h, h, context.mask, context.rotate, context.is_causal))
-        x = self.cross_attn_residual(x, lambda h: self.cross_attn(h, memory, src_mask))
-        return self.feed_forward_residual(x, lambda h: self.feed_forward(h, context))
+
+        def attend(h: Tensor, biased: bool = True) -> Tensor:
+            return self.self_attn(h, h, context.mask, context.rotate, context.is_causal, biased)
+
+        def attend_to_memory(h: Tensor, biased: bool = True) -> Tensor:
+            return self.cross_attn(h, memory, src_mask, biased=biased)
+
+        x = self.self_attn_residual(x, attend, self.self_attn.out_proj)
+        x = self.cross_attn_residual(x, attend_to_memory, self.cross_attn.out_proj)
+        return fed_forward(x, self.feed_forward, self.feed_forward_residual, context)
 
     def step(self, x: Tensor, cache: LayerCache, slot: int, context: LayerContext, memory_bias: Tensor) -> Tensor:
         """One new position for every row: `forward` at the last position, keys and values taken from the cache.
@@ -137,6 +154,11 @@ class DecoderLayer(nn.Module):
         assert cache.memory_v is not None
         q = self.cross_attn.project_query(h)
         return self.cross_attn.attend_to_slots(q, cache.memory_k, cache.memory_v, memory_bias)
+
+
+def fed_forward(x: State, feed_forward: nn.Module, residual: Residual, context: LayerContext) -> State:
+    """x through the last sublayer of a layer."""
+    return residual(x, lambda h, biased=True: feed_forward(h, context, biased), feed_forward.out_proj)
 
 
 def attend_to_past(

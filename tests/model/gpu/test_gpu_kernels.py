@@ -6,7 +6,7 @@ from torch import Tensor
 
 from transformer_mt.model.cpu import attention as cpu_attention
 from transformer_mt.model.gpu.attention import attention, joint_attention, takes_heads, unpadded_attention
-from transformer_mt.model.gpu.dropout import STEPS, kept
+from transformer_mt.model.gpu.dropout import STEPS, kept, threshold_of
 from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -90,7 +90,7 @@ def test_attention_has_the_formulas_values_and_gradients(
     factors = factors_of(q, k, mask, p)
     seen = factors_of(q, k, mask, 0.0) > 0
     kept = factors[seen] > 0
-    torch.testing.assert_close(factors[seen][kept], torch.full_like(factors[seen][kept], 1 / (1 - p)))
+    torch.testing.assert_close(factors[seen][kept], torch.full_like(factors[seen][kept], STEPS / threshold_of(p)))
     assert abs(kept.double().mean() - (1 - p)) <= 4 * (p * (1 - p) / kept.numel()) ** 0.5 + 1e-9
     out = ours(tensors, mask, p)
     doubles = [x.detach().double().requires_grad_() for x in tensors]

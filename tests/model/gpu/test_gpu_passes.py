@@ -34,20 +34,23 @@ def assert_close(found: Tensor, exact: Tensor) -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-@pytest.mark.parametrize("shape", [(37, 24), (5, 512), (70, 64), (9, 1000)])
+@pytest.mark.parametrize(
+    ("shape", "has_bias"), [((37, 24), True), ((5, 512), False), ((70, 64), True), ((9, 1000), True)]
+)
 def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
-    device: torch.device, p: float, shape: tuple[int, int]
+    device: torch.device, p: float, shape: tuple[int, int], has_bias: bool
 ) -> None:
     torch.manual_seed(0)
     x = (torch.randn(shape, device=device) + 3).to(LOW[device.type])
     y = torch.randn(shape, device=device).to(x.dtype)
     norm = nn.LayerNorm(shape[1], device=device)
+    y_bias = torch.randn(shape[1], device=device, requires_grad=True) if has_bias else None
     with torch.no_grad():
         norm.weight.normal_()
         norm.bias.normal_()
-    given = [x.requires_grad_(), y.requires_grad_(), norm.weight, norm.bias]
+    given = [x.requires_grad_(), y.requires_grad_(), norm.weight, norm.bias, *([] if y_bias is None else [y_bias])]
     torch.manual_seed(SEED)
-    out = normed_sum(x[None], y[None], norm, p).low
+    out = normed_sum(x[None], y[None], y_bias, norm, p).low
     upstream = torch.randn(out.shape, device=device).to(out.dtype)
     found = torch.autograd.grad(out, given, upstream)
 
@@ -55,8 +58,8 @@ def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
     assert is_share(kept, p)
     factors = torch.where(kept, STEPS / threshold_of(p), 0.0).double()
     doubles = [tensor.detach().double().requires_grad_() for tensor in given]
-    of_x, of_y, weight, bias = doubles
-    exact = F.layer_norm(of_x + factors * of_y, shape[1:], weight, bias, norm.eps)
+    of_x, of_y, weight, bias, *of_bias = doubles
+    exact = F.layer_norm(of_x + factors * sum(of_bias, start=of_y), shape[1:], weight, bias, norm.eps)
     assert (out.dtype, out.shape) == (x.dtype, (1, *shape))
     assert_close(out[0].detach(), exact.detach())
     for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, upstream[0].double()), strict=True):
@@ -113,14 +116,14 @@ def test_torch_compile_is_told_the_truth_about_the_operations(device: torch.devi
     x = torch.randn(6, 16, device=device, requires_grad=True)
     y, z = (torch.randn(6, 16, device=device, dtype=low) for _ in range(2))
     weight, bias = torch.ones(16, device=device), torch.zeros(16, device=device)
-    given = [tensor.requires_grad_() for tensor in (z, y, weight, bias)]
+    z, y, weight, bias = (tensor.requires_grad_() for tensor in (z, y, weight, bias))
     for p in (0.0, 1.0):  # all or nothing, for they are called more than once
-        ends = add_and_norm, (*given, threshold_of(p), 1e-5)
+        ends = [(add_and_norm, (z, y, of_y, weight, bias, threshold_of(p), 1e-5)) for of_y in (None, bias)]
         relus = [
             (relu_dropped, (y, bias, threshold_of(p))),
             (relu_dropped, (x.requires_grad_(), None, threshold_of(p))),
         ]
-        for operation, arguments in (ends, *relus):
+        for operation, arguments in (*ends, *relus):
             assert set(torch.library.opcheck(operation, arguments).values()) == {"SUCCESS"}
 
 

@@ -156,14 +156,20 @@ class PackedSelfAttention(MultiHeadAttention):
         return self.project(x, x)[1:]
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, is_causal: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | BlockDiagonal | None,
+        is_causal: bool = False,
+        biased: bool = True,
     ) -> Tensor:
         # torch's fused kernel takes up to twice as long for a few keys less than a multiple of `LANES`.
         surplus = round_up(k.size(2)) - k.size(2)
         if isinstance(mask, Tensor) and 0 < surplus < LANES // 2:
             k, v = (F.pad(heads, (0, 0, 0, surplus)) for heads in (k, v))
             mask = F.pad(mask, (0, surplus), value=False if mask.dtype == torch.bool else -torch.inf)
-        return super().attend(q, k, v, mask, is_causal)
+        return super().attend(q, k, v, mask, is_causal, biased)
 
 
 class PackedCrossAttention(MultiHeadAttention):

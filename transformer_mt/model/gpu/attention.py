@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_mt.model.gpu.dropout import STEPS, new_seed, threshold_of
 from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -15,9 +16,10 @@ _WIDEST_HEADS = {
     torch.bfloat16: 128,
     torch.float32: 64,
 }  # whose tiles fit the memory of a processor
-_TILES = {16: 2, 32: 4, 64: 4}  # the sides of a tile, and how many warps compute one: the fastest on an H100
+# The sides of a tile, and how many warps compute one forward and backward: the fastest on an H100.
+_TILES = {16: (1, 1), 32: (2, 4), 64: (4, 4)}
 _QUERIES, _KEYS = 0, 2  # columns of `BlockDiagonal.blocks`
-_CLEARED = 4096  # numbers that a program may clear
+_CLEARED, _CLEARERS = 4096, 128  # numbers that a program clears at a time, and programs
 _IN_BASE_2 = math.log2(math.e)  # the kernels raise 2 to the power of scores
 
 
@@ -59,7 +61,7 @@ def _parted(heads: list[Tensor], num_heads: int) -> Sequence[Tensor]:
     return heads
 
 
-def _launch_sizes(q: Tensor, most_queries: int, most_keys: int) -> dict:
+def _launch_sizes(q: Tensor, most_queries: int, most_keys: int, backward: bool) -> dict:
     """The sizes that a kernel is compiled for."""
     longest = max(most_queries, most_keys)
     side = next((side for side in _TILES if longest <= side), max(_TILES))
@@ -69,9 +71,14 @@ def _launch_sizes(q: Tensor, most_queries: int, most_keys: int) -> dict:
         "width": width,
         "query_tile": side,
         "key_tile": side,
-        "num_warps": _TILES[side],
+        "num_warps": _TILES[side][backward],
         "num_stages": 1,
     }
+
+
+def _is_whole(sizes: dict, most_queries: int, most_keys: int) -> bool:
+    """Whether one tile holds any head."""
+    return max(most_queries, most_keys) <= sizes["query_tile"]
 
 
 def _strides(*tensors: Tensor) -> list[int]:
@@ -87,8 +94,7 @@ def _dense(x: Tensor) -> Tensor:
 def _clear(rows: Tensor, blocks: Tensor, column: int) -> None:
     """Zeros behind the last sentence, which no kernel writes to."""
     number = rows.numel()
-    grid = (-(-number // _CLEARED),)
-    _kernels().clear[grid](rows, blocks, len(blocks) - 1, column, number // len(rows), number, block=_CLEARED)
+    _kernels().clear[(_CLEARERS,)](rows, blocks, len(blocks) - 1, column, number // len(rows), number, block=_CLEARED)
 
 
 # In words, because torch 2.6 knows no `list[Tensor]`.
@@ -109,14 +115,16 @@ def attention(
     rows' sums and the seed of dropout.
     """
     q, k, v = _parted([_dense(x) for x in heads], num_heads)
-    sizes = _launch_sizes(q, most_queries, most_keys)
+    sizes = _launch_sizes(q, most_queries, most_keys, backward=False)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     totals = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
-    seed = torch.randint(2**62, (1,), device=q.device) if p else torch.zeros(1, dtype=torch.int64, device=q.device)
-    grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
+    threshold = threshold_of(p)
+    seed = new_seed(q.device, threshold)
+    grid = len(blocks), num_heads, -(-most_queries // sizes["query_tile"])
     _kernels().attention_forward[grid](
-        q, k, v, out, totals, blocks, seed, scale * _IN_BASE_2, p, num_heads, num_heads // k.size(1), most_keys,
-        *_strides(q, k, v), causal=causal, drops=p > 0, **sizes,
+        q, k, v, out, totals, blocks, seed, scale * _IN_BASE_2, threshold, STEPS / max(threshold, 1), num_heads,
+        num_heads // k.size(1), most_keys, *_strides(q, k, v), causal=causal, drops=threshold < STEPS,
+        whole=_is_whole(sizes, most_queries, most_keys), **sizes,
     )  # fmt: skip
     _clear(out, blocks, _QUERIES)
     return out, totals, seed
@@ -149,17 +157,19 @@ def attention_backward(
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in heads]
     q, k, v = _parted(heads, num_heads)
     q_grad, k_grad, v_grad = _parted(grads, num_heads)
-    num_kv_heads, sizes = k.size(1), _launch_sizes(q, most_queries, most_keys)
+    num_kv_heads, sizes = k.size(1), _launch_sizes(q, most_queries, most_keys, backward=True)
     given = q, k, v, out, grad, totals
-    rest = (scale * _IN_BASE_2, scale, p, num_heads, num_heads // num_kv_heads, most_keys, *_strides(q, k, v))
+    threshold = threshold_of(p)
+    dropout = threshold, STEPS / max(threshold, 1)
+    rest = (scale * _IN_BASE_2, scale, *dropout, num_heads, num_heads // num_kv_heads, most_keys, *_strides(q, k, v))
     rows = [x.stride(0) for x in (q_grad, k_grad, v_grad)]
-    options = {"causal": causal, "drops": p > 0, **sizes}
-    whole = max(most_queries, most_keys) <= sizes["query_tile"]
-    grid = len(blocks) * num_kv_heads, -(-most_keys // sizes["key_tile"])
+    options = {"causal": causal, "drops": threshold < STEPS, **sizes}
+    whole = _is_whole(sizes, most_queries, most_keys)
+    grid = len(blocks), num_kv_heads, -(-most_keys // sizes["key_tile"])
     gradients = q_grad, k_grad, v_grad
     _kernels().attention_backward_keys[grid](*given, *gradients, blocks, seed, *rest, *rows, whole=whole, **options)
     if not whole:
-        grid = len(blocks) * num_heads, -(-most_queries // sizes["query_tile"])
+        grid = len(blocks), num_heads, -(-most_queries // sizes["query_tile"])
         _kernels().attention_backward_queries[grid](*given, q_grad, blocks, seed, *rest, rows[0], **options)
     for x, column in zip(grads, (_QUERIES, _KEYS, _KEYS), strict=False):
         _clear(x, blocks, column)

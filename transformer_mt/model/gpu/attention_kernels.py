@@ -9,6 +9,8 @@ dropout again from the same seed.
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
+from transformer_mt.model.gpu.dropout_kernels import chosen
+
 
 @triton.jit
 def _places(rows, row_stride, number, head_dim: tl.constexpr, width: tl.constexpr):
@@ -47,107 +49,126 @@ def _block(blocks, sentence):
 
 @triton.jit(do_not_specialize=["last", "number"])
 def clear(rows, blocks, last, column, row_size, number, block: tl.constexpr):
-    """Write zeros to the rows behind the last sentence's; `column` of its block is the first row there."""
+    """Write zeros to the few rows behind the last sentence's; `column` of its block is the first row there."""
     ends = blocks + 4 * last + column
     start = (tl.load(ends) + tl.load(ends + 1)) * row_size
-    places = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    tl.store(rows + places, tl.zeros((block,), rows.dtype.element_ty), mask=(places >= start) & (places < number))
+    for at in range(start + tl.program_id(0) * block, number, tl.num_programs(0) * block):
+        places = at + tl.arange(0, block)
+        tl.store(rows + places, tl.zeros((block,), rows.dtype.element_ty), mask=places < number)
 
 
 @triton.jit
-def _seen(queries, keys, num_queries, num_keys, causal: tl.constexpr):
-    """Which of the queries (query_tile,) may see which of the keys (key_tile,)."""
-    seen = (queries < num_queries)[:, None] & (keys < num_keys)[None, :]
-    return seen & (queries[:, None] >= keys[None, :]) if causal else seen
+def _scores(q_tile, k_tile, queries, keys, num_keys, scale, causal: tl.constexpr):
+    """Of a tile: (query_tile, key_tile), to base 2, -inf where a query may not see a key."""
+    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
+    seen = (keys < num_keys)[None, :]
+    if causal:
+        seen = seen & (queries[:, None] >= keys[None, :])
+    return tl.where(seen, scores, float("-inf"))
 
 
 @triton.jit
-def _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p):
-    """Which weights dropout keeps. Each has a number of its own in the batch, from which it is drawn."""
-    rows = (first_query + queries) * num_heads + head
-    return tl.rand(seed, rows[:, None] * most_keys + keys[None, :]) >= p
+def _kept(seed, rows, first_key, most_keys, threshold, query_tile: tl.constexpr, key_tile: tl.constexpr):
+    """Which weights of a tile dropout keeps. `rows` (query_tile,) number the batch's pairs of query and head."""
+    return chosen(seed, rows * tl.cdiv(most_keys, key_tile) + first_key // key_tile, threshold, query_tile, key_tile)
 
 
 @triton.jit(do_not_specialize=["most_keys"])
 def attention_forward(
-    q, k, v, out, totals, blocks, seeds, scale, p, num_heads, group, most_keys,
+    q, k, v, out, totals, blocks, seeds, scale, threshold, kept_scale, num_heads, group, most_keys,
     q_row, q_head, k_row, k_head, v_row, v_head,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
-    drops: tl.constexpr,
+    drops: tl.constexpr, whole: tl.constexpr,
 ):  # fmt: skip
-    """`out`, and for the backward pass in `totals` (num_queries, num_heads) the logarithms of sums, to base 2."""
-    sentence, head = tl.program_id(0) // num_heads, tl.program_id(0) % num_heads
+    """`out`, and for the backward pass in `totals` (num_queries, num_heads) the logarithms of sums, to base 2. `whole`:
+    one tile holds any head.
+    """
+    sentence, head = tl.program_id(0), tl.program_id(1)
     first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
-    start = tl.program_id(1) * query_tile
+    start = tl.program_id(2) * query_tile
     if start >= num_queries:
         return
     queries = start + tl.arange(0, query_tile)
+    rows = (first_query + queries) * num_heads + head
     q_tile = _load(_head(q, first_query, q_row, head, q_head), queries, q_row, num_queries, head_dim, width)
     k_start = _head(k, first_key, k_row, head // group, k_head)
     v_start = _head(v, first_key, v_row, head // group, v_head)
     seed = tl.load(seeds)
-    largest = tl.full((query_tile,), float("-inf"), tl.float32)
-    total = tl.zeros((query_tile,), tl.float32)
-    mixed = tl.zeros((query_tile, width), tl.float32)
-    end = tl.minimum(num_keys, start + query_tile) if causal else num_keys
-    for at in range(0, end, key_tile):
-        keys = at + tl.arange(0, key_tile)
+    if whole:
+        keys = tl.arange(0, key_tile)
         k_tile = _load(k_start, keys, k_row, num_keys, head_dim, width)
-        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
-        scores = tl.where(_seen(queries, keys, num_queries, num_keys, causal), scores, float("-inf"))
-        # A row that is no query sees nothing: its largest score must not be -inf, of which differences are nan.
-        newest = tl.maximum(tl.maximum(largest, tl.max(scores, 1)), -1e30)
-        weights = tl.exp2(scores - newest[:, None])
-        shrunk = tl.exp2(largest - newest)
-        total = total * shrunk + tl.sum(weights, 1)
-        if drops:
-            kept = _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p)
-            weights = tl.where(kept, weights / (1 - p), 0.0)
         v_tile = _load(v_start, keys, v_row, num_keys, head_dim, width)
-        mixed = mixed * shrunk[:, None] + tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
-        largest = newest
-    total = tl.where(total > 0, total, 1.0)
+        scores = _scores(q_tile, k_tile, queries, keys, num_keys, scale, causal)
+        largest = tl.max(scores, 1)
+        weights = tl.exp2(scores - largest[:, None])
+        total = tl.sum(weights, 1)
+        if drops:
+            kept = _kept(seed, rows, 0, most_keys, threshold, query_tile, key_tile)
+            weights = tl.where(kept, weights, 0.0)
+        mixed = tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
+    else:
+        largest = tl.full((query_tile,), float("-inf"), tl.float32)
+        total = tl.zeros((query_tile,), tl.float32)
+        mixed = tl.zeros((query_tile, width), tl.float32)
+        end = tl.minimum(num_keys, start + query_tile) if causal else num_keys
+        for at in range(0, end, key_tile):
+            keys = at + tl.arange(0, key_tile)
+            k_tile = _load(k_start, keys, k_row, num_keys, head_dim, width)
+            v_tile = _load(v_start, keys, v_row, num_keys, head_dim, width)
+            scores = _scores(q_tile, k_tile, queries, keys, num_keys, scale, causal)
+            newest = tl.maximum(largest, tl.max(scores, 1))
+            weights = tl.exp2(scores - newest[:, None])
+            shrunk = tl.exp2(largest - newest)
+            total = total * shrunk + tl.sum(weights, 1)
+            if drops:
+                kept = _kept(seed, rows, at, most_keys, threshold, query_tile, key_tile)
+                weights = tl.where(kept, weights, 0.0)
+            mixed = mixed * shrunk[:, None] + tl.dot(weights.to(v_tile.dtype), v_tile, input_precision="ieee")
+            largest = newest
     out_start = _head(out, first_query, num_heads * head_dim, head, head_dim)
-    _store(out_start, mixed / total[:, None], queries, num_heads * head_dim, num_queries, head_dim, width)
-    rows = (first_query + queries) * num_heads + head
+    mixed = mixed * (kept_scale / total)[:, None]
+    _store(out_start, mixed, queries, num_heads * head_dim, num_queries, head_dim, width)
     tl.store(totals + rows, largest + tl.log2(total), mask=queries < num_queries)
 
 
 @triton.jit
 def _score_gradients(
-    q_tile, k_tile, v_tile, grad, out_tile, totals, queries, keys, seed, scale, p, first_query, num_queries, num_keys,
-    head, num_heads, most_keys, causal: tl.constexpr, drops: tl.constexpr,
+    q_tile, k_tile, v_tile, grad, out, totals, queries, keys, seed, scale, threshold, kept_scale, first_query,
+    num_queries, first_key, num_keys, head, num_heads, most_keys, head_dim: tl.constexpr, width: tl.constexpr,
+    query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr, drops: tl.constexpr, whole: tl.constexpr,
 ):  # fmt: skip
     """The weights that values were mixed by, and the gradients of scores: float32, (query_tile, key_tile) each."""
     rows = (first_query + queries) * num_heads + head
     total = tl.load(totals + rows, mask=queries < num_queries, other=0.0)
-    scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
-    weights = tl.exp2(scores - total[:, None])
-    weights = tl.where(_seen(queries, keys, num_queries, num_keys, causal), weights, 0.0)
+    weights = tl.exp2(_scores(q_tile, k_tile, queries, keys, num_keys, scale, causal) - total[:, None])
     weight_grads = tl.dot(grad, tl.trans(v_tile), input_precision="ieee")
     mixed_by = weights
     if drops:
-        kept = _kept(seed, queries, keys, first_query, head, num_heads, most_keys, p)
-        weight_grads = tl.where(kept, weight_grads / (1 - p), 0.0)
-        mixed_by = tl.where(kept, weights / (1 - p), 0.0)
-    mean = tl.sum(grad.to(tl.float32) * out_tile.to(tl.float32), 1)
+        kept = _kept(seed, rows, first_key, most_keys, threshold, query_tile, key_tile)
+        weight_grads = tl.where(kept, weight_grads * kept_scale, 0.0)
+        mixed_by = tl.where(kept, weights * kept_scale, 0.0)
+    if whole:
+        mean = tl.sum(weights * weight_grads, 1)
+    else:  # the same, where other tiles have a part of it
+        row = num_heads * head_dim
+        out_tile = _load(_head(out, first_query, row, head, head_dim), queries, row, num_queries, head_dim, width)
+        mean = tl.sum(grad.to(tl.float32) * out_tile.to(tl.float32), 1)
     return mixed_by, weights * (weight_grads - mean[:, None])
 
 
 @triton.jit(do_not_specialize=["most_keys"])
 def attention_backward_keys(
-    q, k, v, out, grad, totals, q_grad, k_grad, v_grad, blocks, seeds, scale, score_scale, p, num_heads, group,
-    most_keys, q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row, k_grad_row, v_grad_row,
+    q, k, v, out, grad, totals, q_grad, k_grad, v_grad, blocks, seeds, scale, score_scale, threshold, kept_scale,
+    num_heads, group, most_keys, q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row, k_grad_row, v_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr, whole: tl.constexpr,
 ):  # fmt: skip
     """Gradients of keys and values, for a tile of the keys; where a tile holds the whole head, of the queries too.
     The heads of a gradient's row lie side by side; between rows there may be those of other gradients.
     """
-    num_key_heads = num_heads // group
-    sentence, key_head = tl.program_id(0) // num_key_heads, tl.program_id(0) % num_key_heads
+    sentence, key_head = tl.program_id(0), tl.program_id(1)
     first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
-    start = tl.program_id(1) * key_tile
+    start = tl.program_id(2) * key_tile
     if start >= num_keys:
         return
     keys = start + tl.arange(0, key_tile)
@@ -155,20 +176,20 @@ def attention_backward_keys(
     v_tile = _load(_head(v, first_key, v_row, key_head, v_head), keys, v_row, num_keys, head_dim, width)
     seed = tl.load(seeds)
     k_sum, v_sum = tl.zeros((key_tile, width), tl.float32), tl.zeros((key_tile, width), tl.float32)
-    lowest = start // query_tile * query_tile if causal else 0
+    lowest = start // query_tile * query_tile if causal and not whole else 0
+    end = query_tile if whole else num_queries
     for member in range(0, group):
         head = key_head * group + member
         q_start = _head(q, first_query, q_row, head, q_head)
-        out_start = _head(out, first_query, num_heads * head_dim, head, head_dim)
         grad_start = _head(grad, first_query, num_heads * head_dim, head, head_dim)
-        for at in range(lowest, num_queries, query_tile):
+        for at in range(lowest, end, query_tile):
             queries = at + tl.arange(0, query_tile)
             q_tile = _load(q_start, queries, q_row, num_queries, head_dim, width)
             grad_tile = _load(grad_start, queries, num_heads * head_dim, num_queries, head_dim, width)
-            out_tile = _load(out_start, queries, num_heads * head_dim, num_queries, head_dim, width)
             mixed_by, score_grads = _score_gradients(
-                q_tile, k_tile, v_tile, grad_tile, out_tile, totals, queries, keys, seed, scale, p, first_query,
-                num_queries, num_keys, head, num_heads, most_keys, causal, drops,
+                q_tile, k_tile, v_tile, grad_tile, out, totals, queries, keys, seed, scale, threshold, kept_scale,
+                first_query, num_queries, start, num_keys, head, num_heads, most_keys, head_dim, width, query_tile,
+                key_tile, causal, drops, whole,
             )  # fmt: skip
             v_sum += tl.dot(tl.trans(mixed_by).to(grad_tile.dtype), grad_tile, input_precision="ieee")
             score_grads = score_grads.to(q_tile.dtype)
@@ -185,22 +206,21 @@ def attention_backward_keys(
 
 @triton.jit(do_not_specialize=["most_keys"])
 def attention_backward_queries(
-    q, k, v, out, grad, totals, q_grad, blocks, seeds, scale, score_scale, p, num_heads, group, most_keys,
-    q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row,
+    q, k, v, out, grad, totals, q_grad, blocks, seeds, scale, score_scale, threshold, kept_scale, num_heads, group,
+    most_keys, q_row, q_head, k_row, k_head, v_row, v_head, q_grad_row,
     head_dim: tl.constexpr, width: tl.constexpr, query_tile: tl.constexpr, key_tile: tl.constexpr, causal: tl.constexpr,
     drops: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of the queries, where a head has several tiles."""
-    sentence, head = tl.program_id(0) // num_heads, tl.program_id(0) % num_heads
+    sentence, head = tl.program_id(0), tl.program_id(1)
     first_query, num_queries, first_key, num_keys = _block(blocks, sentence)
-    start = tl.program_id(1) * query_tile
+    start = tl.program_id(2) * query_tile
     if start >= num_queries:
         return
     queries = start + tl.arange(0, query_tile)
     row = num_heads * head_dim
     q_tile = _load(_head(q, first_query, q_row, head, q_head), queries, q_row, num_queries, head_dim, width)
     grad_tile = _load(_head(grad, first_query, row, head, head_dim), queries, row, num_queries, head_dim, width)
-    out_tile = _load(_head(out, first_query, row, head, head_dim), queries, row, num_queries, head_dim, width)
     k_start = _head(k, first_key, k_row, head // group, k_head)
     v_start = _head(v, first_key, v_row, head // group, v_head)
     seed = tl.load(seeds)
@@ -211,8 +231,9 @@ def attention_backward_queries(
         k_tile = _load(k_start, keys, k_row, num_keys, head_dim, width)
         v_tile = _load(v_start, keys, v_row, num_keys, head_dim, width)
         _, score_grads = _score_gradients(
-            q_tile, k_tile, v_tile, grad_tile, out_tile, totals, queries, keys, seed, scale, p, first_query,
-            num_queries, num_keys, head, num_heads, most_keys, causal, drops,
+            q_tile, k_tile, v_tile, grad_tile, out, totals, queries, keys, seed, scale, threshold, kept_scale,
+            first_query, num_queries, at, num_keys, head, num_heads, most_keys, head_dim, width, query_tile, key_tile,
+            causal, drops, False,
         )  # fmt: skip
         q_sum += tl.dot(score_grads.to(k_tile.dtype), k_tile, input_precision="ieee")
     q_grad_start = _head(q_grad, first_query, q_grad_row, head, head_dim)

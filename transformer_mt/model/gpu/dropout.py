@@ -4,7 +4,6 @@ A kernel chooses what is kept, and the compiler puts the product with that into 
 and backward. `relu_dropout.py` and `post_norm.py` have kernels for all of their pass, which choose in it.
 """
 
-import functools
 from typing import Any
 
 import torch
@@ -12,8 +11,6 @@ from torch import Tensor
 
 STEPS = 2**16  # a probability is a multiple of 1 / STEPS
 _BLOCK = 1024  # draws of a program
-_TILE = 2048  # numbers that a program holds at a time
-_PROGRAMS = 4  # a processor of the GPU has so many programs at a time, each of which sums over many tiles
 
 
 def draws_for(x: Tensor) -> bool:
@@ -45,21 +42,6 @@ def new_seed(device: torch.device, threshold: int) -> Tensor:
     """(1,): of the draws of one kernel; 0 where all is kept."""
     drops = threshold < STEPS
     return torch.randint(2**62, (1,), device=device) if drops else torch.zeros(1, dtype=torch.int64, device=device)
-
-
-def tile_of(size: int, widest: int | None = None) -> dict[str, int]:
-    """The tile of a program over rows of this size: whole rows, or `widest` numbers of each."""
-    width = max(32, 1 << (size - 1).bit_length())
-    width = width if widest is None else min(width, widest)
-    return {"width": width, "height": max(1, _TILE // width)}
-
-
-@functools.cache
-def num_programs(device: torch.device) -> int:
-    """Programs that all run at a time there."""
-    if device.type != "cuda":
-        return _PROGRAMS
-    return _PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @torch.library.custom_op("transformer_mt::kept", mutates_args=())

@@ -18,12 +18,17 @@ def _scores(row, columns, num_classes, width):
 
 @triton.jit
 def _shares(prior, columns, num_classes, width, has_prior: tl.constexpr):
-    """What share of the smoothed mass each class has."""
-    if has_prior:
-        shares = tl.load(prior + columns, mask=columns < width, other=0.0)
-    else:
-        shares = tl.where(columns < num_classes, 1.0 / num_classes, 0.0)
+    """What share of the smoothed mass each class has: one number where all have the same."""
+    shares = tl.load(prior + columns, mask=columns < width, other=0.0) if has_prior else 1.0 / num_classes
     return shares
+
+
+@triton.jit
+def _mean(scores, shares, columns, num_classes, has_prior: tl.constexpr):
+    """Of a block's scores, weighted by the shares."""
+    scores = tl.where(columns < num_classes, scores, 0.0)
+    mean = tl.sum(scores * shares, 0) if has_prior else tl.sum(scores, 0) * shares
+    return mean
 
 
 @triton.jit
@@ -31,7 +36,7 @@ def _store_gradient(row, scores, shares, columns, target, normaliser, smoothing,
     """softmax - (1 - e) * one-hot - e * share, zeros where there is no class or no target."""
     gradient = tl.exp(scores - normaliser) - smoothing * shares
     gradient = tl.where(columns == target, gradient + (smoothing - 1.0), gradient)
-    gradient = tl.where((columns < num_classes) & (target >= 0), gradient, 0.0)
+    gradient = tl.where(columns < tl.where(target >= 0, num_classes, 0), gradient, 0.0)
     tl.store(row + columns, gradient.to(row.dtype.element_ty), mask=columns < width)
 
 
@@ -56,7 +61,7 @@ def cross_entropy(
         largest = tl.max(scores, 0)
         total = tl.sum(tl.exp(scores - largest), 0)
         at_target = tl.sum(tl.where(columns == target, scores, 0.0), 0)
-        mean = tl.sum(tl.where(columns < num_classes, scores * shares, 0.0), 0)
+        mean = _mean(scores, shares, columns, num_classes, has_prior)
         normaliser = largest + tl.log(total)
         if with_gradient:
             _store_gradient(row, scores, shares, columns, target, normaliser, smoothing, num_classes, width)
@@ -72,7 +77,7 @@ def cross_entropy(
             newest = tl.maximum(largest, tl.max(scores, 0))
             total = total * tl.exp(largest - newest) + tl.sum(tl.exp(scores - newest), 0)
             at_target += tl.sum(tl.where(columns == target, scores, 0.0), 0)
-            mean += tl.sum(tl.where(columns < num_classes, scores * shares, 0.0), 0)
+            mean += _mean(scores, shares, columns, num_classes, has_prior)
             largest = newest
         normaliser = largest + tl.log(total)
         if with_gradient:

@@ -1,8 +1,9 @@
-"""The end of a post-norm sublayer as Triton kernels: dropout, sum and layer norm in one pass forward and one backward.
+"""The end of a post-norm sublayer as Triton kernels: the bias of the last product, dropout, sum and layer norm in one
+pass forward and one backward.
 
-A program holds whole rows. So it reads and writes each number once, and the backward pass sums the gradients of the
-norm's weight and bias over its rows on the way. What a compiler makes of the formulas reads the rows again for every
-such sum. Read and written is the type of products; between, numbers are float32.
+A program holds whole rows. So it reads and writes each number once, and the backward pass sums the gradients of both
+biases and of the norm's weight over its rows on the way. What a compiler makes of the formulas reads the rows again for
+every such sum. Read and written is the type of products; between, numbers are float32.
 """
 
 import triton  # pyright: ignore[reportMissingImports]
@@ -13,17 +14,19 @@ from transformer_mt.model.gpu.dropout_kernels import chosen
 
 @triton.jit(do_not_specialize=["num_rows"])
 def norm_forward(
-    x, y, weight, bias, out, moments, seeds, threshold, scale, eps, num_rows,
-    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
+    x, y, y_bias, weight, bias, out, moments, seeds, threshold, scale, eps, num_rows,
+    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr, has_bias: tl.constexpr,
 ):  # fmt: skip
-    """out = norm(x + dropout(y)); moments (num_rows, 2): the mean of a row of the sum, and 1 over its deviation.
-    x and y are (num_rows, size).
+    """out = norm(x + dropout(y + y_bias)); moments (num_rows, 2): the mean of a row of the sum, and 1 over its
+    deviation. x and y are (num_rows, size).
     """
     rows = tl.program_id(0) * height + tl.arange(0, height)
     columns = tl.arange(0, width)
     there = (rows < num_rows)[:, None] & (columns < size)[None, :]
     places = rows.to(tl.int64)[:, None] * size + columns[None, :]
     added = tl.load(y + places, mask=there, other=0.0).to(tl.float32)
+    if has_bias:
+        added += tl.load(y_bias + columns, mask=columns < size, other=0.0).to(tl.float32)[None, :]
     if drops:
         added = tl.where(chosen(tl.load(seeds), rows, threshold, height, width), added * scale, 0.0)
     total = tl.load(x + places, mask=there, other=0.0).to(tl.float32) + added
@@ -40,36 +43,48 @@ def norm_forward(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def norm_backward(
-    grad, x, y, moments, weight, x_grad, y_grad, weight_sums, bias_sums, seeds, threshold, scale, num_rows,
-    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, drops: tl.constexpr,
+    grad, x, y, y_bias, moments, weight, x_grad, y_grad, sums, seeds, threshold, scale, num_rows,
+    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, stages: tl.constexpr, drops: tl.constexpr,
+    has_bias: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of x and y; in weight_sums and bias_sums (programs, size) those of weight and bias, summed over the
-    rows of each program, which takes every so many-th tile.
+    """The gradients of x and y; in sums (programs, 3, size) those of weight, bias and y_bias, summed over the rows of
+    each program, which takes every so many-th tile.
     """
     columns = tl.arange(0, width)
     of_weight = tl.load(weight + columns, mask=columns < size, other=0.0)
-    weight_total = tl.zeros((width,), tl.float32)
-    bias_total = tl.zeros((width,), tl.float32)
-    for start in range(tl.program_id(0) * height, num_rows, tl.num_programs(0) * height):
+    of_y_bias = tl.zeros((width,), tl.float32)
+    if has_bias:
+        of_y_bias = tl.load(y_bias + columns, mask=columns < size, other=0.0).to(tl.float32)
+    weight_total = tl.zeros((height, width), tl.float32)
+    bias_total = tl.zeros((height, width), tl.float32)
+    y_bias_total = tl.zeros((height, width), tl.float32)
+    seed = tl.load(seeds)
+    step = tl.num_programs(0) * height
+    for start in tl.range(tl.program_id(0) * height, num_rows, step, num_stages=stages):
         rows = start + tl.arange(0, height)
         there = (rows < num_rows)[:, None] & (columns < size)[None, :]
         places = rows.to(tl.int64)[:, None] * size + columns[None, :]
         upstream = tl.load(grad + places, mask=there, other=0.0).to(tl.float32)
-        added = tl.load(y + places, mask=there, other=0.0).to(tl.float32)
-        factor = 1.0
-        if drops:
-            factor = tl.where(chosen(tl.load(seeds), rows, threshold, height, width), scale, 0.0)
+        added = tl.load(y + places, mask=there, other=0.0).to(tl.float32) + of_y_bias[None, :]
+        total = tl.load(x + places, mask=there, other=0.0).to(tl.float32)
         mean = tl.load(moments + 2 * rows, mask=rows < num_rows, other=0.0)
         rate = tl.load(moments + 2 * rows + 1, mask=rows < num_rows, other=0.0)
-        total = tl.load(x + places, mask=there, other=0.0).to(tl.float32) + added * factor
+        factor = 1.0
+        if drops:
+            factor = tl.where(chosen(seed, rows, threshold, height, width), scale, 0.0)
+        total += added * factor
         normed = tl.where(there, (total - mean[:, None]) * rate[:, None], 0.0)
         weighted = upstream * of_weight[None, :]
         along = tl.sum(weighted * normed, 1) / size
         value = (weighted - normed * along[:, None] - (tl.sum(weighted, 1) / size)[:, None]) * rate[:, None]
         tl.store(x_grad + places, value.to(x_grad.dtype.element_ty), mask=there)
-        tl.store(y_grad + places, (value * factor).to(y_grad.dtype.element_ty), mask=there)
-        weight_total += tl.sum(upstream * normed, 0)
-        bias_total += tl.sum(upstream, 0)
-    own = tl.program_id(0).to(tl.int64) * size + columns
-    tl.store(weight_sums + own, weight_total, mask=columns < size)
-    tl.store(bias_sums + own, bias_total, mask=columns < size)
+        value *= factor
+        tl.store(y_grad + places, value.to(y_grad.dtype.element_ty), mask=there)
+        weight_total += upstream * normed
+        bias_total += upstream
+        if has_bias:
+            y_bias_total += tl.where(there, value, 0.0)
+    own = sums + tl.program_id(0) * 3 * size + columns
+    tl.store(own, tl.sum(weight_total, 0), mask=columns < size)
+    tl.store(own + size, tl.sum(bias_total, 0), mask=columns < size)
+    tl.store(own + 2 * size, tl.sum(y_bias_total, 0), mask=columns < size)

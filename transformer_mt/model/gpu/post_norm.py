@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.model.gpu.dropout import STEPS, new_seed, num_programs, threshold_of, tile_of
+from transformer_mt.model.gpu.dropout import STEPS, new_seed, threshold_of
+from transformer_mt.model.gpu.rows import STAGES, column_sums, num_programs, tile_of
 
 _WIDEST = 4096  # numbers of a row, which a program holds
 
@@ -32,69 +33,77 @@ def takes_norm(norm: nn.Module, low: torch.dtype) -> bool:
     return norm.weight.dtype == torch.float32 and norm.normalized_shape[0] <= _WIDEST
 
 
-def normed_sum(x: Tensor, y: Tensor, norm: nn.LayerNorm, p: float) -> Stream:
-    """norm(x + dropout(y, p)) where `takes_norm` said yes; x and y (..., d_model) in the same 16 bits."""
+def normed_sum(x: Tensor, y: Tensor, y_bias: Tensor | None, norm: nn.LayerNorm, p: float) -> Stream:
+    """norm(x + dropout(y + y_bias, p)) where `takes_norm` said yes; x and y (..., d_model) in the same 16 bits."""
     size, threshold = x.size(-1), threshold_of(p)
-    out, *_ = add_and_norm(x.reshape(-1, size), y.reshape(-1, size), norm.weight, norm.bias, threshold, norm.eps)
+    rows = x.reshape(-1, size), y.reshape(-1, size)
+    out, *_ = add_and_norm(*rows, y_bias, norm.weight, norm.bias, threshold, norm.eps)
     return Stream(out.view(x.shape))
 
 
 @torch.library.custom_op("transformer_mt::add_and_norm", mutates_args=())
 def add_and_norm(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, threshold: int, eps: float
+    x: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x and y (num_rows, size) in 16 bits, where a number of y is kept with a probability of threshold / STEPS -> the
-    norm of the sum, in 16 bits; and for the backward pass mean and rate of each row, and the seed of dropout.
+    """x and y (num_rows, size) in 16 bits, y_bias (size,), and a number of y is kept with a probability of threshold /
+    STEPS -> the norm of the sum, in 16 bits; and for the backward pass mean and rate of each row, and the seed of
+    dropout.
     """
     x, y = x.contiguous(), y.contiguous()
     out, moments = torch.empty_like(x), weight.new_empty(len(x), 2)
     seed = new_seed(x.device, threshold)
     sizes = tile_of(x.size(1))
     _kernels().norm_forward[(-(-len(x) // sizes["height"]),)](
-        x, y, weight, bias, out, moments, seed, threshold, STEPS / max(threshold, 1), eps, len(x),
-        size=x.size(1), drops=threshold < STEPS, **sizes,
+        x, y, bias if y_bias is None else y_bias, weight, bias, out, moments, seed, threshold,
+        STEPS / max(threshold, 1), eps, len(x), size=x.size(1), drops=threshold < STEPS, has_bias=y_bias is not None,
+        **sizes,
     )  # fmt: skip
     return out, moments, seed
 
 
 @add_and_norm.register_fake
-def _(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, threshold: int, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    x: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), weight.new_empty(x.size(0), 2), x.new_empty(1, dtype=torch.int64)
 
 
 @torch.library.custom_op("transformer_mt::add_and_norm_backward", mutates_args=())
 def add_and_norm_backward(
-    grad: Tensor, x: Tensor, y: Tensor, moments: Tensor, weight: Tensor, seed: Tensor, threshold: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x and y, and (2, size) those of weight and bias."""
+    grad: Tensor, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor, weight: Tensor, seed: Tensor,
+    threshold: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of x and y, and (3, size) in float32 those of weight, bias and y_bias."""
     grad, x, y = grad.contiguous(), x.contiguous(), y.contiguous()
     x_grad, y_grad = torch.empty_like(x), torch.empty_like(y)
     programs, size = num_programs(grad.device), grad.size(1)
-    totals = weight.new_empty(2, programs, size)
+    sums = weight.new_empty(programs, 3 * size)
     _kernels().norm_backward[(programs,)](
-        grad, x, y, moments, weight, x_grad, y_grad, totals[0], totals[1], seed, threshold,
-        STEPS / max(threshold, 1), len(grad), size=size, drops=threshold < STEPS, **tile_of(size),
+        grad, x, y, weight if y_bias is None else y_bias, moments, weight, x_grad, y_grad, sums, seed, threshold,
+        STEPS / max(threshold, 1), len(grad), size=size, drops=threshold < STEPS, has_bias=y_bias is not None,
+        **tile_of(size), stages=STAGES,
     )  # fmt: skip
-    return x_grad, y_grad, totals.sum(dim=1)
+    return x_grad, y_grad, column_sums(sums).view(3, size)
 
 
 @add_and_norm_backward.register_fake
 def _(
-    grad: Tensor, x: Tensor, y: Tensor, moments: Tensor, weight: Tensor, seed: Tensor, threshold: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), y.new_empty(y.shape), weight.new_empty(2, grad.size(1))
+    grad: Tensor, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor, weight: Tensor, seed: Tensor,
+    threshold: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return x.new_empty(x.shape), y.new_empty(y.shape), weight.new_empty(3, grad.size(1))
 
 
 def _set_up(ctx, inputs: tuple, output: tuple) -> None:
-    x, y, weight, _, ctx.threshold, _ = inputs
-    ctx.save_for_backward(x, y, *output[1:], weight)
+    x, y, y_bias, weight, _, ctx.threshold, _ = inputs
+    ctx.save_for_backward(x, y, *output[1:], weight, y_bias)
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    x, y, moments, seed, weight = ctx.saved_tensors
-    x_grad, y_grad, affine = add_and_norm_backward(grad, x, y, moments, weight, seed, ctx.threshold)
-    return x_grad, y_grad, affine[0], affine[1], None, None
+    x, y, moments, seed, weight, y_bias = ctx.saved_tensors
+    x_grad, y_grad, sums = add_and_norm_backward(grad, x, y, y_bias, moments, weight, seed, ctx.threshold)
+    return x_grad, y_grad, None if y_bias is None else sums[2].to(y_bias.dtype), sums[0], sums[1], None, None
 
 
 add_and_norm.register_autograd(_backward, setup_context=_set_up)

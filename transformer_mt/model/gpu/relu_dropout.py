@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_mt.model.gpu.dropout import STEPS, new_seed, num_programs, threshold_of, tile_of
+from transformer_mt.model.gpu.dropout import STEPS, new_seed, threshold_of
+from transformer_mt.model.gpu.rows import STAGES, column_sums, num_programs, tile_of
 
 _WIDTH = 512  # of a tile, whose rows need not be whole
 
@@ -57,11 +58,12 @@ def relu_dropped_backward(grad: Tensor, out: Tensor, threshold: int, has_bias: b
     size, sizes = grad.size(1), tile_of(grad.size(1), _WIDTH)
     blocks = -(-size // sizes["width"])
     programs = -(-2 * num_programs(grad.device) // blocks)
-    totals = torch.empty(programs if has_bias else 0, size, dtype=torch.float32, device=grad.device)
+    sums = torch.empty(programs if has_bias else 0, size, dtype=torch.float32, device=grad.device)
     _kernels().relu_backward[programs, blocks](
-        grad, out, x_grad, totals, STEPS / max(threshold, 1), len(grad), size=size, has_bias=has_bias, **sizes
-    )
-    return x_grad, totals.sum(dim=0)
+        grad, out, x_grad, sums, STEPS / max(threshold, 1), len(grad), size=size, has_bias=has_bias, **sizes,
+        stages=STAGES,
+    )  # fmt: skip
+    return x_grad, column_sums(sums)
 
 
 @relu_dropped_backward.register_fake

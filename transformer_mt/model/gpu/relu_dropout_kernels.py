@@ -30,20 +30,21 @@ def relu_forward(
 @triton.jit(do_not_specialize=["num_rows"])
 def relu_backward(
     grad, out, x_grad, bias_sums, scale, num_rows,
-    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, has_bias: tl.constexpr,
+    size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, stages: tl.constexpr, has_bias: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x: what was kept and positive is positive in `out`. In bias_sums (programs, size) its sums over
     the rows of each program, which takes every so many-th tile.
     """
     columns = tl.program_id(1) * width + tl.arange(0, width)
-    total = tl.zeros((width,), tl.float32)
-    for start in range(tl.program_id(0) * height, num_rows, tl.num_programs(0) * height):
+    total = tl.zeros((height, width), tl.float32)
+    for start in tl.range(tl.program_id(0) * height, num_rows, tl.num_programs(0) * height, num_stages=stages):
         rows = start + tl.arange(0, height)
         there = (rows < num_rows)[:, None] & (columns < size)[None, :]
         places = rows.to(tl.int64)[:, None] * size + columns[None, :]
         passed = tl.load(out + places, mask=there, other=0.0).to(tl.float32) > 0.0
         value = tl.where(passed, tl.load(grad + places, mask=there, other=0.0).to(tl.float32) * scale, 0.0)
         tl.store(x_grad + places, value.to(x_grad.dtype.element_ty), mask=there)
-        total += tl.sum(value, 0)
+        total += value
     if has_bias:
-        tl.store(bias_sums + tl.program_id(0).to(tl.int64) * size + columns, total, mask=columns < size)
+        own = bias_sums + tl.program_id(0) * size + columns
+        tl.store(own, tl.sum(total, 0), mask=columns < size)

@@ -1,7 +1,7 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2), with grouped queries (Ainslie et al. 2023)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeGuard
 
 import torch
@@ -12,6 +12,7 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.cpu import attention as cpu
 from transformer_mt.model.gpu import attention as gpu
+from transformer_mt.model.parts.linears import is_plain, product, stacked
 from transformer_mt.model.unpadded import BlockDiagonal
 
 
@@ -49,18 +50,6 @@ def product_dtype(x: Tensor) -> torch.dtype:
 def lowered(x: Tensor) -> Tensor:
     """x cast as autocast casts it for a product, so that several products share one cast; without autocast x itself."""
     return x.to(product_dtype(x))
-
-
-def stacked(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of the one product that computes the results of all of these side by side."""
-    bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-    return torch.cat([linear.weight for linear in linears]), bias
-
-
-def is_plain(module: nn.Module) -> bool:
-    """Whether it is x W^T + b and nobody looks on, so that its weights may be read instead of calling it."""
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return type(module) is nn.Linear and not any(hooks)
 
 
 def unrotated(heads: Tensor) -> Tensor:
@@ -122,15 +111,21 @@ class MultiHeadAttention(Attention):
         return self._split_heads(self.k_proj(x)), self._split_heads(self.v_proj(x))
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | BlockDiagonal | None, is_causal: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | BlockDiagonal | None,
+        is_causal: bool = False,
+        biased: bool = True,
     ) -> Tensor:
         """Projected heads -> (batch, query_len, d_model). `mask` as in `attention_weights`, or, in training, the mask
-        of unpadded tokens. `is_causal`: the mask hides later keys and nothing else.
+        of unpadded tokens. `is_causal`: the mask hides later keys and nothing else. `biased`: see `linears.product`.
         """
         dropped = self.dropout if self.training else 0.0
         if isinstance(mask, BlockDiagonal):
             unpadded = cpu.unpadded_attention if q.device.type == "cpu" else gpu.unpadded_attention
-            return self.join_heads(unpadded(q, k, v, mask, dropped, self.scale))
+            return self.join_heads(unpadded(q, k, v, mask, dropped, self.scale), biased)
         folded, mask = self._fold_queries(q), self._fold_mask(mask)
         if self.training and q.device.type == "cpu" and not torch.compiler.is_compiling():
             heads = cpu.training_attention(folded, k, v, mask, dropped, self.scale)
@@ -139,7 +134,7 @@ class MultiHeadAttention(Attention):
             is_causal = is_causal and self.num_kv_heads == self.num_heads
             mask = None if is_causal else mask
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, is_causal, scale=self.scale)
-        return self.join_heads(heads.reshape(q.shape))
+        return self.join_heads(heads.reshape(q.shape), biased)
 
     def to_slots(self, heads: Tensor) -> Tensor:
         """How a cache keeps keys or values (sentences, num_kv_heads, length, head_dim): here as they are."""
@@ -177,12 +172,15 @@ class MultiHeadAttention(Attention):
         mask: Tensor | BlockDiagonal | None = None,
         rotate: Callable[[Tensor], Tensor] = unrotated,
         is_causal: bool = False,
+        biased: bool = True,
     ) -> Tensor:
-        """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model)."""
+        """query (batch, query_len, d_model), key_value (batch, key_len, d_model) -> (batch, query_len, d_model).
+        `is_causal` and `biased` as in `attend`.
+        """
         if self._goes_jointly(mask, query, rotate):
-            return self.attend_jointly(query, key_value, mask)
+            return self.attend_jointly(query, key_value, mask, biased)
         q, k, v = self.project(query, key_value)
-        return self.attend(rotate(q), rotate(k), v, mask, is_causal)
+        return self.attend(rotate(q), rotate(k), v, mask, is_causal, biased)
 
     @property
     def projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
@@ -198,7 +196,7 @@ class MultiHeadAttention(Attention):
         is_unpadded = self.training and isinstance(mask, BlockDiagonal) and query.device.type != "cpu"
         return is_unpadded and rotate is unrotated and all(map(is_plain, self.projections))
 
-    def attend_jointly(self, query: Tensor, key_value: Tensor, mask: BlockDiagonal) -> Tensor:
+    def attend_jointly(self, query: Tensor, key_value: Tensor, mask: BlockDiagonal, biased: bool = True) -> Tensor:
         """`forward` in training on a GPU, with one product for all projections of the same input. Their gradients
         come side by side, too, so that there is one product for the weights and one for the input.
         """
@@ -208,11 +206,11 @@ class MultiHeadAttention(Attention):
             pairs = F.linear(key_value, *stacked([self.k_proj, self.v_proj]))
             heads = [self._side_by_side(self.q_proj(query)), self._side_by_side(pairs)]
         mixed = gpu.joint_attention(heads, self.num_heads, mask, self.dropout, self.scale)
-        return self.out_proj(mixed.flatten(1)[None])
+        return product(self.out_proj, mixed.flatten(1)[None], biased)
 
-    def join_heads(self, heads: Tensor) -> Tensor:
+    def join_heads(self, heads: Tensor, biased: bool = True) -> Tensor:
         """(batch, num_heads, query_len, head_dim) -> (batch, query_len, d_model)."""
-        return self.out_proj(heads.transpose(1, 2).flatten(2))
+        return product(self.out_proj, heads.transpose(1, 2).flatten(2), biased)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (batch, heads, length, head_dim)

@@ -10,6 +10,7 @@ from transformer_mt.model.gpu.relu_dropout import linear_relu_dropout
 from transformer_mt.model.option import Option
 from transformer_mt.model.parts.dropout import Dropout, ReluDropout
 from transformer_mt.model.parts.layer_context import LayerContext
+from transformer_mt.model.parts.linears import product
 
 
 def _inner_dropout(config: ModelConfig) -> float:
@@ -27,9 +28,11 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(_inner_dropout(config))
         self.out_proj = nn.Linear(config.d_ff, config.d_model, config.bias)
 
-    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
-        """(..., d_model) -> the same shape. The context is for experts, which may stand in this place."""
-        return self.out_proj(self.dropout(self.activation(self.in_proj(x))))
+    def forward(self, x: Tensor, context: LayerContext | None = None, biased: bool = True) -> Tensor:
+        """(..., d_model) -> the same shape. The context is for experts, which may stand in this place; `biased`: see
+        `linears.product`.
+        """
+        return product(self.out_proj, self.dropout(self.activation(self.in_proj(x))), biased)
 
 
 class ReluFeedForward(FeedForward):
@@ -39,11 +42,11 @@ class ReluFeedForward(FeedForward):
         super().__init__(config, activation)
         self.dropout = ReluDropout(_inner_dropout(config))
 
-    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext | None = None, biased: bool = True) -> Tensor:
         """(..., d_model) -> the same shape."""
         if self.training and draws_for(x):
-            return self.out_proj(linear_relu_dropout(x, self.in_proj, self.dropout.p))
-        return self.out_proj(self.dropout(self.in_proj(x)))
+            return product(self.out_proj, linear_relu_dropout(x, self.in_proj, self.dropout.p), biased)
+        return product(self.out_proj, self.dropout(self.in_proj(x)), biased)
 
 
 class GatedFeedForward(FeedForward):
@@ -53,9 +56,9 @@ class GatedFeedForward(FeedForward):
         super().__init__(config, activation)
         self.gate_proj = nn.Linear(config.d_model, config.d_ff, config.bias)
 
-    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext | None = None, biased: bool = True) -> Tensor:
         """(..., d_model) -> the same shape."""
-        return self.out_proj(self.dropout(self.activation(self.gate_proj(x)) * self.in_proj(x)))
+        return product(self.out_proj, self.dropout(self.activation(self.gate_proj(x)) * self.in_proj(x)), biased)
 
 
 # Of CTranslate2's three kinds of GELU, GELU is the exact one; of those of transformers it is gelu.
