@@ -159,7 +159,7 @@ fi
 reserve=20
 if [ -n "$data" ]; then
   for name in $measured; do
-    case $name in train-base) seconds=$((70 ${joey:++ 60})) ;; decode) seconds=110 ;; *) seconds=45 ;; esac
+    case $name in train-base) seconds=$((110 ${joey:++ 60})) ;; decode) seconds=110 ;; *) seconds=45 ;; esac
     ! wanted "$name" || reserve=$((reserve + seconds))
   done
 fi
@@ -184,7 +184,7 @@ if [ -n "$data" ]; then
   [ -z "$joey" ] || with --joey-python "$joey" "$joey" -c 'import joeynmt'
   # preset PRESET STAGE OPTION...: passes are captured, and a profile is taken, before the steps that are timed.
   preset() {
-    stage "$2" 130 34 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
+    stage "$2" 180 34 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
       ${smoke:+--smoke} "${@:3}"
   }
   sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
