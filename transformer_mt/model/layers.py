@@ -157,8 +157,9 @@ class DecoderLayer(nn.Module):
 
 
 def fed_forward(x: State, feed_forward: nn.Module, residual: Residual, context: LayerContext) -> State:
-    """x through the last sublayer of a layer."""
-    return residual(x, lambda h, biased=True: feed_forward(h, context, biased), feed_forward.out_proj)
+    """x through the last sublayer of a layer. Only one with a last product, as an `out_proj`, is asked for its bias."""
+    last = getattr(feed_forward, "out_proj", None)
+    return residual(x, lambda h, **asked: feed_forward(h, context, **asked), last)
 
 
 def attend_to_past(

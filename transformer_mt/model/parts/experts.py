@@ -20,9 +20,7 @@ class MixtureOfExperts(nn.Module):
         self.router = nn.Linear(config.d_model, config.num_experts, bias=False)
         self.experts = nn.ModuleList(make_dense(config) for _ in range(config.num_experts))
 
-    out_proj = None  # no one product is the last
-
-    def forward(self, x: Tensor, context: LayerContext | None = None, biased: bool = True) -> Tensor:
+    def forward(self, x: Tensor, context: LayerContext | None = None) -> Tensor:
         """(..., d_model) -> the same shape. Where the context collects routing, this layer adds its loss."""
         tokens = x.flatten(0, -2)
         scores = self.router(tokens).float()  # (tokens, num_experts)
