@@ -12,8 +12,10 @@ from transformer_mt.model.gpu.attention import unpadded_attention
 from transformer_mt.model.gpu.dropout import STEPS, threshold_of
 from transformer_mt.model.gpu.post_norm import Stream, add_and_norm, normed_sum, takes_norm
 from transformer_mt.model.gpu.relu_dropout import relu_dropped
-from transformer_mt.model.layers import EncoderLayer
+from transformer_mt.model.layers import EncoderLayer, fed_forward
 from transformer_mt.model.parts import attention, feed_forward
+from transformer_mt.model.parts.attention import unrotated
+from transformer_mt.model.parts.layer_context import LayerContext
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model.unpadded import Unpadded
 
@@ -166,3 +168,26 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
         )
         # What is true is rounded itself.
         assert (ours - true).norm() <= most * (theirs - true).norm() + 1e-5 * max(1, true.norm())
+
+
+def test_a_residual_adds_the_bias_only_of_a_product_that_nobody_looks_at(device: torch.device) -> None:
+    """What a hook on the last product sees has its bias, which is then not added again."""
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=32, d_ff=48, num_heads=2, norm_position="post", dropout=0.0)
+    layer = EncoderLayer(config).to(device).train()
+    residual, last = layer.feed_forward_residual, layer.feed_forward.out_proj
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.bias.normal_()
+    x = Stream(torch.randn(1, 5, 32, device=device).to(LOW[device.type]))
+    seen: list[object] = []
+
+    def passed() -> Tensor:
+        with torch.autocast(device.type, LOW[device.type]):
+            return fed_forward(x, layer.feed_forward, residual, LayerContext(None, unrotated)).low
+
+    alone = passed()
+    last.register_forward_hook(lambda module, given, result: seen.append(result))
+    hooked = passed()
+    assert len(seen) == 1
+    torch.testing.assert_close(hooked, alone, atol=0.02, rtol=0.02)
