@@ -39,15 +39,21 @@ class Recording(TorchDispatchMode):
     def __init__(self, step: Step) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self._before: dict[int, tuple[Tensor, Tensor]] = {}  # what was written on, and what it held
         with self:
             self.result = step()
-        self.result.fill_(torch.nan)  # a capture computes nothing
+        for written, held in reversed(self._before.values()):
+            written.copy_(held)
+        self.result.fill_(-1)  # a capture computes nothing
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         by_mask = name.startswith("index") and any(t.dtype == torch.bool for t in tree_leaves(args[1]) if is_tensor(t))
         if name in ASKS or by_mask:
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and id(value) not in self._before:
+                self._before[id(value)] = value, value.clone()
         result = func(*args, **(kwargs or {}))
         self.calls.append((func, args, kwargs or {}, result))
         return result

@@ -8,6 +8,7 @@ import pytest
 import torch
 from recordings import (
     BATCHES,
+    CPU,
     NORM,
     Recording,
     Recordings,
@@ -23,12 +24,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_pairs
 from translators import MODELS_BY_NAME, make_translator, rules
 
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoder, GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search import greedy
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, greedy_search
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.rules import Demand, make_rules
+from transformer_mt.errors import UserError
 from transformer_mt.machine.cuda_graphs import CudaGraphs, Step
 
 GRAPHED = [
@@ -59,6 +64,55 @@ def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_si
     assert captured[0] > 0
     assert captured[4] > captured[2], "sizes of before, on another arena"
     assert captured[8] == captured[7], "what came three times before is captured"
+
+
+@pytest.mark.parametrize("scored", [False, True])
+@torch.inference_mode()
+def test_repeated_choices_are_those_of_a_search_without_them(scored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows that have ended and stay for a while, as on a GPU."""
+    monkeypatch.setattr(greedy, "are_dropped", lambda n, rows, _: are_dropped(n, rows, torch.device("cuda")))
+    model = model_of("rotary, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    options = rules(norm=NORM).model_copy(update={"scored": scored})
+    for seed in range(12):
+        lengths, limits = BATCHES[seed % 3]
+        src = sources(model.output.out_features, lengths, seed)
+        expected = greedy_search(ModelDecoder(model, src), limits, options, CPU)
+        found = greedy_search(begun(decoders, model, src, limits, 1), limits, options, CPU)
+        assert [h.tokens for (h,) in found] == [h.tokens for (h,) in expected]
+        pairs = [(mine.log_prob, its.log_prob) for (mine,), (its,) in zip(found, expected, strict=True)]
+        assert all(its == pytest.approx(mine, rel=1e-4, nan_ok=not scored) for mine, its in pairs)
+    assert decoders.num_captured > 4
+
+
+@torch.inference_mode()
+def test_a_search_with_rules_chooses_outside_of_the_repeated_steps() -> None:
+    model = model_of("rotary, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    lengths, limits = BATCHES[0]
+    src = sources(model.output.out_features, lengths, 0)
+    own = make_rules(search_options(DecodingConfig(), no_repeat_ngram_size=1), limits, [Demand()] * 5, [], CPU)
+    expected = greedy_search(ModelDecoder(model, src), limits, rules(norm=NORM), CPU, own)
+    for _ in range(4):
+        for options in (own, None):  # one after the other, over one arena
+            found = greedy_search(begun(decoders, model, src, limits, 1), limits, rules(norm=NORM), CPU, options)
+            if options is not None:
+                assert_same(found, expected)
+                assert all(len(set(h.tokens)) == len(h.tokens) for (h,) in found)
+
+
+@torch.inference_mode()
+def test_a_repeated_choice_among_what_is_no_number_is_refused() -> None:
+    model = model_of("rotary, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    lengths, limits = BATCHES[0]
+    src = sources(model.output.out_features, lengths, 0)
+    for _ in range(4):
+        search(begun(decoders, model, src, limits, 1), limits, 1)
+    assert decoders.num_captured > 0
+    model.output.weight.mul_(torch.nan)
+    with pytest.raises(UserError, match="not a number"):
+        search(begun(decoders, model, src, limits, 1), limits, 1)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -149,7 +203,7 @@ def test_few_operations_of_a_search_are_ordered_one_by_one() -> None:
         return ordered.count
 
     graphed, eager = count(begun(decoders, model, src, limits, 1)), count(ModelDecoder(model, src))
-    assert graphed < eager / 3, (graphed, eager)
+    assert graphed < eager / 50, (graphed, eager)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search import top_tokens as candidates
-from transformer_mt.decoding.search.top_tokens import LANES, Totals, best_extensions, best_token, best_tokens
+from transformer_mt.decoding.search.top_tokens import LANES, Totals, best_extensions, best_tokens, largest_token
 from transformer_mt.errors import UserError
 
 
@@ -16,7 +16,7 @@ from transformer_mt.errors import UserError
 def on_either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to the largest token."""
     if request.param == "for a GPU":
-        monkeypatch.setattr(candidates, "largest_token", candidates.largest_at_once)
+        monkeypatch.setattr(candidates, "_num_blocks", lambda *_: 0)
 
 
 either = pytest.mark.usefixtures("on_either")
@@ -102,11 +102,10 @@ def test_the_best_token_is_that_of_the_masked_logits(vocab_size: int, allow_unk:
     logits[32] = 0.0
     masked = logits.clone()
     masked[:, [PAD_ID, BOS_ID] if allow_unk else [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
-    tokens = best_token(logits, allow_unk, None)
+    values, tokens = largest_token(logits, allow_unk)
     assert torch.equal(masked[torch.arange(60), tokens], masked.amax(dim=1))
-    assert (masked[torch.arange(60), tokens] > -torch.inf).all()
-    must_end = torch.rand(60, generator=generator) < 0.3
-    assert torch.equal(best_token(logits, allow_unk, must_end), tokens.where(~must_end, EOS_ID))
+    assert torch.equal(values, masked.amax(dim=1))
+    assert (values > -torch.inf).all()
 
 
 @pytest.mark.parametrize("bad", [slice(None), 900, EOS_ID])
@@ -120,11 +119,10 @@ def test_what_is_no_number_is_refused(bad: slice | int) -> None:
 @either
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan])
 @pytest.mark.parametrize("bad", [slice(None), 4, 900, 1999, EOS_ID])
-def test_what_is_no_number_is_refused_by_its_logit_alone(bad: slice | int, number: float) -> None:
+def test_what_is_no_number_is_the_largest(bad: slice | int, number: float) -> None:
     logits = torch.zeros(2, 2000)
     logits[1, bad] = torch.tensor(torch.nan).copysign(torch.tensor(math.copysign(1, number)))
-    with pytest.raises(UserError, match="not a number"):
-        best_token(logits, False, None)
+    assert largest_token(logits, False)[0].isnan().tolist() == [False, True]
 
 
 @pytest.mark.parametrize(("bad", "number"), [(900, torch.inf), (EOS_ID, torch.inf), (slice(None), -torch.inf)])

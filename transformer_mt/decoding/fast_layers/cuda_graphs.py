@@ -3,7 +3,8 @@
 A graph repeats the same launches on the same memory. So a step reads and writes an `Arena`, which outlives steps and
 batches. The sizes that a step sees are rounded up to powers of two. Its tokens, their positions and their slots change
 from step to step, and are written into the arena before each. The first steps of a size run uncaptured, which also
-loads their kernels; a later one is captured. What a search does between two steps stays outside the graphs.
+loads their kernels; a later one is captured. What greedy search without rules does between two steps is part of the
+graph; what other searches do stays outside.
 """
 
 import threading
@@ -15,6 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
 from transformer_mt.machine.cuda_graphs import Step, power_of_two
 from transformer_mt.model.cache import LANES, DecoderCache, LayerCache
 from transformer_mt.model.interface import TranslationModel
@@ -45,6 +47,9 @@ class Sizes(NamedTuple):
     rows: int  # of a sentence
     slots: int
     src_len: int  # 0 without cross-attention
+
+
+Kind = tuple[Sizes, Choice | None]  # of a captured step: see `GraphedDecoders.run`
 
 
 class ArenaLayer(LayerCache):
@@ -103,6 +108,7 @@ class Arena:
         self.at = zeros(sizes.sentences, 1)
         self.tokens = zeros(sizes.sentences, sizes.rows)
         self.slots = zeros(sizes.rows)
+        self.greedy = GreedyRows.begin(zeros(sizes.sentences), sizes.slots, scored=True)
 
     @staticmethod
     def num_bytes(like: DecoderCache, sizes: Sizes) -> int:
@@ -136,6 +142,14 @@ class Arena:
         self.tokens[:n, :rows] = tokens
         self.at[:n] += 1
         torch.arange(start, start + rows, out=self.slots[:rows])
+
+    def go_on(self, num_sentences: int) -> None:
+        """As `tell`, with the tokens that a greedy search chose; `choosing` says with which slot it begins. Rows that
+        have ended stand still: what fills up a size would go beyond the positions.
+        """
+        self.tokens[:num_sentences, 0] = self.greedy.tokens[:num_sentences]
+        self.at[:num_sentences] += ~self.greedy.is_over[:num_sentences, None]
+        self.slots[:1] += 1
 
     def reorder(self, now: Sizes, index: Tensor, sentences: Tensor | None) -> None:
         """See `DecoderCache.reorder`; `now` is the part in use."""
@@ -194,8 +208,8 @@ class GraphedDecoders:
         self.arena: Arena | None = None
         self.num_captured = 0
         self.has_failed = False
-        self._times: dict[Sizes, int] = {}
-        self._steps: dict[Sizes, Step] = {}
+        self._times: dict[Kind, int] = {}
+        self._steps: dict[Kind, Step] = {}
 
     def __reduce__(self) -> tuple[type["GraphedDecoders"], tuple[Callable[[], Capture]]]:
         return GraphedDecoders, (self._make_capture,)  # a copy begins without arena and graphs
@@ -242,20 +256,27 @@ class GraphedDecoders:
             self.arena = Arena(cache, sizes)
         return self.arena
 
-    def run(self, model: TranslationModel, arena: Arena, sizes: Sizes) -> Tensor:
-        """A step over a part of the arena -> hidden states (sentences * rows, d_model), valid until the next step."""
+    def run(self, model: TranslationModel, arena: Arena, sizes: Sizes, choice: Choice | None = None) -> Tensor:
+        """A step over a part of the arena -> hidden states (sentences * rows, d_model), or with a `choice` of the next
+        tokens what `GreedyRows.choose` returns; valid until the next step.
+        """
 
         def step() -> Tensor:
-            return model.next_hidden_states(*arena.part(sizes))
+            if choice is None:
+                return model.next_hidden_states(*arena.part(sizes))
+            arena.go_on(sizes.sentences)
+            logits = model.output(model.next_hidden_states(*arena.part(sizes)))
+            return arena.greedy.first(sizes.sentences).choose(logits, choice)
 
-        captured = self._steps.get(sizes)
+        kind = sizes, choice
+        captured = self._steps.get(kind)
         if captured is not None:
             return captured()
-        self._times[sizes] = self._times.get(sizes, 0) + 1
-        if self._times[sizes] <= UNCAPTURED or self.has_failed:
+        self._times[kind] = self._times.get(kind, 0) + 1
+        if self._times[kind] <= UNCAPTURED or self.has_failed:
             return step()
         try:
-            captured = self._steps[sizes] = self.capture(step)
+            captured = self._steps[kind] = self.capture(step)
         except RuntimeError as error:
             self.has_failed = True
             reason = str(error).strip().partition("\n")[0]
@@ -281,14 +302,28 @@ class GraphedDecoder:
         rows, start = len(tokens) // self.now.sentences, self.now.slots
         self.now = self.now._replace(rows=rows, slots=start + rows)
         self.arena.tell(tokens.view(-1, rows), start)
-        sizes = Sizes(
+        hidden = self.owner.run(self.model, self.arena, self._rounded())
+        return self.model.output(hidden[: len(tokens)])
+
+    def choosing(self, rows: GreedyRows, choice: Choice) -> Callable[[], Tensor]:
+        """As `ChoosesItself.choosing`: the choice is captured with the step."""
+        rows.move_to(self.arena.greedy)
+        self.arena.slots[0] = self.now.slots - 1  # `Arena.go_on` goes on by one
+
+        def step() -> Tensor:
+            self.now = self.now._replace(slots=self.now.slots + 1)
+            return self.owner.run(self.model, self.arena, self._rounded(), choice)
+
+        return step
+
+    def _rounded(self) -> Sizes:
+        """The part in use, in sizes that come again."""
+        return Sizes(
             power_of_two(self.now.sentences),
-            rows,
+            self.now.rows,
             power_of_two(self.now.slots, LANES),
             power_of_two(self.now.src_len, LANES) if self.now.src_len else 0,
         )
-        hidden = self.owner.run(self.model, self.arena, sizes)
-        return self.model.output(hidden[: len(tokens)])
 
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
         """As `StepFunction.reorder`."""

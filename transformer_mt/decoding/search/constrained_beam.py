@@ -17,7 +17,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.search.beam import Beams, follow
 from transformer_mt.decoding.search.constraints import Constraints, Progress
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
@@ -180,8 +180,7 @@ def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptio
     is_beyond = torch.arange(values.size(1), device=values.device) >= 2 * beams.sizes[:, None]
     best = _Candidates(values.masked_fill(is_beyond, -torch.inf), *best)
     rows = torch.arange(logits.size(1), device=logits.device).expand(len(logits), -1)
-    special = [EOS_ID, UNK_ID] if options.allow_unk else [EOS_ID]
-    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), special))
+    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), options.allow_unk))
     of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
     parts = (best, of_rows, _of_phrases(beams, logits, totals, rows))
     found = _Candidates(

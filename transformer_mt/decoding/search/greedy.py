@@ -16,10 +16,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.config.special_ids import EOS_ID
+from transformer_mt.decoding.search.greedy_rows import Choice, ChoosesItself, GreedyRows
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import best_extensions, best_token
+from transformer_mt.decoding.search.top_tokens import not_a_number
 
 
 class StepFunction(Protocol):
@@ -56,44 +57,36 @@ def greedy_search(
 
     Unless `options` ask for scores, log_prob and score are nan, which saves a pass over the vocabulary.
     """
-    limits = torch.tensor(max_lengths, device=device)
-    shortest = min(max_lengths)
+    rows = GreedyRows.begin(torch.tensor(max_lengths, device=device), max(max_lengths), options.scored)
+    choice = Choice(options.allow_unk, options.scored)
+    choosing = decoder.choosing(rows, choice) if rules is None and isinstance(decoder, ChoosesItself) else None
     finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
     alive = torch.arange(len(max_lengths), device=device)  # the sentence of each row
-    tokens = torch.full_like(alive, BOS_ID)
-    history = alive.new_empty(len(alive), min(16, max(max_lengths)))
-    totals = torch.full((len(alive),), 0.0 if options.scored else torch.nan, device=device)
-    over: Tensor | None = None  # which rows have ended, and are still there
     for length in count(1):
-        logits = decoder.step(tokens).float()
-        must_end = limits <= length if length >= shortest else None
-        forbid = None if rules is None else partial(rules, hypotheses=Hypotheses(history[:, : length - 1], alive))
-        if options.scored:
-            best, _, tokens = best_extensions(logits, 1, options.allow_unk, must_end, totals[:, None], forbid)
-            tokens, best = tokens.squeeze(1), best.squeeze(1)
-            totals = best if over is None else torch.where(over, totals, best)
+        if choosing is not None:
+            report = choosing()
         else:
-            tokens = best_token(logits, options.allow_unk, must_end, forbid)
-        if over is not None:
-            tokens = tokens.masked_fill(over, EOS_ID)
-        if length > history.size(1):
-            history = torch.cat((history, torch.empty_like(history)), dim=1)
-        history[:, length - 1] = tokens
-        ended = tokens == EOS_ID
-        num_ended = int(ended.sum())
+            past = Hypotheses(rows.history[:, : length - 1], alive)
+            forbid = None if rules is None else partial(rules, hypotheses=past)
+            report = rows.choose(decoder.step(rows.tokens), choice, forbid)
+        num_live, num_bad = report.tolist()
+        if num_bad:
+            raise not_a_number()
+        num_ended = len(alive) - num_live
         if not num_ended or not are_dropped(num_ended, len(alive), device):
-            over = ended if num_ended else None
             continue
+        ended = rows.is_over
         for sentence, row, total in zip(
-            alive[ended].tolist(), history[ended, :length].tolist(), totals[ended].tolist(), strict=True
+            alive[ended].tolist(), rows.history[ended, :length].tolist(), rows.totals[ended].tolist(), strict=True
         ):
             end = row.index(EOS_ID)
             finished[sentence].append(Hypothesis(row[:end], total, total / options.norm(end + 1)))
-        if num_ended == len(alive):
+        if not num_live:
             break
-        over, kept = None, without(ended)
+        kept = without(ended)
         decoder.reorder(kept, kept)
-        alive, tokens, totals, history, limits = (x[kept] for x in (alive, tokens, totals, history, limits))
+        alive = alive[kept]
+        rows.keep(kept)
     return finished
 
 

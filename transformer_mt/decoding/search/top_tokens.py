@@ -49,15 +49,15 @@ class Totals:
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
 
 
-def largest_token(logits: Tensor, special: list[int]) -> tuple[Tensor, Tensor]:
-    """The largest of each row of logits (rows, vocab_size) and its token, a word or one of `special`.
+def largest_token(logits: Tensor, allow_unk: bool) -> tuple[Tensor, Tensor]:
+    """The largest of each row of logits (rows, vocab_size) and its token: a word, EOS or, if allowed, UNK.
 
     The value is nan where a logit of the row is nan.
     """
     words = logits[:, NUM_SPECIAL:]
     num_blocks = _num_blocks(words.size(1), LONG_BLOCK) if logits.device.type == "cpu" else 0
     if not num_blocks:
-        return largest_at_once(logits, special)
+        return largest_at_once(logits, allow_unk)
     blocks, rest = _in_blocks(words, num_blocks)
     values, block = blocks.amax(dim=1).max(dim=1, keepdim=True)
     row = torch.arange(len(words))
@@ -66,36 +66,27 @@ def largest_token(logits: Tensor, special: list[int]) -> tuple[Tensor, Tensor]:
     if rest.size(1):
         values, in_rest = rest.max(dim=1, keepdim=True)
         found.append((values, in_rest + words.size(1) - rest.size(1)))
-    return _with_special(logits, special, [(values, places + NUM_SPECIAL) for values, places in found])
+    return _with_special(logits, allow_unk, [(values, places + NUM_SPECIAL) for values, places in found])
 
 
-def largest_at_once(logits: Tensor, special: list[int]) -> tuple[Tensor, Tensor]:
+def largest_at_once(logits: Tensor, allow_unk: bool) -> tuple[Tensor, Tensor]:
     """`largest_token` by one maximum, which takes one pass on a GPU."""
     values, tokens = logits[:, NUM_SPECIAL:].max(dim=1, keepdim=True)
-    return _with_special(logits, special, [(values, tokens + NUM_SPECIAL)])
+    return _with_special(logits, allow_unk, [(values, tokens + NUM_SPECIAL)])
 
 
-def _with_special(logits: Tensor, special: list[int], words: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _with_special(logits: Tensor, allow_unk: bool, words: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """The largest of a row's words (values and tokens, (rows, 1) each) and its special tokens."""
+    special = _special(allow_unk)
     values, order = torch.cat((_columns(logits, special), *(values for values, _ in words)), dim=1).max(dim=1)
     of_special = [torch.full_like(words[0][1], token) for token in special]
     tokens = torch.cat((*of_special, *(tokens for _, tokens in words)), dim=1)
     return values, tokens.gather(1, order[:, None]).squeeze(1)
 
 
-def best_token(
-    logits: Tensor, allow_unk: bool, must_end: Tensor | None, forbid: Callable[[Tensor], None] | None = None
-) -> Tensor:
-    """The token (rows,) of each row's largest logit, where nobody asks for its probability.
-
-    logits (rows, vocab_size); must_end (rows,) and forbid as in `best_extensions`. Raises UserError where a logit is
-    not a number.
-    """
-    if forbid is not None:
-        forbid(logits)
-    values, tokens = largest_token(logits, [EOS_ID, UNK_ID] if allow_unk else [EOS_ID])
-    refuse_nan(values)
-    return tokens if must_end is None else tokens.masked_fill(must_end, EOS_ID)
+def _special(allow_unk: bool) -> list[int]:
+    """The special tokens that a search may take."""
+    return [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
 
 
 def best_extensions(
@@ -127,9 +118,11 @@ def best_extensions_of(
     """`best_extensions` where totals are made and tokens forbidden already; logits (sentences, rows, vocab_size)."""
     num_rows = logits.size(1)
     values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
-    others = [EOS_ID, UNK_ID] if allow_unk else [EOS_ID]
     special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)
-    special = [(totals(_columns(logits, [token])).squeeze(2), torch.full_like(special_rows, token)) for token in others]
+    special = [
+        (totals(_columns(logits, [token])).squeeze(2), torch.full_like(special_rows, token))
+        for token in _special(allow_unk)
+    ]
     values = torch.cat((*(totals for totals, _ in special), values), dim=1)
     rows = torch.cat((*(special_rows for _ in special), rows), dim=1)
     tokens = torch.cat((*(tokens for _, tokens in special), tokens + NUM_SPECIAL), dim=1)
@@ -148,9 +141,14 @@ def _columns(logits: Tensor, tokens: list[int]) -> Tensor:
 def refuse_nan(values: Tensor) -> None:
     """Raise UserError for nan. A search over such logits would find nothing, and not end."""
     if values.isnan().any():
-        raise UserError(
-            "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
-        )
+        raise not_a_number()
+
+
+def not_a_number() -> UserError:
+    """What a search says of nan."""
+    return UserError(
+        "The model's output is not a number. Use --precision fp32, or an earlier checkpoint (--checkpoint step_N)."
+    )
 
 
 def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, Tensor, Tensor]:
