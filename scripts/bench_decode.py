@@ -1,7 +1,7 @@
 """Decoding speed on this machine: ours beside CTranslate2, a decoder without a cache, transformers and Joey NMT.
 
     python scripts/bench_decode.py --run RUN --data DIR [--threads 2] [--device cuda] [--hf-python PATH]
-        [--joey-python PATH] [--against CHECKOUT]
+        [--joey-python PATH] [--against CHECKOUT] [--profile]
 
 RUN is a trained model, best of the shape d_model 256, 3 + 3 layers, d_ff 1024, 8 heads, on Multi30k in `DIR/tok`; its
 1,000 sentences of test_2016_flickr are translated greedily and with a beam of 5. CTranslate2 (`tmt export`, extra ct2)
@@ -18,7 +18,8 @@ On a GPU, ours is measured with and without graphs, all of it in one process, an
 device.
 
 The ratios stand above the table of each search. Below both: one short sentence from a loaded model, `tmt translate` of
-it as a whole process, and `tmt --help`.
+it as a whole process, and `tmt --help`. With `--profile` comes where the time of each search goes, in the last of the
+precisions and batch sizes.
 """
 
 import argparse
@@ -138,6 +139,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
     parser.add_argument("--batch-sizes", nargs="+", type=command.count(), help="each side takes its best")
     parser.add_argument("--no-plain", action="store_true", help="leave out the decoder without a cache, which is slow")
+    parser.add_argument("--profile", action="store_true", help="print where the time of each search goes")
     parser.add_argument(
         "--smoke", action="store_true", help="few sentences, once, in one process a search: whether it runs"
     )
@@ -230,6 +232,8 @@ def main() -> None:
         for beam_size, best in compared(args, sides, shared).items():
             print_table(best, beam_size, [tgt for _, tgt in pairs], args.threads, args.device)
     print_latency(args.run, args.precisions, args.device, 1 if args.smoke else 20)
+    if args.profile:
+        print_profiles(args.run, args.precisions[-1], args.device, shared["lines"], args.batch_sizes[-1])
 
 
 NAMES = {"ours": "ours", "against": "another checkout", "eager": "ours without graphs", "ct2": "CTranslate2",
@@ -294,6 +298,26 @@ def print_latency(run: Path, precisions: list[str], device: str, repeats: int) -
     )
     print(f"| `tmt translate`, the whole process | {1000 * whole:,.0f} |")
     print(f"| `tmt --help` | {1000 * seconds_of([*tmt, '--help'], run, repeats):,.0f} |")
+
+
+def print_profiles(run: Path, precision: str, device: str, lines: list[str], batch_size: int) -> None:
+    """Of each search, in one process."""
+    from measuring.search_profile import profile_of
+
+    from transformer_mt.decoding.translator import Translator
+
+    translator = Translator.load(run, device=device, precision=precision)
+    lines = sorted(lines, key=len, reverse=True)
+    for beam_size in (1, BEAM):
+
+        def search(beam_size: int = beam_size) -> None:
+            for i in range(0, len(lines), batch_size):  # each batch in this process, not in a worker
+                translator.translate(lines[i : i + batch_size], beam_size=beam_size, batch_size=batch_size)
+
+        for _ in range(3 if device == "cuda" else 1):
+            search()
+        print(f"\n{'greedy' if beam_size == 1 else f'beam {beam_size}'}, {precision}, batches of {batch_size}: "
+              f"{profile_of(search, device)}")  # fmt: skip
 
 
 if __name__ == "__main__":

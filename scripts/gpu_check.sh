@@ -190,7 +190,7 @@ if [ -n "$data" ]; then
   sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
   preset base train-base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
   stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
-    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512)
+    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512 --profile)
   stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
     --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.

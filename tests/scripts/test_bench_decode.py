@@ -50,7 +50,9 @@ print(json.dumps([{"seconds": 2.0, "batch_size": 8, "num_tokens": num_tokens, "m
 def test_bench_decode_measures_sides_that_agree(text: Path, trained: Path, tmp_path: Path) -> None:
     python = stub(tmp_path / "python", HF_ANSWERS)
     arguments = ("--run", str(trained), "--data", str(text), "--threads", "1", "--hf-python", str(python), "--smoke")
-    said = run("bench_decode.py", *arguments)
+    said, *profiles = run("bench_decode.py", *arguments, "--profile").split("\n\n| operation | ms | times |")
+    assert [len(re.findall(r"^\| \S+ \| [\d.]+ \| [\d,]+ \|$", table, re.MULTILINE)) for table in profiles] == [15, 15]
+    said = said.rpartition("\ngreedy, ")[0]
     assert len(re.findall(r"^\| (?:from a loaded model, \w+|`tmt .*) \| [\d,.]+ \|$", said, re.MULTILINE)) == 5
     _, greedy, beam = re.split(r"^(?:greedy|beam 5), 20 sentences, .*\n", said, flags=re.MULTILINE)
     ours = ["ours, fp32", "ours, int8", "ours, bf16"]
