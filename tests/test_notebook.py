@@ -32,6 +32,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_ends_in_scores_translations_and_log_probabilities(printed: str) -> None:
     lines = printed.removesuffix("\n").split("\n")
     assert any(line.startswith("BLEU ") and line.endswith("1,000 sentences") for line in lines)

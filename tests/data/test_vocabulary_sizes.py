@@ -37,7 +37,9 @@ def frequent(config: TokenizerConfig, size: int) -> float:
     return min(sum(number >= 100 for number in count.values()) / len(count) for count in counts)
 
 
-@pytest.mark.parametrize(("kind", "joint"), [("bpe", True), ("bpe", False), ("unigram", True)])
+@pytest.mark.parametrize(
+    ("kind", "joint"), [("bpe", True), ("bpe", False), pytest.param("unigram", True, marks=pytest.mark.slow)]
+)
 def test_auto_takes_the_largest_size_of_frequent_entries(
     kind: str, joint: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,7 @@ def test_the_runners_tokenizer_is_ours(kind: str, lowercase: bool, tmp_path: Pat
         assert theirs.decode(ids) == ours.decode(ids)
 
 
-@pytest.mark.parametrize(("bias", "shows"), [(2, 3), (12, 2)])
+@pytest.mark.parametrize(("bias", "shows"), [(2, 3), pytest.param(12, 2, marks=pytest.mark.slow)])
 def test_the_runner_obeys_the_rules_of_greedy_search(bias: float, shows: int, tmp_path: Path) -> None:
     """`bias` of EOS: some texts end early, or all do."""
     model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none"}

@@ -98,7 +98,16 @@ def test_the_page_holds_the_weights_of_the_model() -> None:
 
 
 # Pictures of the source have a test of their own, in tests/cli/translating/test_translate_image.py.
-@pytest.mark.parametrize("preset", [name for name, model in MODELS.items() if model["patches"] is None])
+@pytest.mark.parametrize(
+    "preset",
+    [
+        name
+        if name in {"transformer-base", "t5-small", "llama", "bert-small"}
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name, model in MODELS.items()
+        if model["patches"] is None
+    ],
+)
 def test_every_preset_gives_a_page_and_pictures(preset: str, tmp_path: Path) -> None:
     src, tgt = "one two three four.", "uno dos tres."
     attentions, tokenizer = attend(src, tgt, preset)

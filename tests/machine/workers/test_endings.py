@@ -77,7 +77,9 @@ def test_a_process_of_a_pool_works_in_threads() -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C goes to all of them, and only the first says something. One that it could not end sees to its task."""
     program = started(

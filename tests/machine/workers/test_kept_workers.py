@@ -163,7 +163,7 @@ def test_a_copy_of_the_first_process_leaves_those_at_rest_alone() -> None:
 
 
 @on_linux
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, None])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), None])
 def test_none_at_rest_outlives_the_first(ending: signal.Signals | None) -> None:
     code = """
         workers = Workers("the work", "Do less.")
