@@ -195,3 +195,16 @@ def test_words_are_counted_as_they_come(texts: list[str], limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "NUM_CHUNKS", limit)
         assert dict(count_words(Counter(text.split()) for text in texts)) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_entry_is_looked_up_once_and_a_copy_looks_up_its_own(kind: str) -> None:
+    tokenizer = fresh(kind, False)
+    ids = [*tokenizer.encode("the cat sat"), 1, tokenizer.vocab_size + 5]
+    tokens, text = tokenizer.tokens(ids), tokenizer.decode(ids)
+    assert tokens[-2:] == ["<unk>", "<unk>"], "an id beyond the vocabulary is shown, too"
+    copies = copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))
+    tokenizer.backend = None  # pyright: ignore[reportAttributeAccessIssue]
+    assert tokenizer.tokens(ids) == tokens
+    for other in copies:
+        assert (other.tokens(ids), other.decode(ids)) == (tokens, text)

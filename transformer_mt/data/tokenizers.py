@@ -10,7 +10,6 @@ chunks, one after the other. Most of a corpus is few distinct chunks, so a token
 
 import codecs
 import json
-import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -26,6 +25,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
+from transformer_mt.data.vocabulary.memory import END, END_ID, ChunkMemory, Entries, Entry
 from transformer_mt.data.word_splitting import count_words, has_word, join_words, split_words
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
@@ -46,10 +46,7 @@ SPREAD_OF_THE_UNSEEN = 0.03  # see UnigramTokenizer
 # for about 400,000 words and their ids: far more than the frequent words of a language, and little beside what else a
 # training holds.
 MEMO_BYTES = 2**26
-_SLOT_BYTES = 64  # about what a dict takes for an entry
 
-# Many texts are cut into chunks at once. This stands after each text: half of a surrogate pair, which no text holds.
-_END, _END_ID = "\ud800", -1
 # In characters. With more at once, a character takes no less time, and in the library's training more.
 ENCODED_AT_ONCE, COUNTED_AT_ONCE, LEARNED_AT_ONCE = 2**16, 2**21, 2**13
 
@@ -88,28 +85,6 @@ def _piece(token: str) -> bytes:
     return bytes(BYTES_BY_CHARACTER.get(character, 0xFF) for character in token)
 
 
-class _Memo:
-    """The ids of chunks, as the bytes of their int32s. Nothing is taken out of it: another thread may be reading it."""
-
-    def __init__(self, tags: dict[str, int]) -> None:
-        self.num_bytes = 0
-        self._ids = {_END: np.array([_END_ID], np.int32).tobytes()}
-        for tag, i in tags.items():
-            self.add(tag, [i])
-
-    def missing(self, chunks: list[str]) -> list[str]:
-        """The chunks that are new, each once."""
-        return list(set(chunks).difference(self._ids))
-
-    def add(self, chunk: str, ids: list[int]) -> None:
-        self._ids[chunk] = packed = np.array(ids, np.int32).tobytes()
-        self.num_bytes += sys.getsizeof(chunk) + sys.getsizeof(packed) + _SLOT_BYTES
-
-    def ids_of(self, chunks: list[str]) -> bytes:
-        """The ids of the chunks, one after the other. KeyError where one of them is new."""
-        return b"".join(map(self._ids.__getitem__, chunks))
-
-
 class Tokenizer(ABC):
     """Text to ids and back. `backend` is what is saved; it holds the vocabulary. Threads may share a tokenizer."""
 
@@ -121,7 +96,8 @@ class Tokenizer(ABC):
         # The id of each chunk that is a tag: as text comes, in lower case where all of it does.
         entries = backend.get_vocab() if tags else {}
         self.tags = {_chunks(tag, lowercase)[0]: entries[tag] for tag in tags}
-        self._memo = _Memo(self.tags)
+        self._memo = ChunkMemory(self.tags)
+        self._entries = Entries(self._entry)
 
     @property
     def vocab_size(self) -> int:
@@ -145,7 +121,7 @@ class Tokenizer(ABC):
         except UnicodeEncodeError:
             raise _half_a_pair(texts) from None
         ids = np.frombuffer(b"".join(groups), np.int32)  # with an end after each text
-        is_end = ids == _END_ID
+        is_end = ids == END_ID
         ends = np.flatnonzero(is_end)
         if len(ends) != len(texts):
             raise _half_a_pair(texts)
@@ -156,7 +132,7 @@ class Tokenizer(ABC):
 
         With `text`, from which the ids were made, each unknown word stands before the sign that replaces it.
         """
-        tokens = [self._readable(self.backend.id_to_token(i) or SPECIAL_TOKENS[UNK_ID]) for i in ids]
+        tokens = [self._entries[i].readable for i in ids]
         places = [place for place, i in enumerate(ids) if i == UNK_ID]
         words = self.unknown_words(text) if text is not None and places else []
         if len(words) == len(places):
@@ -173,7 +149,7 @@ class Tokenizer(ABC):
         if EOS_ID in ids:
             ids = ids[: ids.index(EOS_ID)]
         kept = [i for i in ids if i >= len(SPECIAL_TOKENS) or i == UNK_ID]
-        return " ".join(self._join([self.backend.id_to_token(i) or "" for i in kept]).split())
+        return " ".join(self._join([self._entries[i].token for i in kept]).split())
 
     def punctuation_ids(self) -> list[int]:
         """The entries without a letter, mark or digit; special ones are not counted."""
@@ -212,17 +188,21 @@ class Tokenizer(ABC):
     def _join(self, tokens: list[str]) -> str:
         """Entries to text."""
 
+    def _entry(self, i: int) -> Entry:
+        token = self.backend.id_to_token(i) or ""
+        return Entry(token, self._readable(token or SPECIAL_TOKENS[UNK_ID]))
+
     def _readable(self, token: str) -> str:
         return token
 
     def _packed(self, texts: list[str]) -> bytes:
-        """The ids of these texts, as the bytes of their int32s, with _END_ID after each text. UnicodeEncodeError where
+        """The ids of these texts, as the bytes of their int32s, with END_ID after each text. UnicodeEncodeError where
         one of them is not text.
         """
         memo = self._memo
         if memo.num_bytes > MEMO_BYTES:
-            memo = self._memo = _Memo(self.tags)
-        chunks = _chunks(f" {_END} ".join([*texts, ""]), self.lowercase)
+            memo = self._memo = ChunkMemory(self.tags)
+        chunks = _chunks(f" {END} ".join([*texts, ""]), self.lowercase)
         new = memo.missing(chunks)
         "".join(new).encode()  # raises for half of a surrogate pair
         for chunk, ids in zip(new, self._encode_chunks(new), strict=True):
@@ -289,7 +269,7 @@ class SubwordTokenizer(Tokenizer):
 
     def _join(self, tokens: list[str]) -> str:
         # A tag is an entry without the space before it.
-        tags = {self.backend.id_to_token(i) for i in self.tags.values()}
+        tags = {self._entries[i].token for i in self.tags.values()}
         return self.backend.decoder.decode([_SPACE + token if token in tags else token for token in tokens])
 
     def ids_within_words(self) -> list[int]:

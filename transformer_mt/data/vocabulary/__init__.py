@@ -1,1 +1,1 @@
-"""The size of a vocabulary, and one that gets new words."""
+"""The size of a vocabulary, one that gets new words, and what a tokenizer remembers of its own."""
