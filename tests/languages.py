@@ -5,15 +5,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.decoding.search import beam, constrained_beam, diverse_beam, finished, greedy
+from transformer_mt.decoding.search.greedy import are_dropped
 from transformer_mt.decoding.search.options import LENGTH_NORMS, SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, Rules, make_rules
 
 Language = Callable[[tuple[int, ...]], Tensor]
+
+
+def drop_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has ended stays for a while, and what a beam has finished is read a few steps later."""
+    on_a_gpu = torch.device("cuda")
+    for search in (greedy, beam, diverse_beam, constrained_beam):
+        monkeypatch.setattr(search, "are_dropped", lambda ended, rows, _: are_dropped(ended, rows, on_a_gpu))
+    monkeypatch.setattr(finished, "NOTES_AT_ONCE", 3)
 
 
 def random_language(seed: int, vocab_size: int, sharpness: float) -> Language:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from toy import TRANSLATING, all_entries, toy_pairs
 from translators import SMALL
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.decoding.search.beam import Sentence
-from transformer_mt.decoding.search.options import SearchOptions, search_options
+from transformer_mt.decoding.search.finished import Finished
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
@@ -149,10 +150,10 @@ def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
 def as_ctranslate2_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one rule of a beam that is CTranslate2's own and shows in these models."""
 
-    def is_done(self: Any, best_live: float, length: int, options: SearchOptions) -> bool:
-        return len(self.finished) >= options.beam_size or best_live == -torch.inf
+    def are_enough(self: Any, best_live: Tensor, _length: int) -> Tensor:
+        return (self.counts >= self._options.beam_size) | (best_live == -torch.inf)
 
-    monkeypatch.setattr(Sentence, "is_done", is_done)
+    monkeypatch.setattr(Finished, "are_enough", are_enough)
 
 
 @pytest.mark.usefixtures("as_ctranslate2_stops")

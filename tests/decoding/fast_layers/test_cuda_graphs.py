@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from languages import drop_as_on_a_gpu
 from recordings import (
     BATCHES,
     CPU,
@@ -28,9 +29,8 @@ from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoder, GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
-from transformer_mt.decoding.search import greedy
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, greedy_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
 from transformer_mt.errors import UserError
@@ -70,7 +70,7 @@ def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_si
 @torch.inference_mode()
 def test_repeated_choices_are_those_of_a_search_without_them(scored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rows that have ended and stay for a while, as on a GPU."""
-    monkeypatch.setattr(greedy, "are_dropped", lambda n, rows, _: are_dropped(n, rows, torch.device("cuda")))
+    drop_as_on_a_gpu(monkeypatch)
     model = model_of("rotary, pre-norm")
     decoders = GraphedDecoders(Recordings)
     options = rules(norm=NORM).model_copy(update={"scored": scored})

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from languages import Language, Languages, allowed_tokens, random_case
+from languages import Language, Languages, allowed_tokens, drop_as_on_a_gpu, random_case
 from torch import Tensor
 from translators import rules
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search import greedy
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import are_dropped, greedy_search
+from transformer_mt.decoding.search.choose_search import choose_search
+from transformer_mt.decoding.search.greedy import greedy_search
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
 from transformer_mt.errors import UserError
@@ -56,7 +56,9 @@ def greedily(
 
 @pytest.mark.parametrize("with_rules", [False, True])
 @pytest.mark.parametrize("seed", range(120))
-def test_equals_the_rules_written_out(seed: int, with_rules: bool) -> None:
+def test_equals_the_rules_written_out(seed: int, with_rules: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:
+        drop_as_on_a_gpu(monkeypatch)
     case = random_case(seed, with_rules)
     found = beam_search(Languages(case.languages), case.limits, case.options, torch.device("cpu"), case.rules())
     for language, limit, demand, hypotheses in zip(case.languages, case.limits, case.demands, found, strict=True):
@@ -66,14 +68,15 @@ def test_equals_the_rules_written_out(seed: int, with_rules: bool) -> None:
             assert math.isclose(hypothesis.score, score, abs_tol=1e-4)
 
 
-@pytest.mark.parametrize("as_on", ["cpu", "cuda"])
+@pytest.mark.parametrize("on_a_gpu", [False, True])
 @pytest.mark.parametrize("scored", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_greedy_search_keeps_the_same_rules(
-    seed: int, scored: bool, as_on: str, monkeypatch: pytest.MonkeyPatch
+    seed: int, scored: bool, on_a_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where rows that have ended stay for a while, as on a GPU."""
-    monkeypatch.setattr(greedy, "are_dropped", lambda n, rows, _: are_dropped(n, rows, torch.device(as_on)))
+    """Also where rows that have ended stay for a while."""
+    if on_a_gpu:
+        drop_as_on_a_gpu(monkeypatch)
     case = random_case(seed, with_rules=True, beam_size=1)
     options = case.options.model_copy(update={"scored": scored})
     found = greedy_search(Languages(case.languages), case.limits, options, torch.device("cpu"), case.rules())
@@ -85,12 +88,17 @@ def test_a_search_that_asks_for_nothing_has_no_rules() -> None:
     assert make_rules(search_options(DecodingConfig()), [5], [Demand()], [4], torch.device("cpu")) is None
 
 
-def test_output_that_is_not_a_number_is_a_user_error() -> None:
+@pytest.mark.parametrize("bad", [[torch.nan] * 8, [0.0] * 7 + [torch.nan], [0.0] * 7 + [torch.inf], [-torch.inf] * 8])
+@pytest.mark.parametrize("beam_size", [1, 3, 6])
+def test_output_that_is_not_a_number_is_a_user_error(beam_size: int, bad: list[float]) -> None:
+    """Nor one that has no probability. A beam of 6 is three groups. Beside the bad sentence stands a good one."""
 
-    def nan(_prefix: tuple[int, ...]) -> Tensor:
-        return torch.full((8,), torch.nan)
+    def good(_prefix: tuple[int, ...]) -> Tensor:
+        return torch.arange(8.0)
 
+    options = rules(beam_size).model_copy(update={"diverse_beam_groups": 3 if beam_size == 6 else 1})
+    search = choose_search(options, [Demand()] * 2)
+    languages = [good, lambda _: torch.tensor(bad)]
+    assert len(search(Languages([good, good]), [5, 5], options, torch.device("cpu"))) == 2
     with pytest.raises(UserError, match="not a number"):
-        beam_search(Languages([nan]), [5], rules(3), torch.device("cpu"))
-    with pytest.raises(UserError, match="not a number"):
-        greedy_search(Languages([nan]), [5], rules(), torch.device("cpu"))
+        search(Languages(languages), [5, 5], options, torch.device("cpu"))

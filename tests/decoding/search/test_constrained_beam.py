@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from languages import drop_as_on_a_gpu
 from test_search import CPU, PLAIN, VOCAB, A, B, C, Table, random_table
 from translators import rules
 
@@ -13,6 +14,7 @@ from transformer_mt.decoding.search.constrained_beam import Found, constrained_b
 from transformer_mt.decoding.search.constraints import Constraints
 from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing, make_rules
+from transformer_mt.errors import UserError
 
 Phrases = Sequence[Sequence[tuple[int, ...]]]
 LIMIT = 5
@@ -104,7 +106,10 @@ def test_all_phrases_are_there_however_narrow_the_beam(phrases: Phrases, size: i
             assert holds(tuple(hypothesis.tokens), phrases, ordered=False)
 
 
-def test_a_batch_is_its_sentences_one_by_one() -> None:
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+def test_a_batch_is_its_sentences_one_by_one(on_a_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if on_a_gpu:
+        drop_as_on_a_gpu(monkeypatch)
     tables = [random_table(seed, LIMIT) for seed in range(len(PHRASES))]
     demands = [demand(phrases) for phrases in PHRASES]
     limits = [3 + seed % 3 for seed in range(len(PHRASES))]
@@ -135,6 +140,14 @@ def test_a_phrase_of_the_prefix_counts() -> None:
     for found in search([table, table], demands, 3):
         assert found.hypotheses[0].tokens[:3] == [A, B, C]
         assert found.unmet == ()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_output_that_is_not_a_number_is_a_user_error(bad: float) -> None:
+    tables = [random_table(seed, LIMIT) for seed in range(2)]
+    tables[1][A,] = {B: bad, C: 0.5, EOS_ID: 0.5}
+    with pytest.raises(UserError, match="not a number"):
+        search(tables, [demand([[(A,)]])] * 2, 3)
 
 
 def test_what_cannot_be_met_is_told() -> None:

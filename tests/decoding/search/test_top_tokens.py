@@ -9,7 +9,6 @@ from torch import Tensor
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search import top_tokens as candidates
 from transformer_mt.decoding.search.top_tokens import LANES, Totals, best_extensions, best_tokens, largest_token
-from transformer_mt.errors import UserError
 
 
 @pytest.fixture(params=["for a CPU", "for a GPU"])
@@ -109,11 +108,12 @@ def test_the_best_token_is_that_of_the_masked_logits(vocab_size: int, allow_unk:
 
 
 @pytest.mark.parametrize("bad", [slice(None), 900, EOS_ID])
-def test_what_is_no_number_is_refused(bad: slice | int) -> None:
+def test_what_is_no_number_comes_first(bad: slice | int) -> None:
     logits = torch.zeros(2, 2000)
     logits[1, bad] = torch.nan
-    with pytest.raises(UserError, match="not a number"):
-        best_extensions(logits, 2, False, None, torch.zeros(2, 1))
+    for must_end in (None, torch.ones(2, dtype=torch.bool)):
+        values, _, _ = best_extensions(logits, 2, False, must_end, torch.zeros(2, 1))
+        assert values[:, 0].isnan().tolist() == [False, True]
 
 
 @either
@@ -126,9 +126,10 @@ def test_what_is_no_number_is_the_largest(bad: slice | int, number: float) -> No
 
 
 @pytest.mark.parametrize(("bad", "number"), [(900, torch.inf), (EOS_ID, torch.inf), (slice(None), -torch.inf)])
-def test_what_has_no_probability_is_refused(bad: slice | int, number: float) -> None:
+def test_what_has_no_probability_is_no_number(bad: slice | int, number: float) -> None:
     """Totals would not be numbers, and a beam search would not end."""
     logits = torch.zeros(2, 2000)
     logits[1, bad] = number
-    with pytest.raises(UserError, match="not a number"):
-        best_extensions(logits, 2, False, None, torch.zeros(2, 1))
+    for must_end in (None, torch.ones(2, dtype=torch.bool)):
+        values, _, _ = best_extensions(logits, 2, False, must_end, torch.zeros(2, 1))
+        assert values[:, 0].isnan().tolist() == [False, True]

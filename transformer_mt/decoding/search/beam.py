@@ -11,107 +11,92 @@ finished hypotheses alone are no reason to stop: where one continuation is nearl
 may end at whatever cost.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import compress, count
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
+from transformer_mt.decoding.search.finished import Finished
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import best_extensions
-
-
-@dataclass
-class Sentence:
-    """The finished hypotheses of one sentence."""
-
-    index: int
-    max_length: int
-    finished: list[Hypothesis] = field(default_factory=list)
-
-    def is_done(self, best_live: float, length: int, options: SearchOptions) -> bool:
-        """The stopping rule. `best_live` is the highest log-probability of the live hypotheses, all of `length` tokens;
-        -inf if none lives.
-        """
-        if best_live == -torch.inf:
-            return True
-        if len(self.finished) < options.n_best:
-            return False
-        worst_wanted = self.best(options.n_best)[-1].score
-        enough = math.ceil(options.beam_size * options.patience)
-        if len(self.finished) >= enough and best_live / options.norm(length) <= worst_wanted:
-            return True
-        return best_live / options.norm(self.max_length) < worst_wanted
-
-    def best(self, n_best: int) -> list[Hypothesis]:
-        """Up to `n_best` of what is finished, best score first."""
-        return sorted(self.finished, key=lambda h: h.score, reverse=True)[:n_best]
+from transformer_mt.decoding.search.top_tokens import best_extensions, not_a_number
 
 
 @dataclass
 class Beams:
-    """Live hypotheses of the sentences still searched. Dead places hold -inf."""
+    """Live hypotheses of the sentences still searched, and what these have finished. Dead places hold -inf.
 
-    sentences: list[Sentence]
+    A sentence that is done may stay for a while: it goes on, and finishes nothing more.
+    """
+
+    sentences: Tensor  # (sentences,), their places in the batch
+    limits: Tensor  # (sentences,), their largest lengths
     tokens: Tensor  # (sentences, rows_per_sentence, length), BOS first
     log_probs: Tensor  # (sentences, rows_per_sentence)
+    is_done: Tensor  # (sentences,)
+    is_bad: Tensor  # (sentences,): a candidate of the newest step is not a number
+    finished: Finished
 
     @classmethod
-    def begin(cls, max_lengths: Sequence[int], device: torch.device) -> "Beams":
+    def begin(cls, max_lengths: Sequence[int], options: SearchOptions, device: torch.device) -> "Beams":
         """One hypothesis a sentence, of BOS alone."""
+        sentences = torch.arange(len(max_lengths), device=device)
         return cls(
-            [Sentence(i, max_length) for i, max_length in enumerate(max_lengths)],
-            torch.full((len(max_lengths), 1, 1), BOS_ID, device=device),
-            torch.zeros(len(max_lengths), 1, device=device),
+            sentences,
+            torch.tensor(max_lengths, device=device),
+            torch.full((len(sentences), 1, 1), BOS_ID, device=device),
+            torch.zeros(len(sentences), 1, device=device),
+            torch.zeros_like(sentences, dtype=torch.bool),
+            torch.zeros_like(sentences, dtype=torch.bool),
+            Finished(max_lengths, options, device),
         )
 
     def hypotheses(self) -> Hypotheses:
         """All places as rows, the dead ones too."""
-        sentences = torch.tensor([sentence.index for sentence in self.sentences], device=self.tokens.device)
-        return Hypotheses(self.tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(self.tokens.size(1)))
-
-    def must_end(self, length: int) -> Tensor | None:
-        """Which sentences (sentences,) may have no more than `length` tokens; None where all may."""
-        if all(sentence.max_length > length for sentence in self.sentences):
-            return None
-        return torch.tensor([s.max_length <= length for s in self.sentences], device=self.tokens.device)
+        return Hypotheses(self.tokens[:, :, 1:].flatten(0, 1), self.sentences.repeat_interleave(self.tokens.size(1)))
 
     def take(self, totals: Tensor, parents: Tensor, tokens: Tensor, options: SearchOptions) -> tuple[Tensor, Tensor]:
         """Finish what ends among the K best candidates, and go on with the K best that do not end.
 
         totals, parents and tokens (sentences, up to 2K), best first. Returns the parent of each new live hypothesis
-        within its sentence (sentences, K), and which candidates were finished (sentences, K).
+        within its sentence (sentences, K), and which candidates end among the K best (sentences, K).
         """
         beam_size = options.beam_size
         ends = (tokens == EOS_ID) & (totals > -torch.inf)
-        finished = ends[:, :beam_size]
-        self.finish(totals, parents, finished, options.norm(self.tokens.size(2)))
+        self.finish(totals, parents, ends[:, :beam_size])
         # Candidates come best first, so a stable sort that moves the ended ones last leaves the K best to go on with.
         live = ends.int().argsort(dim=1, stable=True)[:, :beam_size]
-        dead = ends.gather(1, live)
-        self.log_probs = totals.gather(1, live).masked_fill(dead, -torch.inf)
-        parents, tokens = parents.gather(1, live), tokens.gather(1, live)
+        totals, parents, tokens, dead = (x.gather(1, live) for x in (totals, parents, tokens, ends))
+        self.go_on(totals.masked_fill(dead, -torch.inf), parents, tokens)
+        return parents, ends[:, :beam_size]
+
+    def finish(self, totals: Tensor, parents: Tensor, ends: Tensor) -> None:
+        """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, up to as many)."""
+        self.is_bad = totals.isnan().any(dim=1)
+        width = ends.size(1)
+        ends = ends & ~self.is_done[:, None]
+        self.finished.note(self.sentences, ends, totals[:, :width], parents[:, :width], self.tokens)
+
+    def go_on(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """The live hypotheses are these parents, each with one more token; all (sentences, any)."""
+        self.log_probs = totals
         history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.size(2)))
         self.tokens = torch.cat((history, tokens[:, :, None]), dim=2)
-        return parents, finished
 
-    def finish(self, totals: Tensor, parents: Tensor, ends: Tensor, norm: float) -> None:
-        """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, up to as many)."""
-        places, ranks = ends.nonzero(as_tuple=True)
-        histories = self.tokens[places, parents[places, ranks], 1:].tolist()
-        for place, tokens, log_prob in zip(places.tolist(), histories, totals[places, ranks].tolist(), strict=True):
-            self.sentences[place].finished.append(Hypothesis(tokens, log_prob, log_prob / norm))
+    def judge(self) -> None:
+        """Which sentences are done after the newest step."""
+        self.is_done = self.is_done | self.finished.are_enough(self.log_probs.amax(dim=1), self.tokens.size(2) - 1)
 
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""
-        self.sentences = [self.sentences[place] for place in places.tolist()]
+        self.sentences, self.limits, self.is_done = (x[places] for x in (self.sentences, self.limits, self.is_done))
         self.tokens, self.log_probs = self.tokens[places], self.log_probs[places]
+        self.finished.keep(places)
 
 
 def beam_search(
@@ -122,35 +107,42 @@ def beam_search(
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """Up to `n_best` hypotheses a sentence, best score first. `max_lengths` count EOS."""
-    results: list[list[Hypothesis]] = [[] for _ in max_lengths]
-    beams = Beams.begin(max_lengths, device)
+    beams = Beams.begin(max_lengths, options, device)
     for length in count(1):
         logits = decoder.step(beams.tokens[:, :, -1].flatten())
         rows_per_sentence = beams.log_probs.size(1)
-        parents = _advance(beams, logits.float(), length, options, rules)
-        best_live = beams.log_probs[:, 0].tolist()
-        done = [
-            sentence.is_done(best, length, options) for sentence, best in zip(beams.sentences, best_live, strict=True)
-        ]
-        for sentence in compress(beams.sentences, done):
-            results[sentence.index] = sentence.best(options.n_best)
-        if all(done):
-            break
-        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        must_end = beams.limits <= length if length >= min(max_lengths) else None
+        parents = _advance(beams, logits.float(), must_end, options, rules)
+        beams.judge()
+        num_done = count_done(beams.is_done, beams.is_bad)
+        if num_done == len(beams.sentences):
+            return beams.finished.best()
+        kept = without(beams.is_done) if are_dropped(num_done, len(beams.sentences), device) else None
         follow(decoder, beams, parents, rows_per_sentence, kept)
-    return results
+    raise AssertionError("a sentence has a largest length")
 
 
-def _advance(beams: Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
-    """Extend all hypotheses to `length` tokens: finish what ends among the K best, keep the K best that go on.
-
-    logits (sentences * rows_per_sentence, vocab_size). Returns the parent of each new live hypothesis within its
-    sentence (sentences, beam_size).
+def count_done(is_done: Tensor, is_bad: Tensor) -> int:
+    """How many sentences are done; both (sentences,). It is the one question to the device at a step. Raises UserError
+    where one that is searched is bad.
     """
-    beam_size, must_end = options.beam_size, beams.must_end(length)
+    num_done, num_bad = torch.stack((is_done.sum(), (is_bad & ~is_done).sum())).tolist()
+    if num_bad:
+        raise not_a_number()
+    return num_done
+
+
+def _advance(
+    beams: Beams, logits: Tensor, must_end: Tensor | None, options: SearchOptions, rules: Rules | None
+) -> Tensor:
+    """Extend all hypotheses by a token: finish what ends among the K best, keep the K best that go on.
+
+    logits (sentences * rows_per_sentence, vocab_size); must_end as in `best_extensions`. Returns the parent of each new
+    live hypothesis within its sentence (sentences, beam_size).
+    """
     forbid = None if rules is None else partial(rules, hypotheses=beams.hypotheses())
     totals, parents, tokens = best_extensions(
-        logits, 2 * beam_size, options.allow_unk, must_end, beams.log_probs, forbid
+        logits, 2 * options.beam_size, options.allow_unk, must_end, beams.log_probs, forbid
     )
     return beams.take(totals, parents, tokens, options)[0]
 

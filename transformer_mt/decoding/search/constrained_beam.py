@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.decoding.search.beam import Beams, follow
+from transformer_mt.decoding.search.beam import Beams, count_done, follow
 from transformer_mt.decoding.search.constraints import Constraints, Progress
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Rules
 from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of, largest_token
@@ -44,7 +44,6 @@ class _Beams(Beams):
 
     constraints: Constraints
     sizes: Tensor  # places of each sentence (sentences,)
-    limits: Tensor  # largest lengths (sentences,)
     progress: Progress
     missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
 
@@ -52,8 +51,7 @@ class _Beams(Beams):
         """Drop all sentences but those at these places."""
         super().keep(places)
         self.constraints, self.progress = self.constraints.of_sentences(places), self.progress.of_sentences(places)
-        self.sizes, self.limits = self.sizes[places], self.limits[places]
-        self.missing = self.missing[places]
+        self.sizes, self.missing = self.sizes[places], self.missing[places]
 
 
 @dataclass(frozen=True)
@@ -82,42 +80,35 @@ def constrained_beam_search(
     rules: Rules | None = None,
 ) -> list[Found]:
     """Up to `n_best` hypotheses a sentence, best score first, that hold all constraints. `max_lengths` count EOS."""
-    results = [Found([]) for _ in max_lengths]
-    begun = Beams.begin(max_lengths, device)
     beams = _Beams(
-        begun.sentences,
-        begun.tokens,
-        begun.log_probs,
-        constraints,
-        beam_sizes(constraints, options.beam_size),
-        torch.tensor(max_lengths, device=device),
-        constraints.begin(),
-        constraints.num_tokens[:, None],
+        **vars(Beams.begin(max_lengths, options, device)),
+        constraints=constraints,
+        sizes=beam_sizes(constraints, options.beam_size),
+        progress=constraints.begin(),
+        missing=constraints.num_tokens[:, None],
     )
+    unmet: dict[int, tuple[int, ...]] = {}
     for length in count(1):
         logits = decoder.step(beams.tokens[:, :, -1].flatten()).float()
         rows_per_sentence, before = beams.log_probs.size(1), replace(beams)
         parents = _advance(beams, logits.unflatten(0, (-1, rows_per_sentence)), length, options, rules)
-        best_live = beams.log_probs.amax(dim=1).tolist()
-        done = [
-            sentence.is_done(best, length, options) for sentence, best in zip(beams.sentences, best_live, strict=True)
-        ]
-        for place, (sentence, is_done) in enumerate(zip(beams.sentences, done, strict=True)):
-            if is_done:
-                unmet = () if sentence.finished else _closest(before, place)
-                results[sentence.index] = Found(sentence.best(options.n_best), unmet)
-        if all(done):
-            break
-        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        beams.judge()
+        num_done = count_done(beams.is_done, beams.is_bad)
+        if num_done:
+            for place in (beams.is_done & ~before.is_done & (beams.finished.counts == 0)).nonzero().flatten().tolist():
+                unmet[int(beams.sentences[place])] = _closest(before, place)
+        if num_done == len(beams.sentences):
+            return [Found(found, unmet.get(sentence, ())) for sentence, found in enumerate(beams.finished.best())]
+        kept = without(beams.is_done) if are_dropped(num_done, len(beams.sentences), device) else None
         follow(decoder, beams, parents, rows_per_sentence, kept)
-    return results
+    raise AssertionError("a sentence has a largest length")
 
 
 def _closest(beams: _Beams, place: int) -> tuple[int, ...]:
     """The constraints that the sentence's hypothesis with the fewest missing tokens has not met."""
     missing = beams.missing[place].masked_fill(beams.log_probs[place] == -torch.inf, _LAST)
     tokens = beams.tokens[place, int(missing.argmin()), 1:].tolist()
-    return beams.constraints.placements.unmet(beams.sentences[place].index, tokens)
+    return beams.constraints.placements.unmet(int(beams.sentences[place]), tokens)
 
 
 def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> Tensor:
@@ -140,14 +131,12 @@ def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions,
     found, progress, missing = found.at(order), progress.at(order), missing.gather(1, order)
     ranks = torch.arange(order.size(1), device=order.device)
     ends = (found.tokens == EOS_ID) & (found.totals > -torch.inf)
-    beams.finish(found.totals, found.parents, ends & (ranks < beams.sizes[:, None]), options.norm(length))
+    beams.finish(found.totals, found.parents, ends & (ranks < beams.sizes[:, None]))
     live = ends.int().argsort(dim=1, stable=True)[:, :size]
     is_beyond = (ranks[: live.size(1)] >= beams.sizes[:, None]) | (live >= 2 * beams.sizes[:, None])
     dead = ends.gather(1, live) | is_beyond
     found, beams.progress, beams.missing = found.at(live), progress.at(live), missing.gather(1, live)
-    beams.log_probs = found.totals.masked_fill(dead, -torch.inf)
-    history = beams.tokens.gather(1, found.parents[:, :, None].expand(-1, -1, beams.tokens.size(2)))
-    beams.tokens = torch.cat((history, found.tokens[:, :, None]), dim=2)
+    beams.go_on(found.totals.masked_fill(dead, -torch.inf), found.parents, found.tokens)
     return found.parents
 
 
@@ -156,15 +145,15 @@ def _recognise(beams: _Beams, found: _Candidates, missing: Tensor) -> None:
     sentences whose constraints touch are looked at.
     """
     placements = beams.constraints.placements
-    touch = [placements.touch[sentence.index] for sentence in beams.sentences]
-    if not any(touch):
+    if not any(placements.touch):
         return
+    sentences = beams.sentences.tolist()
+    touch = [placements.touch[sentence] for sentence in sentences]
     lacks = (missing > 0) & (found.totals > -torch.inf) & torch.tensor(touch, device=missing.device)[:, None]
     places, ranks = lacks.nonzero(as_tuple=True)
     histories = beams.tokens[places, found.parents[places, ranks], 1:]
     texts = torch.cat((histories, found.tokens[places, ranks, None]), dim=1).tolist()
-    sentences = (beams.sentences[place].index for place in places.tolist())
-    holds = [placements.holds_all(*one) for one in zip(sentences, texts, strict=True)]
+    holds = [placements.holds_all(sentences[place], text) for place, text in zip(places.tolist(), texts, strict=True)]
     holds = torch.tensor(holds, dtype=torch.bool, device=missing.device)
     missing[places[holds], ranks[holds]] = 0
 

@@ -12,14 +12,14 @@ plain beam of its size finds.
 """
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count
 
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.decoding.search.beam import Beams
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, without
+from transformer_mt.decoding.search.beam import Beams, count_done
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
 from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of
@@ -39,33 +39,34 @@ def diverse_beam_search(
     They are the best of what all groups found, up to `n_best` each; what several groups found counts once.
     """
     of_group = options.of_group
-    groups = [Beams.begin(max_lengths, device) for _ in range(options.diverse_beam_groups)]
-    found: list[dict[int, list[Hypothesis]]] = [{} for _ in max_lengths]  # of each sentence, by the number of the group
+    groups = [Beams.begin(max_lengths, of_group, device) for _ in range(options.diverse_beam_groups)]
     for length in count(1):
         # All groups begin with the same hypothesis, which is fed once.
         begun = groups[:1] if length == 1 else groups
         logits = decoder.step(torch.cat([beams.tokens[:, :, -1] for beams in begun], dim=1).flatten()).float()
         rows = groups[0].log_probs.size(1)
-        parents = _advance(groups, logits.unflatten(0, (-1, len(begun) * rows)), length, options, rules)
-        for number, beams in enumerate(groups):
-            best_live = beams.log_probs.amax(dim=1).tolist()
-            for sentence, best in zip(beams.sentences, best_live, strict=True):
-                if number not in found[sentence.index] and sentence.is_done(best, length, of_group):
-                    found[sentence.index][number] = sentence.best(of_group.n_best)
-        done = [len(found[sentence.index]) == len(groups) for sentence in groups[0].sentences]
-        if all(done):
-            break
-        kept = without(torch.tensor(done, device=device)) if any(done) else None
+        must_end = groups[0].limits <= length if length >= min(max_lengths) else None
+        parents = _advance(groups, logits.unflatten(0, (-1, len(begun) * rows)), must_end, options, rules)
+        for beams in groups:
+            beams.judge()
+        is_done, is_bad = (torch.stack([getattr(b, name) for b in groups]) for name in ("is_done", "is_bad"))
+        is_done, is_bad = is_done.all(dim=0), is_bad.any(dim=0)
+        num_done = count_done(is_done, is_bad)
+        if num_done == len(is_done):
+            return [_merged(found, options.n_best) for found in zip(*(b.finished.best() for b in groups), strict=True)]
+        kept = without(is_done) if are_dropped(num_done, len(is_done), device) else None
         _follow(decoder, groups, parents, len(begun), rows, kept)
-    return [_merged(of_sentence, options.n_best) for of_sentence in found]
+    raise AssertionError("a sentence has a largest length")
 
 
-def _advance(groups: list[Beams], logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Parents:
-    """Extend the hypotheses of all groups to `length` tokens, one group after the other.
+def _advance(
+    groups: list[Beams], logits: Tensor, must_end: Tensor | None, options: SearchOptions, rules: Rules | None
+) -> _Parents:
+    """Extend the hypotheses of all groups by a token, one group after the other.
 
-    logits (sentences, rows of one group or of all, vocab_size).
+    logits (sentences, rows of one group or of all, vocab_size); must_end as in `best_extensions`.
     """
-    of_group, must_end = options.of_group, groups[0].must_end(length)
+    of_group = options.of_group
     begun = groups[: logits.size(1) // groups[0].log_probs.size(1)]
     totals = Totals.of(logits, torch.cat([beams.log_probs for beams in begun], dim=1))
     if rules is not None:
@@ -83,18 +84,17 @@ def _advance(groups: list[Beams], logits: Tensor, length: int, options: SearchOp
         )
         log_probs = own_totals.at(origins)(own.flatten(1).gather(1, origins * own.size(2) + tokens)[:, :, None])
         log_probs = log_probs.squeeze(2).masked_fill(values == -torch.inf, -torch.inf)
-        kept, finished = beams.take(log_probs, origins, tokens, of_group)
+        kept, ended = beams.take(log_probs, origins, tokens, of_group)
         parents.append(kept)
         taken.scatter_add_(1, beams.tokens[:, :, -1], (beams.log_probs > -torch.inf).float())
-        taken[:, EOS_ID] += finished.sum(dim=1)
+        taken[:, EOS_ID] += ended.sum(dim=1)
     return parents
 
 
 def _hypotheses(groups: list[Beams]) -> Hypotheses:
     """Those of all groups as rows, the rows of a sentence together."""
     tokens = torch.cat([beams.tokens for beams in groups], dim=1)
-    sentences = torch.tensor([sentence.index for sentence in groups[0].sentences], device=tokens.device)
-    return Hypotheses(tokens[:, :, 1:].flatten(0, 1), sentences.repeat_interleave(tokens.size(1)))
+    return Hypotheses(tokens[:, :, 1:].flatten(0, 1), groups[0].sentences.repeat_interleave(tokens.size(1)))
 
 
 def _follow(
@@ -113,10 +113,9 @@ def _follow(
     decoder.reorder((places[:, None] * num_fed * rows + origins).flatten(), kept)
 
 
-def _merged(found: dict[int, list[Hypothesis]], n_best: int) -> list[Hypothesis]:
-    """The best of all groups, each once; of equal scores that of the earlier group comes first."""
+def _merged(found: Sequence[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
+    """The best of all groups of a sentence, each once; of equal scores that of the earlier group comes first."""
     distinct: dict[tuple[int, ...], Hypothesis] = {}
-    for number in sorted(found):
-        for hypothesis in found[number]:
-            distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
+    for hypothesis in chain.from_iterable(found):
+        distinct.setdefault(tuple(hypothesis.tokens), hypothesis)
     return sorted(distinct.values(), key=lambda h: h.score, reverse=True)[:n_best]

@@ -73,7 +73,7 @@ def greedy_search(
         if num_bad:
             raise not_a_number()
         num_ended = len(alive) - num_live
-        if not num_ended or not are_dropped(num_ended, len(alive), device):
+        if not are_dropped(num_ended, len(alive), device):
             continue
         ended = rows.is_over
         for sentence, row, total in zip(
@@ -91,9 +91,11 @@ def greedy_search(
 
 
 def are_dropped(num_ended: int, num_rows: int, device: torch.device) -> bool:
-    """Whether rows that have ended are taken out now. On a CPU each row costs time. On a GPU a step has a power of two
-    of them in any case, and taking some out means to wait for it several times.
+    """Whether what has ended is taken out now: rows, or the sentences of a beam. On a CPU each costs time. On a GPU a
+    step has a power of two of them in any case, and taking some out means to wait for it several times.
     """
+    if not num_ended:
+        return False
     num_live = num_rows - num_ended
     return device.type == "cpu" or num_live == 0 or (num_live - 1).bit_length() < (num_rows - 1).bit_length()
 

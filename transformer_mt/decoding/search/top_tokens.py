@@ -102,7 +102,8 @@ def best_extensions(
     logits (sentences * rows, vocab_size); log_probs (sentences, rows) are those of the hypotheses. must_end
     (sentences,) marks sentences at their largest length, where only EOS may come; None where there is none. `forbid`
     puts -inf into logits, in place. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
-    A forbidden token has -inf, and keeps its share of the probability. Raises UserError where a logit is not a number.
+    A forbidden token has -inf, and keeps its share of the probability. Where a logit of a sentence is not a number, the
+    first of its totals is none either.
     """
     num_rows = log_probs.size(1)
     logits = logits.unflatten(0, (-1, num_rows))
@@ -126,9 +127,8 @@ def best_extensions_of(
     values = torch.cat((*(totals for totals, _ in special), values), dim=1)
     rows = torch.cat((*(special_rows for _ in special), rows), dim=1)
     tokens = torch.cat((*(tokens for _, tokens in special), tokens + NUM_SPECIAL), dim=1)
-    refuse_nan(values)
     if must_end is not None:
-        values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
+        values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID) & ~values.isnan(), -torch.inf)
     values, order = values.topk(min(num_best, values.size(1)))
     return values, rows.gather(1, order), tokens.gather(1, order)
 
