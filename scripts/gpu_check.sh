@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # What only a GPU can show, in one run of under nine minutes: its tests, the base model from nothing to a translation,
-# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. A stage that fails is
-# reported, and the next one runs.
+# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. A stage that fails
+# is reported, and the next one runs.
 #
-#   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda] [--smoke]
-#        [--only STAGE,STAGE]
+#   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda]
+#        [--smoke] [--only STAGE,STAGE]
 #
 # OUT gets report.txt and a log of each stage; what is trained lies in OUT/work. DIR of --wheels has the Python packages
-# that the machine lacks; nothing is installed but in OUT. CTranslate2 asks for the cuBLAS of CUDA 12; where torch brings that of 13 it is given this one.
-# DIR of --data holds tok/, the tokenized Multi30k, and beside it ../../bench the plain loop; without
-# it the stages that need it are left out. PYTHON names another Python. --smoke is a few steps of tiny models: whether all
-# of it runs, on any --device. --only runs some of the stages, whose names are the headings of a report: decode wants
-# decode-model with it, and base-translation base.
+# that the machine lacks; nothing is installed but in OUT. CTranslate2 asks for the cuBLAS of CUDA 12; where torch
+# brings that of 13 it is given this one. DIR of --data holds tok/, the tokenized Multi30k, and beside it
+# ../../bench the plain loop; without it the stages that need it are left out. PYTHON names another Python. --smoke is a
+# few steps of tiny models: whether all of it runs, on any --device. --only runs some of the stages, whose names are the
+# headings of a report: decode wants decode-model with it, and base-translation base.
 set -uo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
