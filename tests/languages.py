@@ -24,7 +24,8 @@ def drop_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu = torch.device("cuda")
     for search in (greedy, beam, diverse_beam, constrained_beam):
         monkeypatch.setattr(search, "are_dropped", lambda ended, rows, _: are_dropped(ended, rows, on_a_gpu))
-    monkeypatch.setattr(finished, "NOTES_AT_ONCE", 3)
+    monkeypatch.setattr(finished, "reads_later", lambda _: True)
+    monkeypatch.setattr(finished, "NUMBERS_AT_ONCE", 30)
 
 
 def random_language(seed: int, vocab_size: int, sharpness: float) -> Language:

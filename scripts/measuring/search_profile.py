@@ -30,7 +30,7 @@ def profile_of(work: Callable[[], object], device: str) -> str:
     times = {e.key: (e.self_device_time_total if on_gpu else e.self_cpu_time_total, e.count)
              for e in events if e.device_type.name == kind}  # fmt: skip
     total = sum(microseconds for microseconds, _ in times.values())
-    said = f"{seconds:.3f} s under the profiler, {total / 1e6:.3f} s of it in what is listed"
+    said = f"{seconds:.3f} s under the profiler, {total / 1e6:.3f} s of it in all operations"
     if on_gpu:
         said += f"; {count(ORDERS):,} orders, {count(WAITS):,} waits"
     rows = sorted(times.items(), key=lambda item: -item[1][0])[:SHOWN]

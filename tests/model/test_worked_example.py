@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.decoding.search.top_tokens import best_extensions
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
@@ -217,8 +217,8 @@ def test_erratum_output_softmax() -> None:
     """As search sees it and as the loss does. Ids 0 to 3 are the special tokens, which the example has not."""
     expected = erratum("output softmax")
     (words,) = vectors(expected["what"])
-    logits = torch.cat((torch.full((4,), -torch.inf), words))[None]
-    log_probs, _, tokens = best_extensions(logits, len(words), False, must_end=None, log_probs=torch.zeros(1, 1))
+    logits = torch.cat((torch.full((4,), -torch.inf), words))[None, None]
+    log_probs, _, tokens = best_extensions(logits, len(words), False, None, Totals.of(logits, torch.zeros(1, 1)))
     probabilities = torch.zeros(len(words)).scatter(0, tokens[0] - 4, log_probs[0].exp())
     assert_erratum(probabilities, expected["value"], expected["printed"])
     nll = torch.stack([cross_entropy_sums(words[None], torch.tensor([i]), 0.0).nll for i in range(len(words))])

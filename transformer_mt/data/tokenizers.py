@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +78,6 @@ codecs.register_error("tmt_hex", _hex)
 codecs.register_error("tmt_within", lambda error: ("x", getattr(error, "end", 0)))
 
 
-@cache  # asked for each token of each translation
 def _piece(token: str) -> bytes:
     """The text behind a subword's entry, of which the first and last character may be cut."""
     return bytes(BYTES_BY_CHARACTER.get(character, 0xFF) for character in token)

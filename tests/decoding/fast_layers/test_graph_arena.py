@@ -83,6 +83,18 @@ def test_a_long_source_leaves_nothing_to_a_shorter_one_in_the_same_room() -> Non
     assert_same(search(begun(decoders, model, short, [9, 9], 2), [9, 9], 2), expected)
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+@torch.inference_mode()
+def test_a_batch_that_was_never_searched_leaves_nothing_to_the_next(beam_size: int) -> None:
+    """Positions are looked up in a table, which has none before the first."""
+    model = model_of("learned, pre-norm")
+    decoders = GraphedDecoders(Recordings)
+    begun(decoders, model, sources(model.output.out_features, [5] * 8, 1), [9] * 8, beam_size)
+    src = sources(model.output.out_features, [5] * 5, 2)
+    expected = search(ModelDecoder(model, src), [9] * 5, beam_size)
+    assert_same(search(begun(decoders, model, src, [9] * 5, beam_size), [9] * 5, beam_size), expected)
+
+
 @pytest.mark.parametrize(("size", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128)])
 def test_sizes_are_rounded_up_to_powers_of_two(size: int, rounded: int) -> None:
     assert power_of_two(size, LANES) == rounded

@@ -142,12 +142,14 @@ def test_a_phrase_of_the_prefix_counts() -> None:
         assert found.unmet == ()
 
 
+@pytest.mark.parametrize("limit", [LIMIT, 2])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_output_that_is_not_a_number_is_a_user_error(bad: float) -> None:
+def test_output_that_is_not_a_number_is_a_user_error(bad: float, limit: int) -> None:
+    """In the last step, too, where nothing but the end may come."""
     tables = [random_table(seed, LIMIT) for seed in range(2)]
     tables[1][A,] = {B: bad, C: 0.5, EOS_ID: 0.5}
     with pytest.raises(UserError, match="not a number"):
-        search(tables, [demand([[(A,)]])] * 2, 3)
+        search(tables, [demand([[(A,)]])] * 2, 3, limits=[limit] * 2)
 
 
 def test_what_cannot_be_met_is_told() -> None:

@@ -28,7 +28,9 @@ class Capture(Protocol):
     """Makes a repeatable step out of a step: it does the same work on the same memory, without Python."""
 
     def __call__(self, step: Step) -> Step:
-        """Raises RuntimeError where the step cannot be captured."""
+        """Nothing is computed yet: a step that chooses tokens is one further each time. Raises RuntimeError where the
+        step cannot be captured.
+        """
         ...
 
     def forget(self) -> None:
@@ -70,7 +72,7 @@ class ArenaLayer(LayerCache):
 
 @dataclass
 class ArenaCache(DecoderCache):
-    """The cache that a step sees, made of parts of an arena. It never grows, and running a step twice does no harm."""
+    """The cache that a step sees, made of parts of an arena. It never grows."""
 
     slots: Tensor | None = None
 
@@ -134,6 +136,7 @@ class Arena:
         self.visible[:n] = False
         self.visible[:n, :1, :filled] = cache.visible[:, :, :filled]
         self.slot_at[:n, :filled] = cache.slot_at[:, :filled]
+        self.at.zero_()  # what fills up a size has a position, too
         self.at[:n] = cache.next_at - 1  # `tell` goes on by one
 
     def tell(self, tokens: Tensor, start: int) -> None:

@@ -13,7 +13,6 @@ may end at whatever cost.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 
 import torch
@@ -24,7 +23,7 @@ from transformer_mt.decoding.search.finished import Finished
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import best_extensions, not_a_number
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions, not_a_number
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Beams:
     tokens: Tensor  # (sentences, rows_per_sentence, length), BOS first
     log_probs: Tensor  # (sentences, rows_per_sentence)
     is_done: Tensor  # (sentences,)
-    is_bad: Tensor  # (sentences,): a candidate of the newest step is not a number
+    is_bad: Tensor  # (sentences,): it was not done before the newest step, and is bad by `Totals.are_bad`
     finished: Finished
 
     @classmethod
@@ -77,7 +76,6 @@ class Beams:
 
     def finish(self, totals: Tensor, parents: Tensor, ends: Tensor) -> None:
         """Note the hypotheses that end; totals and parents (sentences, any), ends (sentences, up to as many)."""
-        self.is_bad = totals.isnan().any(dim=1)
         width = ends.size(1)
         ends = ends & ~self.is_done[:, None]
         self.finished.note(self.sentences, ends, totals[:, :width], parents[:, :width], self.tokens)
@@ -107,12 +105,12 @@ def beam_search(
     rules: Rules | None = None,
 ) -> list[list[Hypothesis]]:
     """Up to `n_best` hypotheses a sentence, best score first. `max_lengths` count EOS."""
-    beams = Beams.begin(max_lengths, options, device)
+    beams, shortest = Beams.begin(max_lengths, options, device), min(max_lengths)
     for length in count(1):
-        logits = decoder.step(beams.tokens[:, :, -1].flatten())
+        logits = decoder.step(beams.tokens[:, :, -1].flatten()).float()
         rows_per_sentence = beams.log_probs.size(1)
-        must_end = beams.limits <= length if length >= min(max_lengths) else None
-        parents = _advance(beams, logits.float(), must_end, options, rules)
+        must_end = beams.limits <= length if length >= shortest else None
+        parents = _advance(beams, logits.unflatten(0, (-1, rows_per_sentence)), must_end, options, rules)
         beams.judge()
         num_done = count_done(beams.is_done, beams.is_bad)
         if num_done == len(beams.sentences):
@@ -123,10 +121,10 @@ def beam_search(
 
 
 def count_done(is_done: Tensor, is_bad: Tensor) -> int:
-    """How many sentences are done; both (sentences,). It is the one question to the device at a step. Raises UserError
-    where one that is searched is bad.
+    """How many sentences are done; both (sentences,). Without rules and constraints it is the one question to the
+    device at a step. Raises UserError where one is bad.
     """
-    num_done, num_bad = torch.stack((is_done.sum(), (is_bad & ~is_done).sum())).tolist()
+    num_done, num_bad = torch.stack((is_done.sum(), is_bad.sum())).tolist()
     if num_bad:
         raise not_a_number()
     return num_done
@@ -137,13 +135,14 @@ def _advance(
 ) -> Tensor:
     """Extend all hypotheses by a token: finish what ends among the K best, keep the K best that go on.
 
-    logits (sentences * rows_per_sentence, vocab_size); must_end as in `best_extensions`. Returns the parent of each new
+    logits (sentences, rows_per_sentence, vocab_size); must_end as in `best_extensions`. Returns the parent of each new
     live hypothesis within its sentence (sentences, beam_size).
     """
-    forbid = None if rules is None else partial(rules, hypotheses=beams.hypotheses())
-    totals, parents, tokens = best_extensions(
-        logits, 2 * options.beam_size, options.allow_unk, must_end, beams.log_probs, forbid
-    )
+    so_far = Totals.of(logits, beams.log_probs)
+    beams.is_bad = so_far.are_bad & ~beams.is_done
+    if rules is not None:
+        rules(logits.flatten(0, 1), beams.hypotheses())
+    totals, parents, tokens = best_extensions(logits, 2 * options.beam_size, options.allow_unk, must_end, so_far)
     return beams.take(totals, parents, tokens, options)[0]
 
 

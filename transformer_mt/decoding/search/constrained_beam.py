@@ -23,7 +23,7 @@ from transformer_mt.decoding.search.constraints import Constraints, Progress
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Rules
-from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of, largest_token
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions, largest_token
 
 _LAST = torch.iinfo(torch.long).max  # a rank behind all others
 
@@ -149,6 +149,8 @@ def _recognise(beams: _Beams, found: _Candidates, missing: Tensor) -> None:
         return
     sentences = beams.sentences.tolist()
     touch = [placements.touch[sentence] for sentence in sentences]
+    if not any(touch):
+        return
     lacks = (missing > 0) & (found.totals > -torch.inf) & torch.tensor(touch, device=missing.device)[:, None]
     places, ranks = lacks.nonzero(as_tuple=True)
     histories = beams.tokens[places, found.parents[places, ranks], 1:]
@@ -161,11 +163,12 @@ def _recognise(beams: _Beams, found: _Candidates, missing: Tensor) -> None:
 def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Candidates:
     """The extensions that are looked at, each once: the others of its kind have -inf."""
     totals = Totals.of(logits, beams.log_probs)
+    beams.is_bad = totals.are_bad & ~beams.is_done
     if rules is not None:
         rules(logits.flatten(0, 1), beams.hypotheses())
     logits[:, :, EOS_ID].masked_fill_(beams.missing > 0, -torch.inf)
     must_end = beams.limits <= length
-    values, *best = best_extensions_of(logits, 2 * int(beams.sizes.max()), options.allow_unk, must_end, totals)
+    values, *best = best_extensions(logits, 2 * int(beams.sizes.max()), options.allow_unk, must_end, totals)
     is_beyond = torch.arange(values.size(1), device=values.device) >= 2 * beams.sizes[:, None]
     best = _Candidates(values.masked_fill(is_beyond, -torch.inf), *best)
     rows = torch.arange(logits.size(1), device=logits.device).expand(len(logits), -1)

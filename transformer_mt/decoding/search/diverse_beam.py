@@ -22,7 +22,7 @@ from transformer_mt.decoding.search.beam import Beams, count_done
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import Totals, best_extensions_of
+from transformer_mt.decoding.search.top_tokens import Totals, best_extensions
 
 _Parents = list[Tensor]  # of each group: the parent of each hypothesis within the group (sentences, any)
 
@@ -38,20 +38,19 @@ def diverse_beam_search(
 
     They are the best of what all groups found, up to `n_best` each; what several groups found counts once.
     """
-    of_group = options.of_group
+    of_group, shortest = options.of_group, min(max_lengths)
     groups = [Beams.begin(max_lengths, of_group, device) for _ in range(options.diverse_beam_groups)]
     for length in count(1):
         # All groups begin with the same hypothesis, which is fed once.
         begun = groups[:1] if length == 1 else groups
         logits = decoder.step(torch.cat([beams.tokens[:, :, -1] for beams in begun], dim=1).flatten()).float()
         rows = groups[0].log_probs.size(1)
-        must_end = groups[0].limits <= length if length >= min(max_lengths) else None
+        must_end = groups[0].limits <= length if length >= shortest else None
         parents = _advance(groups, logits.unflatten(0, (-1, len(begun) * rows)), must_end, options, rules)
         for beams in groups:
             beams.judge()
-        is_done, is_bad = (torch.stack([getattr(b, name) for b in groups]) for name in ("is_done", "is_bad"))
-        is_done, is_bad = is_done.all(dim=0), is_bad.any(dim=0)
-        num_done = count_done(is_done, is_bad)
+        is_done = _are_done(groups)
+        num_done = count_done(is_done, groups[0].is_bad)
         if num_done == len(is_done):
             return [_merged(found, options.n_best) for found in zip(*(b.finished.best() for b in groups), strict=True)]
         kept = without(is_done) if are_dropped(num_done, len(is_done), device) else None
@@ -69,6 +68,7 @@ def _advance(
     of_group = options.of_group
     begun = groups[: logits.size(1) // groups[0].log_probs.size(1)]
     totals = Totals.of(logits, torch.cat([beams.log_probs for beams in begun], dim=1))
+    groups[0].is_bad = totals.are_bad & ~_are_done(groups)
     if rules is not None:
         rules(logits.flatten(0, 1), hypotheses=_hypotheses(begun))
     parents: _Parents = []
@@ -79,7 +79,7 @@ def _advance(
         own_rows = torch.arange(first, first + rows, device=logits.device).expand(len(logits), -1)
         own, own_totals = logits[:, first : first + rows], totals.at(own_rows)
         ranked = own if number == 0 else own - options.diverse_beam_strength * taken[:, None]
-        values, origins, tokens = best_extensions_of(
+        values, origins, tokens = best_extensions(
             ranked, 2 * of_group.beam_size, options.allow_unk, must_end, own_totals
         )
         log_probs = own_totals.at(origins)(own.flatten(1).gather(1, origins * own.size(2) + tokens)[:, :, None])
@@ -89,6 +89,11 @@ def _advance(
         taken.scatter_add_(1, beams.tokens[:, :, -1], (beams.log_probs > -torch.inf).float())
         taken[:, EOS_ID] += ended.sum(dim=1)
     return parents
+
+
+def _are_done(groups: list[Beams]) -> Tensor:
+    """Whether all groups of a sentence are done (sentences,)."""
+    return torch.stack([beams.is_done for beams in groups]).all(dim=0)
 
 
 def _hypotheses(groups: list[Beams]) -> Hypotheses:

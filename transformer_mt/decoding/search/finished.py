@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.search.options import SearchOptions
 
-NOTES_AT_ONCE = 32  # steps whose hypotheses wait to be read
+NUMBERS_AT_ONCE = 2**22  # of notes that wait to be read, 8 bytes each
 
 
 class _Note(NamedTuple):
@@ -27,6 +27,11 @@ class _Note(NamedTuple):
     tokens: Tensor
 
 
+def reads_later(device: torch.device) -> bool:
+    """Whether notes wait: a CPU has no reason to."""
+    return device.type != "cpu"
+
+
 class Finished:
     """The finished hypotheses of the sentences of a batch, and when a sentence has enough of them.
 
@@ -35,7 +40,7 @@ class Finished:
     """
 
     def __init__(self, max_lengths: Sequence[int], options: SearchOptions, device: torch.device) -> None:
-        self._options = options
+        self._options, self._reads_later = options, reads_later(device)
         self._found: list[list[Hypothesis]] = [[] for _ in max_lengths]
         self._notes: list[_Note] = []
         self._largest_norms = torch.tensor([options.norm(length) for length in max_lengths], device=device)
@@ -46,11 +51,13 @@ class Finished:
         """Candidates that end: sentences (sentences,) by their place in the batch; ends, totals and parents (sentences,
         any); tokens (sentences, rows, length), BOS first, are the hypotheses before their last token.
         """
+        if not self._reads_later and not ends.any():
+            return
         scores = (totals / self._options.norm(tokens.size(2))).masked_fill(~ends, -torch.inf)
         self.scores = torch.cat((self.scores, scores), dim=1).topk(self._options.n_best).values
         self.counts = self.counts + ends.sum(dim=1)
         self._notes.append(_Note(sentences, ends, totals, parents, tokens))
-        if len(self._notes) == NOTES_AT_ONCE:
+        if not self._reads_later or sum(note.tokens.numel() for note in self._notes) > NUMBERS_AT_ONCE:
             self._read()
 
     def are_enough(self, best_live: Tensor, length: int) -> Tensor:
@@ -75,8 +82,7 @@ class Finished:
         return [sorted(of_one, key=lambda h: h.score, reverse=True)[: self._options.n_best] for of_one in self._found]
 
     def _read(self) -> None:
-        for note in self._notes:
-            sentences, ends, totals, parents, tokens = (tensor.cpu() for tensor in note)
+        for sentences, ends, totals, parents, tokens in self._notes:
             places, ranks = ends.nonzero(as_tuple=True)
             histories = tokens[places, parents[places, ranks], 1:].tolist()
             norm = self._options.norm(tokens.size(2))

@@ -27,7 +27,9 @@ class StepFunction(Protocol):
     """A decoder in the middle of a batch: rows of unfinished hypotheses, those of a sentence together."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Feed the newest token of each row (rows,); return the logits of the next (rows, vocab_size)."""
+        """Feed the newest token of each row (rows,); return the logits of the next (rows, vocab_size). The search may
+        write on both afterwards.
+        """
         ...
 
     def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
@@ -86,13 +88,14 @@ def greedy_search(
         kept = without(ended)
         decoder.reorder(kept, kept)
         alive = alive[kept]
-        rows.keep(kept)
+        rows.keep(kept, length)
     return finished
 
 
 def are_dropped(num_ended: int, num_rows: int, device: torch.device) -> bool:
-    """Whether what has ended is taken out now: rows, or the sentences of a beam. On a CPU each costs time. On a GPU a
-    step has a power of two of them in any case, and taking some out means to wait for it several times.
+    """Whether what has ended is taken out now: rows, or the sentences of a beam. On a CPU each costs time. On a GPU
+    they cost little, and with graphs a step has a power of two of them in any case; but to take some out a process
+    waits for it several times.
     """
     if not num_ended:
         return False

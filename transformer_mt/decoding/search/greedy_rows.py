@@ -64,14 +64,16 @@ class GreedyRows:
         values, tokens = largest_token(logits, choice.allow_unk)
         self.length += 1
         tokens = tokens.masked_fill(self.is_over | (self.limits <= self.length), EOS_ID)
+        is_bad = values.isnan() if totals is None else totals.are_bad
         if totals is not None:
             values = totals(logits.gather(1, tokens[:, None])[:, None]).flatten()
             self.totals.copy_(torch.where(self.is_over, self.totals, values))
-        is_bad = values.isnan() & ~self.is_over
+        num_bad = (is_bad & ~self.is_over).sum()
         self.tokens.copy_(tokens)
-        self.history.index_copy_(1, self.length - 1, tokens[:, None])
+        # Not `index_copy_`, which old versions of torch have not on Apple's mps.
+        self.history.scatter_(1, (self.length - 1).expand(len(tokens), 1), tokens[:, None])
         self.is_over.copy_(tokens == EOS_ID)
-        return torch.stack(((~self.is_over).sum(), is_bad.sum()))
+        return torch.stack(((~self.is_over).sum(), num_bad))
 
     def first(self, num_rows: int) -> "GreedyRows":
         """The first rows, in the same memory."""
@@ -87,10 +89,13 @@ class GreedyRows:
             place[tuple(map(slice, tensor.shape))] = tensor  # the history may have less room here
             setattr(self, name, place)
 
-    def keep(self, kept: Tensor) -> None:
-        """Go on with the rows `kept` in the memory of the first ones; the others count as ended."""
+    def keep(self, kept: Tensor, length: int) -> None:
+        """Go on with the rows `kept` in the memory of the first ones; the others count as ended. `length` is that of
+        all, as a number, since nothing behind it is worth moving.
+        """
         for name, tensor in self._by_row().items():
-            tensor[: len(kept)] = tensor.index_select(0, kept)
+            used = tensor[:, :length] if name == "history" else tensor
+            used[: len(kept)] = used.index_select(0, kept)
             setattr(self, name, tensor[: len(kept)])
             if name == "is_over":
                 tensor[len(kept) :] = True

@@ -1,6 +1,5 @@
 """The few tokens of a step's logits that a search looks at, found without sorting or copying a vocabulary."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -41,6 +40,12 @@ class Totals:
         if self.log_probs is None or self.normalizer is None:
             return logits
         return self.log_probs + (logits - self.normalizer)
+
+    @property
+    def are_bad(self) -> Tensor:
+        """Whether the logits of a sentence leave no probabilities (sentences,): one is not a number, or is infinite."""
+        assert self.normalizer is not None
+        return ~self.normalizer.isfinite().flatten(1).all(dim=1)
 
     def at(self, rows: Tensor) -> "Totals":
         """The totals of some rows of each sentence (sentences, any)."""
@@ -90,33 +95,14 @@ def _special(allow_unk: bool) -> list[int]:
 
 
 def best_extensions(
-    logits: Tensor,
-    num_best: int,
-    allow_unk: bool,
-    must_end: Tensor | None,
-    log_probs: Tensor,
-    forbid: Callable[[Tensor], None] | None = None,
+    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, totals: Totals
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best extensions of a sentence's hypotheses by one token, best first; of equal ones any.
 
-    logits (sentences * rows, vocab_size); log_probs (sentences, rows) are those of the hypotheses. must_end
-    (sentences,) marks sentences at their largest length, where only EOS may come; None where there is none. `forbid`
-    puts -inf into logits, in place. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
-    A forbidden token has -inf, and keeps its share of the probability. Where a logit of a sentence is not a number, the
-    first of its totals is none either.
+    logits (sentences, rows, vocab_size), -inf where a token is forbidden. must_end (sentences,) marks sentences at
+    their largest length, where only EOS may come; None where there is none. Returns totals, rows within the sentence
+    and tokens (sentences, at most num_best).
     """
-    num_rows = log_probs.size(1)
-    logits = logits.unflatten(0, (-1, num_rows))
-    totals = Totals.of(logits, log_probs)
-    if forbid is not None:
-        forbid(logits.flatten(0, 1))
-    return best_extensions_of(logits, num_best, allow_unk, must_end, totals)
-
-
-def best_extensions_of(
-    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, totals: Totals
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`best_extensions` where totals are made and tokens forbidden already; logits (sentences, rows, vocab_size)."""
     num_rows = logits.size(1)
     values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
     special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)
@@ -128,7 +114,7 @@ def best_extensions_of(
     rows = torch.cat((*(special_rows for _ in special), rows), dim=1)
     tokens = torch.cat((*(tokens for _, tokens in special), tokens + NUM_SPECIAL), dim=1)
     if must_end is not None:
-        values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID) & ~values.isnan(), -torch.inf)
+        values = values.masked_fill(must_end[:, None] & (tokens != EOS_ID), -torch.inf)
     values, order = values.topk(min(num_best, values.size(1)))
     return values, rows.gather(1, order), tokens.gather(1, order)
 
