@@ -132,7 +132,7 @@ def test_more_than_a_picture_can_show(trained: Path, target: str | None, max_tok
 
 def test_a_translation_of_more_than_a_picture_can_show(trained: Path) -> None:
     translator = Translator.load(trained / "runs" / "toy", device="cpu")
-    translator.search = lambda rows, options, demands=None: [[Hypothesis([5] * 9, 0.0, 0.0)]]
+    translator.search = lambda rows, options: [[Hypothesis([5] * 9, 0.0, 0.0)]]
     with pytest.raises(UserError, match="The model's translation has 9 tokens, and 4 can be shown"):
         sentence_pair(translator, SENTENCE, None, 5)
 

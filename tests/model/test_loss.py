@@ -168,9 +168,11 @@ def test_a_loss_on_a_gpu_takes_the_width_that_is_wanted(wanted: bool, monkeypatc
     monkeypatch.setattr(loss_module, "wants_alignment", lambda *_: wanted)
     seen = []
 
-    def other(logits: torch.Tensor, targets: torch.Tensor, smoothing: float, num_classes: int | None) -> LossSums:
+    def other(
+        logits: torch.Tensor, targets: torch.Tensor, smoothing: float, num_classes: int | None, prior: None
+    ) -> LossSums:
         seen.append((logits.size(1), num_classes))
-        return cross_entropy_sums(logits, targets, smoothing, num_classes)
+        return cross_entropy_sums(logits, targets, smoothing, num_classes, prior)
 
     output, hidden, targets = torch.nn.Linear(4, 9), torch.randn(3, 4), torch.tensor([0, 8, 5])
     sums = output_loss_sums(output, hidden, targets, 0.1, other)

@@ -29,7 +29,7 @@ class Planned:
     untested: str = ""
 
 
-def validation_pairs(config: RunConfig, data_root: str | None = None) -> list[tuple[str, str]]:
+def validation_pairs(config: RunConfig, data_root: str | None) -> list[tuple[str, str]]:
     """The pairs of the run's validation split. UserError where they cannot be read."""
     data = config.data
     changes = {"too_long": "filter", "root": data.root if data_root is None else data_root}

@@ -18,7 +18,7 @@ def lines_about(outcomes: Sequence[Outcome], runs: Sequence[str], num_examples: 
     """The runs, a table with a row for each expectation, what was not tested, and examples of failures."""
     for name, run in zip(NAMES, runs, strict=False):
         yield f"{name}: {run}" if len(runs) > 1 else run
-    width = column_width([one.expectation.name for one in outcomes], 4, 44)
+    width = column_width([one.expectation.name for one in outcomes], 44)
     heads = NAMES[: len(runs)] if len(runs) > 1 else ["passed"]
     last = f"{'B - A':>8}{'p':>8}" if len(runs) > 1 else ""
     yield f"{fit('', width)}  {'kind':17}{'cases':>6}{''.join(f'{head:>9}' for head in heads)}{last}{'minimum':>9}"

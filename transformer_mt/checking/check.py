@@ -138,8 +138,8 @@ def check_split(
     sources: list[Source],
     max_words: int,
     num_examples: int,
-    held_out: HeldOut | None = None,
-    learned: Learned | None = None,
+    held_out: HeldOut | None,
+    learned: Learned | None,
 ) -> CheckedSplit:
     """Check the pairs of some sources, by what another split has taught where that is given."""
     first = look_first(read_blocks(sources, f"Checking the {name}, first reading"), max_words)

@@ -109,11 +109,5 @@ LINE_FLAGS = {
     ),
 }
 
-SCORE_FLAGS = (
-    "to",
-    "length_penalty",
-    "length_norm",
-    "coverage_penalty",
-    "batch_size",
-    "precision",
-)  # what scoring a given translation obeys
+# What scoring a given translation obeys.
+SCORE_FLAGS = ("to", "length_penalty", "length_norm", "coverage_penalty", "batch_size", "precision")

@@ -1,6 +1,5 @@
 """What `tmt backtranslate` and `tmt distill` share: lines, a model and a folder to synthetic pairs."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -114,6 +113,7 @@ def _settings(
     """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
     `keys` are those of the lines of --without. UserError where a file that an option names cannot be read.
     """
+    from transformer_mt.data.cache import key_of
     from transformer_mt.decoding.demands import lines_named_by
     from transformer_mt.synthesis.settings import PRECISION
 
@@ -123,9 +123,9 @@ def _settings(
         "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
-        "the lines of --without": f"{len(keys):,} ({_hash(sorted(keys))})" if keys else None,
+        "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{
-            f"the lines of {option}": path and _hash([line for _, line in lines_named_by(option, Path(path))])
+            f"the lines of {option}": path and key_of([line for _, line in lines_named_by(option, Path(path))], 6)
             for option, path in files.items()
         },
         **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
@@ -185,10 +185,6 @@ def _digest_of(checkpoint: Path) -> str:
     from transformer_mt.storage.run_folder import MANIFEST
 
     return json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))[WEIGHTS]["blake2b"][:12]
-
-
-def _hash(value: Any) -> str:
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=6).hexdigest()
 
 
 def languages_of(config: Any, to: str | None) -> tuple[str, str]:

@@ -288,10 +288,7 @@ def _read_map(path: Path) -> dict[str, Any]:
     return content
 
 
-@lru_cache(maxsize=4)
-def _parse(text: str, where: str) -> object:
-    """As `parse_yaml`. One start of `tmt translate` reads the file of its run twice."""
-    return parse_yaml(text, where)
+_parse = lru_cache(maxsize=4)(parse_yaml)  # one start of `tmt translate` reads the file of its run twice
 
 
 def read_text(path: Path) -> str:

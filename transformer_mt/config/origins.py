@@ -22,7 +22,7 @@ Keys = tuple[str, ...]
 DEFAULT, OVERRIDE, OF_THE_FILE = "default", "override", "the name of the file"
 
 
-def explained_config(file: str, overrides: Sequence[str] = ()) -> str:
+def explained_config(file: str, overrides: Sequence[str]) -> str:
     """The whole config as YAML, with a comment at each value that says where it comes from. UserError as `load_config`
     raises it.
     """

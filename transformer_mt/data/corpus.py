@@ -115,7 +115,7 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = Fals
         return Dataset.from_file(str(folder / TABLE))
 
     dataset, counts = cached(entry, write, read)
-    num_beyond = counts.get("num_beyond", 0)  # most entries have no such pair, older ones no such count
+    num_beyond = counts.get("num_beyond", 0)
     if num_beyond:
         where = sources[counts["beyond_source"]].place(counts["beyond_line"])
         if data.too_long == "error":

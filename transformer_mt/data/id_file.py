@@ -11,7 +11,7 @@ ON_DISK = np.dtype("<i4")  # of lengths
 COUNTED_AT_ONCE = 2**20  # ids: numpy needs up to 15 bytes for each
 
 
-def id_type(vocab_size: int, pixels: int = 0) -> np.dtype[np.integer]:
+def id_type(vocab_size: int, pixels: int) -> np.dtype[np.integer]:
     """The type of such a vocabulary's ids in a file. The fewer bytes an id has, the more of them the caches hold."""
     return np.dtype("u1") if pixels else np.dtype("<u2" if vocab_size <= 2**16 else "<i4")
 

@@ -292,19 +292,17 @@ class Translator:
         joined = [side_by_side(join_texts([h.text for h in of], pieces), of, options) for of in ranks]
         return Translated(line.text, in_order(joined, options), too_long=True)
 
-    def search(
-        self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none was found that meets
-        the demand, without a phrase of `options.avoid`.
+    def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none was found without a
+        phrase of `options.avoid`.
         """
-        return [found.hypotheses for found in self._find(rows, options, demands)]
+        return [found.hypotheses for found in self._find(rows, options, [Demand(place=(i,)) for i in range(len(rows))])]
 
-    def _find(
-        self, rows: list[list[int]], options: SearchOptions, demands: Sequence[Demand] | None = None
-    ) -> list[Found]:
-        """See `search`. What holds a phrase to avoid is searched again without the tokens by which it came to it."""
-        demands = list(demands or [Demand(place=(i,)) for i in range(len(rows))])
+    def _find(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
+        """What a batch becomes, in which all have constraints or none has. What holds a phrase to avoid is searched
+        again without the tokens by which it came to it.
+        """
+        demands = list(demands)
         found = self._search(rows, options, demands)
         if options.avoid is None:
             return found
@@ -334,26 +332,15 @@ class Translator:
     @torch.inference_mode()
     def _by_log_prob(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
         assert not self.model.training, "dropout would change the translations"
-        constrained = [i for i, demand in enumerate(demands) if demand.constraints]
-        if 0 < len(constrained) < len(rows):  # two searches, so that no line changes by its batch mates
-            return self._search_apart(rows, options, demands)
         src = pad_sources(rows).to(self.device)
         limits = [self._largest_length(row, options) for row in rows]
-        is_bound = constrained or any(demand.prefix for demand in demands)
+        is_bound = any(demand.constraints or demand.prefix for demand in demands)
         search = batch_search(options, limits, demands, self._edges if is_bound else WordEdges(), self.device)
         if self.graphs is None:
             return search.run(self.decoder(self.search_model, src))
         with self.graphs.lock:
             graphed = self.graphs.begin(self.search_model, src, max(limits), search.num_rows)
             return search.run(graphed or self.decoder(self.search_model, src))
-
-    def _search_apart(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
-        found: dict[int, Found] = {}
-        for is_constrained in (True, False):
-            part = [i for i, demand in enumerate(demands) if bool(demand.constraints) == is_constrained]
-            results = self._by_log_prob([rows[i] for i in part], options, [demands[i] for i in part])
-            found |= zip(part, results, strict=True)
-        return [found[i] for i in range(len(rows))]
 
     @cached_property
     def _edges(self) -> WordEdges:
@@ -382,7 +369,7 @@ class Translator:
     def _with_evidence(
         self, rows: list[list[int]], found: list[list[Hypothesis]], texts: list[list[Translation]], batch_size: int
     ) -> list[list[Translation]]:
-        """The hypotheses of sources of these ids, as ids and as texts; `batch_size` of them are looked at at once."""
+        """The hypotheses of sources of these ids, as ids and as texts; `batch_size` of them are read together."""
         pairs = [(row, hypothesis.tokens) for row, of_row in zip(rows, found, strict=True) for hypothesis in of_row]
         flat = [translation.text for of_row in texts for translation in of_row]
         evidence: list[Evidence] = []

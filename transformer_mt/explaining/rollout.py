@@ -18,7 +18,7 @@ from transformer_mt.model.transformer import Transformer
 
 
 def of_stack(layers: Sequence[Tensor]) -> Tensor:
-    """Weights of each layer (num_heads, length, length), the first first -> (length, length), rows summing to 1."""
+    """Weights of each layer (num_heads, length, length), from the first on -> (length, length), rows summing to 1."""
     joint = torch.eye(layers[0].size(-1), dtype=layers[0].dtype)
     for weights in layers:
         joint = (joint + weights.mean(dim=0) @ joint) / 2

@@ -37,7 +37,7 @@ def lines_about(explanation: Explanation, paint: Paint) -> Iterator[str]:
 
 def _importance(importance: Importance, paint: Paint) -> Iterator[str]:
     measures = importance.measures
-    width = column_width([*importance.words, "drop without its first 3"], 4, 30)
+    width = column_width([*importance.words, "drop without its first 3"], 30)
     yield f"{fit('', width)}{''.join(f'{name:>{NUMBER_WIDTH}}' for name in measures)}"
     for number, word in enumerate(importance.words):
         cells = []
@@ -55,7 +55,7 @@ def _importance(importance: Importance, paint: Paint) -> Iterator[str]:
 
 
 def _choices(choices: list[Choice], paint: Paint) -> Iterator[str]:
-    width = column_width([one.token for choice in choices for one in [choice.taken, *choice.best]], 4, 14)
+    width = column_width([one.token for choice in choices for one in [choice.taken, *choice.best]], 14)
     for choice in choices:
         cells = [f"{fit(choice.taken.token, width)} {choice.taken.probability:.4f}"]
         others = [f"{fit(one.token, width)} {one.probability:.4f}" for one in choice.best if one.id != choice.taken.id]

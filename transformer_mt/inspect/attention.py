@@ -112,8 +112,8 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """While inside, every full (not cached) attention adds its weights under its module name.
 
     `decoder.layers.0.cross_attn` -> (batch, num_heads, query_len, key_len). A loop over positions calls a module for
-    each, and their rows are joined. The fused kernel returns no weights, so
-    they are computed beside it, from the module's own projections of the same inputs.
+    each, and their rows are joined. The fused kernel returns no weights, so they are computed beside it, from the
+    module's own projections of the same inputs.
     """
     recorded: dict[str, Tensor] = {}
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+DPI = 120
 MAX_INCHES = 72.0  # room for sixteen maps of ninety words; a larger picture is scaled down
 SMALL_CELL, LARGE_CELL = 0.2, 0.34  # inches a word takes, among forty words and among few
 POINTS_A_CELL = 40  # size of the words in a cell of one inch
@@ -203,22 +204,22 @@ def _add_scale(figure: "Figure", layout: _Layout, num_queries: int) -> None:
     axes.tick_params(labelsize=7)
 
 
-def to_pixels(figure: "Figure", dpi: int = 120) -> NDArray[np.uint8]:
+def to_pixels(figure: "Figure") -> NDArray[np.uint8]:
     """The picture as (height, width, 3), as TensorBoard wants it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure.set_dpi(dpi)
+    figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
     with _no_word_of_missing_glyphs():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
 
-def to_png(figure: "Figure", dpi: int = 120) -> bytes:
+def to_png(figure: "Figure") -> bytes:
     """The bytes of a PNG file."""
     buffer = io.BytesIO()
     with _no_word_of_missing_glyphs():
-        figure.savefig(buffer, format="png", dpi=dpi)
+        figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
 
 

@@ -8,6 +8,7 @@ from transformer_mt.data.word_splitting import printable
 
 ELLIPSIS = "…"
 GAP = 2  # spaces between columns
+LEAST = 4  # cells of a column
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ def column_blocks(num_columns: int, column_width: int, width: int) -> Iterator[r
         yield range(start, min(start + fitting, num_columns))
 
 
-def column_width(texts: Sequence[str], least: int, most: int) -> int:
+def column_width(texts: Sequence[str], most: int) -> int:
     """The width of the widest text, within bounds."""
-    return max(least, min(most, max(map(width_of, texts), default=least)))
+    return max(LEAST, min(most, max(map(width_of, texts), default=LEAST)))
 
 
 def _cells(character: str) -> int:

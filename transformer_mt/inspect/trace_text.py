@@ -164,7 +164,7 @@ class _Page:
         else:
             corner, rows = f"  head {self.view.head}", weights[self.view.head]
             names, seen = list(stack.tokens), list(range(len(keys)))
-        width = column_width([keys[key] for key in seen], 4, WORD)
+        width = column_width([keys[key] for key in seen], WORD)
         for block in column_blocks(len(seen), width, self.view.width - NAME):
             shown = [seen[column] for column in block]
             yield self.paint.dim(fit(corner, NAME) + "".join(" " * GAP + fit(keys[key], width, True) for key in shown))
@@ -271,7 +271,7 @@ class _Page:
         return line + self.paint.strong(_number(float(vector.double().norm())))
 
     def _token_table(self, stack: StackTrace) -> Iterator[str]:
-        width = column_width(stack.tokens, 4, 14)
+        width = column_width(stack.tokens, 14)
         for block in column_blocks(len(stack.tokens), width, self.view.width - 10):
             for label, cells in (
                 ("position", [str(position) for position in block]),

@@ -66,8 +66,8 @@ class Judgement:
 
 def judge_set(
     test_set: ScoredSet,
-    tokenizer: str = "13a",
-    lowercase: bool = False,
+    tokenizer: str,
+    lowercase: bool,
     frequencies: Callable[[], Frequencies | None] = lambda: None,
 ) -> Judgement:
     """Judge a test set. `frequencies`: see `Judgement`."""

@@ -17,7 +17,7 @@ from transformer_mt.plurals import counted
 STYLE = Path(__file__).with_name("report.css")
 
 
-def report_page(judgements: Sequence[Judgement], settings: Mapping[str, Sequence[str]] | None = None) -> str:
+def report_page(judgements: Sequence[Judgement], settings: Mapping[str, Sequence[str]] | None) -> str:
     """The whole page. `settings` are those that differ between two runs, with both values.
 
     What comes from texts, paths and settings is escaped.

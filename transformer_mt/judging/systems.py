@@ -59,11 +59,16 @@ def translate_and_save(
     return RunSystem(str(run.path), translator.config, evaluation, rows, saved)
 
 
-def scoring_of_second(first: RunConfig, second: RunConfig, scoring: Scoring) -> Scoring:
-    """How the second run is scored: on the first one's data. UserError where they translate other languages."""
+def refuse_other_languages(first: RunConfig, second: RunConfig) -> None:
+    """UserError where the runs of two configs translate other languages."""
     names = [f"{config.data.src_lang} to {config.data.tgt_lang}" for config in (first, second)]
     if names[0] != names[1]:
         raise UserError(f"One run translates {names[0]}, the other {names[1]}. Compare runs of the same languages.")
+
+
+def scoring_of_second(first: RunConfig, second: RunConfig, scoring: Scoring) -> Scoring:
+    """How the second run is scored: on the first one's data. UserError where they translate other languages."""
+    refuse_other_languages(first, second)
     own, others = ((scoring.sources(config), config.data.root) for config in (second, first))
     return scoring if scoring.files or own == others else replace(scoring, data=first.data)
 

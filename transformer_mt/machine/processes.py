@@ -173,10 +173,8 @@ def _watch(world: World, store: Store, timeout_minutes: float, done: threading.E
     most = 60 * timeout_minutes / WATCH_SECONDS
     ranks = range(world.size)
     places, pulses = [-1] * world.size, [-1] * world.size
-    behind, silent = (
-        [0] * world.size,
-        [0] * world.size,
-    )  # looks for which another one has waited for it; for which it was not heard
+    behind = [0] * world.size  # looks for which another one has waited for it
+    silent = [0] * world.size  # looks for which it was not heard
     beats = 0
     while not done.wait(WATCH_SECONDS):
         beats += 1

@@ -145,9 +145,8 @@ class Workers:
                     try:
                         raise error
                     finally:
-                        del (
-                            error
-                        )  # error and frame hold each other, and would keep this object until the next collection
+                        # Error and frame hold each other, and would keep this object until the next collection.
+                        del error
                 finished = not (upcoming or at_work or done)
                 i += 1
                 yield result

@@ -158,9 +158,8 @@ def _keep(tensor: Tensor, sentences: Tensor, changed: Tensor) -> Tensor:
     if len(changed):
         moved = tensor.index_select(0, sentences[changed])
         if tensor.device.type == "cpu":
-            tensor.index_copy_(
-                0, changed, moved
-            )  # whole rows at a time; old versions have it not on Apple's mps, and it is slow there
+            # Whole rows at a time. Old versions of torch lack it on Apple's mps, where it is slow in the others.
+            tensor.index_copy_(0, changed, moved)
         else:
             tensor[changed] = moved
     return tensor[: len(sentences)]

@@ -105,9 +105,8 @@ def cross_entropy_sums(
     uniform, or weighted by `prior` (vocab_size,), whose sum is 1.
 
     logits (num_tokens, vocab_size), targets (num_tokens,); those that are `NO_TARGET` count nothing. Equals
-    `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll from
-    the same pass; no gradient flows through the nll. Columns from `num_classes` on do not belong to the vocabulary, and
-    get no gradient.
+    `torch.nn.functional.cross_entropy(..., label_smoothing=e, reduction="sum")`, with the nll from the same pass; no
+    gradient flows through the nll. Columns from `num_classes` on do not belong to the vocabulary, and get no gradient.
     """
     return LossSums(*_CrossEntropySums.apply(logits, targets, label_smoothing, num_classes, prior))
 
@@ -153,7 +152,7 @@ def output_loss_sums(
             logits, num_classes = aligned_logits(output, hidden), output.out_features
         else:
             logits, num_classes = output(hidden), None
-        return cross_entropy(logits, targets, label_smoothing, num_classes, *[prior] * (prior is not None))
+        return cross_entropy(logits, targets, label_smoothing, num_classes, prior)
     with_gradient = show_hooks(output, hidden)
     weight, bias = output.weight, output.bias
     sums = ChunkedCrossEntropy.apply(hidden, weight, bias, targets, label_smoothing, dtype, with_gradient, prior)
@@ -181,7 +180,7 @@ def batch_loss(
     prior: Tensor | None = None,
     src_real: Tensor | None = None,
 ) -> LossSums:
-    """Forward pass and loss of one padded batch (see `data.batching.Batch`).
+    """Forward pass and loss of one padded batch (see `data.batches.batching.Batch`).
 
     Only positions that hold a target token reach the output projection, by far the largest product of a small model.
     `real` (num_tokens,) are their places in tgt_out.flatten(), `src_real` those of the source's, where the caller has

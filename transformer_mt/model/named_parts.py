@@ -92,10 +92,10 @@ def settings_of(config: ModelConfig) -> dict[str, object]:
     return found | {f"patches.{key}": sizes.get(key) for key in PatchesConfig.model_fields}
 
 
-def outline(config: ModelConfig, src_vocab_size: int = _FEW, tgt_vocab_size: int = _FEW) -> TranslationModel:
+def outline(config: ModelConfig) -> TranslationModel:
     """The config's model without its numbers, which takes no memory."""
     with torch.device("meta"):
-        return ARCHITECTURES[config.architecture](config, src_vocab_size, tgt_vocab_size)
+        return ARCHITECTURES[config.architecture](config, _FEW, _FEW)
 
 
 def belongs(name: str, part: str) -> bool:

@@ -96,8 +96,8 @@ def _missing_for_triton() -> str | None:
 class CompiledStep:
     """A model's layers, compiled in place, and the compiled cross-entropy that goes with them.
 
-    The parameters keep their names. `most_graphs` is the number of compilations to expect at most, in
-    all; where `gpu/output_loss.py` computes the loss, the cross-entropy is never called, and so never compiled.
+    The parameters keep their names. `most_graphs` is the number of compilations to expect at most, in all; where
+    `gpu/output_loss.py` computes the loss, the cross-entropy is never called, and so never compiled.
     """
 
     def __init__(self, model: TranslationModel) -> None:

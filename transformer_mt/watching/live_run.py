@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 
 from transformer_mt.config.loading import read_config
-from transformer_mt.config.schema import RunConfig
 from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
 from transformer_mt.diagnosing.history import read_recorded
 from transformer_mt.errors import UserError
@@ -70,7 +69,7 @@ class LiveRun:
             self.metrics.update()
             self.events.update()
             training_state = _newest_state(self.run)
-            state = self._state(training_state, self.config)
+            state = self._state(training_state)
             self._diagnose()
         except (UserError, OSError) as error:
             trouble = str(error)
@@ -93,12 +92,12 @@ class LiveRun:
         self._diagnosed = list(Diagnoses.of(read_recorded(self.run).entries).found.values())
         self._next_diagnosis = time.monotonic() + DIAGNOSED_AFTER
 
-    def _state(self, newest: TrainingState | None, config: RunConfig) -> str:
+    def _state(self, newest: TrainingState | None) -> str:
         if is_trained_now(self.run):
             return "training"
         if newest is None:
             return "stopped before its first checkpoint" if self.metrics.last else "not begun"
-        reason = newest.reason_to_stop(config)
+        reason = newest.reason_to_stop(self.config)
         return "stopped" if reason is None else f"finished: {reason}"
 
 

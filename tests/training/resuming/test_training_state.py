@@ -1,6 +1,5 @@
 """When a training is over, by hand."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,3 @@ def test_a_training_ends_when_its_patience_does() -> None:
     assert TrainingState(step=1, num_bad_validations=2).reason_to_stop(config) is None
     reason = TrainingState(step=1, num_bad_validations=3).reason_to_stop(config)
     assert reason == "bleu has not improved in 3 validations"
-
-
-@pytest.mark.parametrize(("until", "first"), [(0, 0), (15, 16)])
-def test_a_state_that_names_the_last_step_before_a_change_is_read(tmp_path: Path, until: int, first: int) -> None:
-    """As it was written at first; 0 stood for no change."""
-    (tmp_path / "state.json").write_text(json.dumps({"step": 20, "incomparable_until": until}))
-    assert TrainingState.read(tmp_path / "state.json") == TrainingState(step=20, comparable_from=first)

@@ -119,10 +119,8 @@ class _Filling:
         self.num_read = self.num_blank = self.num_too_long = 0
         self.chunks: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]] = ([], [])
         self.lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = ([], [])
-        self.all_lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = (
-            [],
-            [],
-        )  # of pairs that are too long, too
+        # Of pairs that are too long, too.
+        self.all_lengths: tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]] = ([], [])
         self.sources: list[int] = []
         self.lines: list[int] = []
         self.digest = xxhash.xxh3_128()

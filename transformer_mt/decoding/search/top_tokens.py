@@ -21,14 +21,14 @@ NORMALIZED_AT_ONCE = 2**18  # logits, so that they and their exponentials stay i
 
 @dataclass(frozen=True)
 class Totals:
-    """Turns logits into the log-probability of a hypothesis and one more token. Without fields it leaves logits alone.
+    """Turns logits into the log-probability of a hypothesis and one more token.
 
-    log_probs (sentences, rows, 1) and normalizer (sentences, rows, 1), both or none. Within a row a larger logit never
-    has a smaller total, rounding included.
+    log_probs (sentences, rows, 1) and normalizer (sentences, rows, 1). Within a row a larger logit never has a smaller
+    total, rounding included.
     """
 
-    log_probs: Tensor | None = None
-    normalizer: Tensor | None = None
+    log_probs: Tensor
+    normalizer: Tensor
 
     @classmethod
     def of(cls, logits: Tensor, log_probs: Tensor) -> "Totals":
@@ -37,20 +37,15 @@ class Totals:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The totals of rows extended by tokens of these logits (sentences, rows, any) -> the same shape."""
-        if self.log_probs is None or self.normalizer is None:
-            return logits
         return self.log_probs + (logits - self.normalizer)
 
     @property
     def are_bad(self) -> Tensor:
         """Whether the logits of a sentence leave no probabilities (sentences,): one is not a number, or is infinite."""
-        assert self.normalizer is not None
         return ~self.normalizer.isfinite().flatten(1).all(dim=1)
 
     def at(self, rows: Tensor) -> "Totals":
         """The totals of some rows of each sentence (sentences, any)."""
-        if self.log_probs is None or self.normalizer is None:
-            return self
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
 
 

@@ -49,9 +49,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         kernels = kernels_for(dtype)
         of_logits = exponentials if kernels is None else kernels.exponentials
         height = min(CHUNK, len(hidden))
-        memory = narrow.new_empty(
-            height + -height % ROWS, len(weight)
-        )  # for all chunks, so that its pages are fetched once
+        # For all chunks, so that its pages are fetched once.
+        memory = narrow.new_empty(height + -height % ROWS, len(weight))
         for start in range(0, len(hidden), CHUNK):
             rows = slice(start, start + CHUNK)
             num_rows = len(narrow[rows])
@@ -157,7 +156,7 @@ class OutputGradients:
         return [self.hidden, self.weight] if self.bias is None else [self.hidden, self.weight, self.bias]
 
 
-def mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, prior: Tensor | None = None) -> Tensor:
+def mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, prior: Tensor | None) -> Tensor:
     """The mean of the logits over the vocabulary, uniform or weighted by a prior, summed over rows."""
     if prior is not None:
         prior = prior.to(weight.dtype)

@@ -28,7 +28,7 @@ from transformer_mt.model.unpadded import BlockDiagonal, Tokens, Unpadded
 
 class EncoderOnly(TranslationModel):
     """Encoder, head and output projection. A hidden state is what the head makes of a position of the source, so
-    `tgt_in` says only that the batch is one of `data.batches.batching.in_place_batch`. The output has a bias where
+    `tgt_in` says only that the batch is one of `data.batches.forms.IN_PLACE`. The output has a bias where
     `bias` is true, tied or not.
     """
 

@@ -11,11 +11,8 @@ from transformer_mt.model.gpu.dropout import STEPS, new_seed, threshold_of
 from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.unpadded import BlockDiagonal
 
-_WIDEST_HEADS = {
-    torch.float16: 128,
-    torch.bfloat16: 128,
-    torch.float32: 64,
-}  # whose tiles fit the memory of a processor
+# Whose tiles fit the memory of a processor.
+_WIDEST_HEADS = {torch.float16: 128, torch.bfloat16: 128, torch.float32: 64}
 # The sides of a tile, and how many warps compute one forward and backward: the fastest on an H100.
 _TILES = {16: (1, 1), 32: (2, 4), 64: (4, 4)}
 _QUERIES, _KEYS = 0, 2  # columns of `BlockDiagonal.blocks`

@@ -127,7 +127,7 @@ class StepProfiler:
         self._profile: Any = None
         self._closed = False
 
-    def step_done(self, step: int, prepared: bool = False) -> None:
+    def step_done(self, step: int, prepared: bool) -> None:
         """Count a step that was made; `step` is its number in the run. `prepared`: for the sake of later ones, so that
         it tells nothing of them.
         """

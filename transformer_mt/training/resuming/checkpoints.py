@@ -173,7 +173,7 @@ def recover(run: RunFolder) -> None:
             os.rename(aside, final)
 
 
-def refuse_without_room(run: RunFolder, model: nn.Module, keep: int, ema_decay: float | None = None) -> None:
+def refuse_without_room(run: RunFolder, model: nn.Module, keep: int, ema_decay: float | None) -> None:
     """UserError where the disk cannot hold the newest `keep` checkpoints, the best, and one that is being written."""
     size, free = checkpoint_bytes(model.parameters(), ema_decay), free_bytes(run.checkpoints)
     missing = keep + 2 - len(run.steps())

@@ -82,11 +82,7 @@ class TrainingState:
     def read(cls, path: Path) -> "TrainingState":
         """What `write` wrote; UserError where it is missing or damaged."""
         try:
-            content = {**json.loads(path.read_text(encoding="utf-8"))}
-            # Before there was `comparable_from`: the last step before it, and 0 where all can be compared.
-            if until := content.pop("incomparable_until", 0):
-                content["comparable_from"] = until + 1
-            return cls(**content)
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
                 f"{path} is missing or damaged ({error}). Delete {path.parent} to go on from the checkpoint before it."

@@ -101,12 +101,11 @@ def _models(given: list[Path] | None, checkpoints: list[str] | None, device: str
 
 def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
     """A translator of each, which are to be of the same languages."""
+    from transformer_mt.judging.systems import refuse_other_languages
+
     loaded = [one.load(precision) for one in models]
-    languages = [f"{one.config.data.src_lang} to {one.config.data.tgt_lang}" for one in loaded]
-    if len(set(languages)) > 1:
-        raise UserError(
-            f"One run translates {languages[0]}, the other {languages[1]}. Compare runs of the same languages."
-        )
+    for second in loaded[1:]:
+        refuse_other_languages(loaded[0].config, second.config)
     for translator in loaded:
         if unused := translator.config.decoding.lines.unused:
             remark(unused)
