@@ -55,11 +55,8 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer:
             recorded.append(module.weights_of(inputs))
 
     attention = attentions[max(-len(attentions), min(layer, len(attentions) - 1))]
-    handle = attention.register_forward_pre_hook(record)
-    try:
+    with attention.register_forward_pre_hook(record):
         model.hidden_states(src, tgt_in)
-    finally:
-        handle.remove()
     return torch.cat(recorded, dim=2).mean(dim=1)[:, -tgt_in.size(1) :, : src.size(1)]
 
 

@@ -1,7 +1,7 @@
 """Attention weights of a trained model on one sentence pair."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,16 +125,11 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
-    handles = [
-        module.register_forward_pre_hook(record(name))
-        for name, module in model.named_modules()
-        if isinstance(module, AttentionModule)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, AttentionModule):
+                hooks.enter_context(module.register_forward_pre_hook(record(name)))
         yield recorded
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @torch.inference_mode()

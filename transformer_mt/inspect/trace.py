@@ -6,7 +6,7 @@ the whole translation goes through the model as in training, which gives the vec
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,12 +138,10 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[str, Call]]:
 
         return hook
 
-    handles = [module.register_forward_hook(record(name)) for name, module in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(record(name)))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _stack(

@@ -132,7 +132,11 @@ class Updater:
         num_tokens: int,
         batch_of: Callable[[Part], Batch],
     ) -> Sums:
-        """Compute the gradient of the whole update, and return the sums of this process's micro-batches."""
+        """Compute the gradient of the whole update, and return the sums of this process's micro-batches.
+
+        The memory may run out in the middle of a backward pass, when half of a gradient is added. So everything then
+        begins again without a gradient, in smaller parts.
+        """
         consistency = self.config.consistency_at(step)
 
         def add(sums: Sums, part: Part, last: bool) -> None:
@@ -142,7 +146,13 @@ class Updater:
             if part.number > 0:
                 sums.add(part, batch, found)
 
-        return self.smaller_parts.accumulate(split, micro_batches, lambda: Sums.none(self.device), add)
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            sums = Sums.none(self.device)
+            *others, last_part = self.smaller_parts.own_parts(split, micro_batches)
+            in_order = [*((part, False) for part in others), (last_part, True)]
+            if all(self.smaller_parts.fits(split, part, last, add, sums, part, last) for part, last in in_order):
+                return sums
 
     def backward(
         self,

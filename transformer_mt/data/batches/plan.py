@@ -1,8 +1,31 @@
 """The micro-batches of an epoch in their order, whether all of them are known at its beginning or not."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transformer_mt.data.batches.batching import Batch, Rows
+
+EPOCH_BITS = 40  # of a row that holds its epoch: the epoch above them, its place in the epoch below
+
+
+class LengthsByPart:
+    """The lengths of one side, by row, where `of_part` knows those of the rows from part * size on."""
+
+    def __init__(self, of_part: Callable[[int], NDArray[np.int32]], size: int) -> None:
+        self._of_part, self._size = of_part, size
+
+    def __getitem__(self, rows: Any) -> Any:
+        """An int32 for a row, an array for an array of rows."""
+        wanted = np.atleast_1d(rows)
+        parts = wanted // self._size
+        found = np.empty(len(wanted), np.int32)
+        for part in np.unique(parts).tolist():
+            here = parts == part
+            found[here] = self._of_part(part)[wanted[here] % self._size]
+        return found if np.ndim(rows) else found[0]
 
 
 class Plan(Protocol):

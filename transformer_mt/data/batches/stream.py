@@ -9,21 +9,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
+from transformer_mt.data.batches.plan import EPOCH_BITS, LengthsByPart
 from transformer_mt.data.batches.stream_window import Window, WindowReader
 from transformer_mt.data.cache import key_of
 from transformer_mt.data.sources.source import Source
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
-
-EPOCH_BITS = 40  # of a row: its epoch above them, its window and its place there below
 
 Place = dict[str, int | str]  # of a window in its epoch, and its digest; what a checkpoint keeps
 
@@ -43,24 +39,6 @@ class _Planned:
     first: int
     num_blank: int
     num_too_long: int
-
-
-class Lengths:
-    """The lengths of one side, by row, EOS counted."""
-
-    def __init__(self, window_at: Callable[[int], Window], name: str, size: int) -> None:
-        self._window_at, self._name, self._size = window_at, name, size
-
-    def __getitem__(self, rows: Any) -> Any:
-        """An int32 for a row, an array for an array of rows."""
-        wanted = np.atleast_1d(rows)
-        places = wanted // self._size
-        found = np.empty(len(wanted), np.int32)
-        for place in np.unique(places).tolist():
-            lengths = getattr(self._window_at(place), self._name)
-            here = places == place
-            found[here] = lengths[wanted[here] % self._size]
-        return found if np.ndim(rows) else found[0]
 
 
 class Stream:
@@ -85,8 +63,8 @@ class Stream:
         self.noise: Callable[[Window, int], Window] | None = None
         self._needed = 0  # the place of the first window that may still be asked for
         self._resumed: tuple[int, Place] | None = None
-        self.src_lengths = Lengths(self._window_at, "src_lengths", self.size)
-        self.tgt_lengths = Lengths(self._window_at, "tgt_lengths", self.size)
+        self.src_lengths = LengthsByPart(lambda place: self._window_at(place).src_lengths, self.size)
+        self.tgt_lengths = LengthsByPart(lambda place: self._window_at(place).tgt_lengths, self.size)
         self.beginning = self._beginning(config.model.max_len)
         self.fingerprint = _fingerprint(config.data, self._reader.sources, self.beginning)
 

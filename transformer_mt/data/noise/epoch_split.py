@@ -6,7 +6,6 @@ epoch is planned by and once for its batch, and nothing is kept in between but l
 """
 
 import threading
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.batching import Batch, Rows, plan_batches
 from transformer_mt.data.batches.forms import AS_PAIRS
-from transformer_mt.data.batches.plan import TrainingSplit, WholePlan
+from transformer_mt.data.batches.plan import EPOCH_BITS, LengthsByPart, TrainingSplit, WholePlan
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.id_file import IdColumn
 from transformer_mt.data.noise.bpe_dropout import BPEDropout, line_seeds
@@ -23,7 +22,6 @@ from transformer_mt.data.preparation import Split, TrainingData
 from transformer_mt.data.tokenizers import BPETokenizer
 from transformer_mt.plurals import counted
 
-EPOCH_BITS = 40  # of a row: its epoch above them, its place in the epoch below
 SEGMENTED_AT_ONCE = 2**15  # pairs: some megabytes
 SIDES = ("src", "tgt")
 _DROPOUT = 0xD209  # tells these random numbers from others of the same seed and epoch
@@ -61,22 +59,6 @@ def validated_split(data: TrainingData, config: RunConfig) -> tuple[Split, Rows]
     return noise.of_validation(split), np.flatnonzero(~mono_rows(split.corpus)[split.rows])
 
 
-class RowLengths:
-    """The lengths of one side, by row, EOS counted."""
-
-    def __init__(self, split: "EpochSplit", side: int) -> None:
-        self._split, self._side = split, side
-
-    def __getitem__(self, rows: Any) -> Any:
-        """An int32 for a row, an array for an array of rows."""
-        wanted = np.atleast_1d(rows)
-        found = np.empty(len(wanted), np.int32)
-        for epoch in np.unique(wanted >> EPOCH_BITS).tolist():
-            there = wanted >> EPOCH_BITS == epoch
-            found[there] = self._split.lengths(epoch)[self._side][wanted[there] & (2**EPOCH_BITS - 1)]
-        return found if np.ndim(rows) else found[0]
-
-
 class EpochSplit:
     """See `TrainingSplit`. In the first `both_epochs` epochs each pair comes twice, the second time from target to
     source: those places follow all others. `dropouts` are those of source and target text.
@@ -104,16 +86,8 @@ class EpochSplit:
         self.is_mono = np.empty(0, bool) if noise is None else mono_rows(split.corpus)
         self._lengths: dict[int, tuple[Lengths, NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
-
-    @property
-    def src_lengths(self) -> RowLengths:
-        """See `TrainingSplit`."""
-        return RowLengths(self, 0)
-
-    @property
-    def tgt_lengths(self) -> RowLengths:
-        """See `TrainingSplit`."""
-        return RowLengths(self, 1)
+        self.src_lengths = LengthsByPart(lambda epoch: self.lengths(epoch)[0], 2**EPOCH_BITS)
+        self.tgt_lengths = LengthsByPart(lambda epoch: self.lengths(epoch)[1], 2**EPOCH_BITS)
 
     def plan(self, max_tokens: int, seed: int, epoch: int) -> WholePlan:
         """See `TrainingSplit`. A row holds its epoch."""

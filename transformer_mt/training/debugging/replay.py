@@ -1,7 +1,7 @@
 """An update computed once more, while the outputs and gradients of every module are measured."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -118,12 +118,10 @@ def _measured_modules(model: nn.Module, batch: Batch, passes: int) -> Iterator[t
 
         return hook
 
-    handles = [module.register_forward_hook(measured(name)) for name, module in model.named_modules()]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_hook(measured(name)))
         yield outputs, backward
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _measure(name: str, tensor: Tensor, batch: Batch | None = None) -> Measured:

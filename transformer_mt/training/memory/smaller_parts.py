@@ -1,7 +1,6 @@
 """An update that begins again in smaller parts where the memory runs out."""
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 
@@ -11,8 +10,6 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory
 from transformer_mt.training.memory.memory_parts import MemoryLimit, Part
 from transformer_mt.training.sharing.alone import Unshared
-
-T = TypeVar("T")
 
 
 class NoRoomError(Exception):
@@ -34,31 +31,7 @@ class SmallerParts:
         self.device = device
         self.release: Callable[[], bool] = lambda: False  # gives up memory that is held for speed alone, if any is
 
-    def accumulate(
-        self,
-        split: TrainingSplit,
-        micro_batches: list[Rows],
-        begin: Callable[[], T],
-        add: Callable[[T, Part, bool], None],
-    ) -> T:
-        """The sums that `begin` makes, after `add` has added each of this process's parts and its gradient. `add` is
-        told whether a part is the last.
-
-        The memory may run out in the middle of a backward pass, when half of a gradient is added. So everything then
-        begins again without a gradient, in smaller parts.
-        """
-        while True:
-            self.optimizer.zero_grad(set_to_none=True)
-            sums = begin()
-            parts = self._own_parts(split, micro_batches)
-            for i, part in enumerate(parts, start=1):
-                last = i == len(parts)
-                if not self.fits(split, part, last, add, sums, part, last):
-                    break
-            else:
-                return sums
-
-    def _own_parts(self, split: TrainingSplit, micro_batches: list[Rows]) -> list[Part]:
+    def own_parts(self, split: TrainingSplit, micro_batches: list[Rows]) -> list[Part]:
         """This process's micro-batches, in parts that fit. Every process gets equally many: parts that count nothing
         fill up the shorter lists.
         """

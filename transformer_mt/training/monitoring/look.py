@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import Any
 
@@ -87,16 +87,11 @@ def _measured(model: nn.Module) -> Iterator[tuple[dict[str, list[Tensor]], dict[
 
         return hook
 
-    handles = [
-        module.register_forward_pre_hook(measure(name))
-        for name, module in model.named_modules()
-        if isinstance(module, Attention)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, Attention):
+                hooks.enter_context(module.register_forward_pre_hook(measure(name)))
         yield weights, sizes
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def contribution_of(module: MultiHeadAttention, inputs: tuple, weights: Tensor) -> Tensor:

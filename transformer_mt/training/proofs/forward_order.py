@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -45,9 +45,7 @@ def forward_order(model: nn.Module) -> Iterator[ForwardOrder]:
     apart = {projection for attention in attentions for projection in attention.projections}
     modules = [(name, module) for name, module in model.named_modules() if name not in ("", "output")]
     watched = [(name, module) for name, module in modules if module not in apart]
-    handles = [module.register_forward_hook(watching(name)) for name, module in watched]
-    try:
+    with ExitStack() as hooks:
+        for name, module in watched:
+            hooks.enter_context(module.register_forward_hook(watching(name)))
         yield order
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,7 +1,7 @@
 """Two passes through a model that must agree, and the first module in which they do not."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -148,12 +148,11 @@ def _recorded(model: nn.Module) -> Iterator[dict[str, list[Call]]]:
 
         return hook
 
-    handles = [module.register_forward_hook(recording(name)) for name, module in model.named_modules() if name]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(recording(name)))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _joined(parts: list[Tensor | None]) -> Tensor | None:
