@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ENGLISH, SPANISH
 
+from transformer_mt.config.language_names import NAMES, name_of
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.serving.detection import Detector
-from transformer_mt.serving.languages import NAMES, direction_of, find, name_of
+from transformer_mt.serving.languages import direction_of, find
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import refuse_missing
 from transformer_mt.serving.texts import Sentences, translate_texts

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformer_mt.aligning.run_aligner import aligner_of_run
 from transformer_mt.aligning.words import normal_form, words_of
+from transformer_mt.config.language_names import normal
 from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.tokenizer import language_of
@@ -17,7 +18,6 @@ from transformer_mt.machine.device import choose_device
 from transformer_mt.machine.listening import address, bound
 from transformer_mt.serving.batcher import Batcher
 from transformer_mt.serving.detection import Detector
-from transformer_mt.serving.languages import normal
 from transformer_mt.serving.pool import Pool
 from transformer_mt.serving.refusal import Limits
 from transformer_mt.serving.search_process import Setup

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer_mt.config.language_names import name_of
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.tokenizers import Tokenizer
@@ -29,17 +30,6 @@ from transformer_mt.storage.run_folder import RunFolder
 
 ENDING = ".argosmodel"
 MOST_TOKENS = 1025  # of a source as CTranslate2 cuts it, and EOS
-# English names of the languages that Argos Translate has packages for; any other language goes by its code.
-LANGUAGES = {
-    "ar": "Arabic", "az": "Azerbaijani", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech",
-    "da": "Danish", "de": "German", "el": "Greek", "en": "English", "eo": "Esperanto", "es": "Spanish",
-    "et": "Estonian", "eu": "Basque", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish",
-    "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian", "id": "Indonesian", "it": "Italian",
-    "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian", "ms": "Malay", "nb": "Norwegian",
-    "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
-    "sl": "Slovenian", "sq": "Albanian", "sv": "Swedish", "th": "Thai", "tl": "Tagalog", "tr": "Turkish",
-    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 NOTES = (
     "Argos Translate searches by its own rules, a beam of 4 with CTranslate2's length norm, and not by the keys of "
     "`decoding`. It cuts text into sentences first, and writes a space for every underscore.",
@@ -96,9 +86,9 @@ def write_model(
         "package_version": "1.0",
         "argos_version": "1.5",
         "from_code": src,
-        "from_name": LANGUAGES.get(src, src),
+        "from_name": name_of(src),
         "to_code": tgt,
-        "to_name": LANGUAGES.get(tgt, tgt),
+        "to_name": name_of(tgt),
     }
     backend = json.loads(tokenizer.backend.to_str())["model"]
 

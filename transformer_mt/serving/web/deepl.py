@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.routing import Route
 
-from transformer_mt.serving.languages import name_of
+from transformer_mt.config.language_names import name_of
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.endpoints import DEEPL, Server, route

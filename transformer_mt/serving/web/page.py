@@ -7,9 +7,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.config.language_names import name_of
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.pages.over_http import HEADERS
-from transformer_mt.serving.languages import direction_of, name_of
+from transformer_mt.serving.languages import direction_of
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Served, refuse_missing
 from transformer_mt.serving.texts import Sentences
