@@ -17,12 +17,12 @@ Entries = list[tuple[str, Entry]]
 V = 1000  # ln V is 6.9
 
 
-def lines(*nlls: float | None, start: int = 1, **more: Any) -> Entries:
-    """A line of the log a step; 100 tokens a second, and 1,000 tokens, 10 seconds, a step."""
+def lines(*nlls: float | None, start: int = 1, every: int = 20, **more: Any) -> Entries:
+    """Lines of the log, each after `every` updates; 100 tokens a second, and 1,000 tokens, 10 seconds, a line."""
     first = {"lr": 1e-3, "tokens_per_second": 100.0, "data_wait": 0.01}
     return [
-        ("train", {"step": step, "nll": nll, "num_tokens": 1000 * step, **first, **more})
-        for step, nll in enumerate(nlls, start)
+        ("train", {"step": every * number, "nll": nll, "num_tokens": 1000 * number, **first, **more})
+        for number, nll in enumerate(nlls, start)
     ]
 
 
@@ -68,6 +68,10 @@ CASES: list[tuple[str, str, Entries, bool]] = [
     ("loss_spike", "an entry", [SPIKE], True),
     ("loss_spike", "none", lines(3.0, 9.0, 3.0), False),
     ("lr_too_high", "rises and stays", lines(9, 6, 5, 3, 3, 3, 3, 3, 4, 4, 4), True),
+    ("lr_too_high", "updates rise and stay", lines(*100 * [3], *60 * [4], every=1), True),
+    ("lr_too_high", "five updates rise", lines(*100 * [3], *5 * [4], every=1), False),
+    ("lr_too_high", "updates, stuck", [*lines(*330 * [5.0], every=1), look(330, relative_update=0.1)], True),
+    ("lr_too_high", "updates, a pause", [*lines(*130 * [5.0], every=1), look(130, relative_update=0.1)], False),
     ("lr_too_high", "two lines of five", lines(9, 6, 5, 3, 3, 3, 3, 3, 4, 4, 3, 3, 3), False),
     ("lr_too_high", "rises by less", lines(9, 6, 5, 3, 3, 3, 3, 3, 3.4, 3.4, 3.4, 3.4), False),
     ("lr_too_high", "no number any more", lines(9, 6, 5, 3, None, None, None), True),
@@ -148,7 +152,7 @@ def test_a_finding_is_the_same_however_much_is_recorded_after_it() -> None:
     whole = Diagnoses.of(entries).found["lr_too_high"]
     early = Diagnoses.of(entries[:11]).found["lr_too_high"]
     assert (whole.first_step, whole.finding) == (early.first_step, early.finding)
-    assert (early.last_step, early.holds) == (11, True)
+    assert (early.last_step, early.holds) == (220, True)
     assert whole.holds is False
 
 

@@ -1,7 +1,9 @@
 """The average that a training makes at its end: of the newest checkpoints, validated, and the same after any kill."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import final_average, loop
+from transformer_mt.training.monitoring.monitor import StepReport
+from transformer_mt.training.resuming import checkpoints
 from transformer_mt.training.run import start_or_resume
 from transformer_mt.training.stop_signals import StopRequestedError
 from transformer_mt.training.validation import Validator
@@ -84,6 +88,48 @@ def test_a_signal_leaves_it_to_the_next_start(
     monkeypatch.undo()
     assert start_or_resume(config, other, resume=True).exit_status == 0
     assert_same_run(run.path, other.path, 20)
+
+
+@pytest.mark.parametrize("stops", [(10,), (14, 15, 18, 19)])
+def test_checkpoints_of_stops_have_no_part_in_it(
+    run: RunFolder, config: RunConfig, tmp_path: Path, stops: tuple[int, ...]
+) -> None:
+    """And take no place of those that the run would have had."""
+    stopped = RunFolder(tmp_path / "stopped")
+    for step in stops:
+        stop_at(step, config, stopped)
+        there = [4, 8, 12, 16, 20]
+        assert stopped.steps()[-4:] == [*[at for at in there if at < step][-3:], step]
+    assert start_or_resume(config, stopped, resume=True).exit_status == 0
+    assert stopped.steps() == run.steps()
+    assert_same_run(run.path, stopped.path, 20)
+    for file in ("model.safetensors", "steps.json"):
+        assert (stopped.average / file).read_bytes() == (run.average / file).read_bytes()
+
+
+def stop_at(step: int, config: RunConfig, run: RunFolder) -> None:
+    def interrupt(report: StepReport) -> None:
+        if report.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = start_or_resume(config, run, resume=True, watch=interrupt)
+    assert (outcome.step, outcome.exit_status) == (step, 130)
+
+
+def test_what_a_kill_left_between_a_save_and_its_deletions_has_no_part_in_it(
+    run: RunFolder, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = RunFolder(tmp_path / "killed")
+    stop_at(18, config, killed)
+    monkeypatch.setattr(checkpoints, "remove_superfluous", lambda *_: None)
+    monkeypatch.setattr(loop, "average_at_end", lambda *_: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        start_or_resume(config, killed, resume=True)
+    monkeypatch.undo()
+    assert 18 in killed.steps()
+    start_or_resume(config, killed, resume=True)
+    assert killed.steps() == run.steps()
+    assert (killed.average / "steps.json").read_bytes() == (run.average / "steps.json").read_bytes()
 
 
 def test_a_finished_one_is_left_alone(run: RunFolder, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

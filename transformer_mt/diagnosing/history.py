@@ -72,8 +72,9 @@ class Level:
 
 @dataclass
 class History:
-    """The entries so far by kind. `levels` has for each line of the log the median nll of the last five, or of as many
-    as there are, and `lowest` is the lowest of them before the newest. `ratio` is the greatest relative update so far.
+    """The entries so far by kind. `levels` has for each `train` entry the median nll of the last five lines of the log
+    (see `entries_in`), or of as many as there are, and `lowest` is the lowest of them before the newest, where five are
+    there. `ratio` is the greatest relative update so far.
 
     A `train` entry gets `seconds`, those of its steps; a `validation` entry `train_nll`, the level at that time.
     """
@@ -98,10 +99,16 @@ class History:
         self.entries[kind].append(entry)
 
     def _add_level(self, step: int) -> None:
-        last = [line.get("nll") for line in self.entries["train"][-int(threshold("lines")) :]]
-        if self.levels and (self.lowest is None or self.levels[-1].nll < self.lowest.nll):
+        number = self.entries_in(threshold("lines"))
+        last = [line.get("nll") for line in self.entries["train"][-number:]]
+        if len(self.levels) >= number and (self.lowest is None or self.levels[-1].nll < self.lowest.nll):
             self.lowest = self.levels[-1]
         self.levels.append(Level(median(math.inf if nll is None else nll for nll in last), step))
+
+    def entries_in(self, lines: float) -> int:
+        """How many `train` entries make so many lines of the log. Those of a few updates are each a part of a line."""
+        before, newest = [0, 0, *(entry["step"] for entry in self.entries["train"][-2:])][-2:]
+        return int(lines) * math.ceil(threshold("line") / max(1, newest - before))
 
     def _seconds(self, entry: Entry) -> float | None:
         """The seconds of the steps since the line before."""

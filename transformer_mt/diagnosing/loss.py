@@ -2,7 +2,7 @@
 
 import math
 
-from transformer_mt.diagnosing.history import Finding, History, Level
+from transformer_mt.diagnosing.history import Finding, History
 from transformer_mt.diagnosing.thresholds import threshold
 from transformer_mt.plurals import counted
 
@@ -33,7 +33,7 @@ def loss_spike(history: History) -> Finding | None:
 
 def lr_too_high(history: History) -> Finding | None:
     """The loss rose from its lowest and stays there; or it is stuck high while the weights change a lot each step."""
-    if len(history.levels) < threshold("lines"):
+    if len(history.levels) < history.entries_in(threshold("lines")):
         return None
     now, lowest = history.levels[-1], history.lowest
     if lowest is not None:
@@ -48,7 +48,7 @@ def lr_too_high(history: History) -> Finding | None:
         return None
     look = history.newest("look")
     ratio = look.get("relative_update")
-    if ratio is None or ratio <= threshold("high_update") or not _is_stuck(history.levels):
+    if ratio is None or ratio <= threshold("high_update") or not _is_stuck(history):
         return None
     start = math.log(look["vocabulary"])
     if now.nll <= threshold("stuck_loss") * start:
@@ -75,8 +75,8 @@ def lr_too_low(history: History) -> Finding | None:
     )
 
 
-def _is_stuck(levels: list[Level]) -> bool:
-    number = int(threshold("stuck_lines"))
+def _is_stuck(history: History) -> bool:
+    levels, number = history.levels, history.entries_in(threshold("stuck_lines"))
     return len(levels) > number and levels[-1].nll > levels[-1 - number].nll - threshold("progress")
 
 

@@ -23,6 +23,7 @@ THRESHOLDS = {
     ),
     "spike_memory": Threshold(0.999, "of that rise is left after an update: some epochs of a small corpus"),
     "spike_tokens": Threshold(0.5, "of the usual target tokens: the last update of an epoch may be of a few pairs"),
+    "line": Threshold(20, "updates in a line of the log; of lines of fewer, so many make one: single updates jump"),
     "lines": Threshold(5, "lines of the log whose median is the loss now: single lines jump"),
     "rise": Threshold(0.5, "nats above the lowest median: lines of healthy runs stay within 0.2 of it"),
     "rise_share": Threshold(0.15, "of the lowest median, where that is high: 0.5 nats of 9 are soon lost and regained"),

@@ -14,7 +14,7 @@ from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
 from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
 from transformer_mt.training.monitoring.metrics_file import cut_back, read_scores
-from transformer_mt.training.resuming.checkpoints import recover, set_damaged_aside, settings_so_far
+from transformer_mt.training.resuming.checkpoints import recover, regular_steps, set_damaged_aside, settings_so_far
 from transformer_mt.training.resuming.resume_rules import TRANSLATIONS, Changes, adapted_grad_accum, allowed_changes
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
@@ -108,7 +108,7 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
     scores = read_scores(run.metrics, "validation")
     state.best_metrics, state.num_bad_validations = None, 0
     first = state.comparable_from if metric in TRANSLATION_METRICS else 0
-    for step in run.steps():
+    for step in regular_steps(run):
         if step >= first and metric in scores.get(step, {}) and is_better(metric, scores[step], state.best_metrics):
             state.best_step, state.best_metrics = step, scores[step]
     best = "the next validation's" if state.best_metrics is None else f"step {state.best_step:,}"

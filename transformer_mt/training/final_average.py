@@ -11,6 +11,7 @@ from transformer_mt.storage.weights import read_tensors
 from transformer_mt.training.averaging import average_checkpoints
 from transformer_mt.training.monitoring.metrics_file import read_scores
 from transformer_mt.training.monitoring.monitor import Monitor
+from transformer_mt.training.resuming.checkpoints import remove_superfluous
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.updates import Updater
 from transformer_mt.training.validation import Validator, is_better
@@ -41,6 +42,7 @@ def average_at_end(
     world, made = updater.world, list[tuple[list[int], dict[str, Tensor]]]()
 
     def make() -> list[int]:
+        remove_superfluous(run, state.best_step, config.training.keep_checkpoints)  # a kill may have come before that
         there = sum(step > 0 for step in run.steps())
         steps = average_checkpoints(run, min(config.training.average_last or 1, there))
         made.append((steps, read_tensors(run.average / WEIGHTS)))

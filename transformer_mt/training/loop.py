@@ -116,8 +116,9 @@ class Trainer:
             # Where a signal cut a validation short, the training is not over: the validation is still to be done.
             reason = state.reason_to_stop(self.config) if validated or not due else None
             stopping = reason is not None or self.stop_status is not None
-            if is_best or stopping or state.step % self.config.training.checkpoint_every_steps == 0:
-                saved = self._save(again=validated, needed=stopping)
+            regular = is_best or reason is not None or state.step % self.config.training.checkpoint_every_steps == 0
+            if regular or stopping:
+                saved = self._save(again=validated, needed=stopping, only_for_a_stop=not regular)
                 if is_best and not saved:
                     state.best_step, state.best_metrics = best_before
             if stopping:
@@ -341,8 +342,9 @@ class Trainer:
             return False
         return True
 
-    def _save(self, again: bool, needed: bool) -> bool:
+    def _save(self, again: bool, needed: bool, only_for_a_stop: bool) -> bool:
         """Save the state, unless this step is saved already. `again`: save it anyway, for a validation changed it.
+        `only_for_a_stop`: see `TrainingState`.
 
         Returns whether the step is saved. Where it cannot be saved, the training goes on if the config says so and the
         save is not `needed`.
@@ -351,6 +353,7 @@ class Trainer:
         state = self.state
         if state.step == self._saved_step and not again:
             return True
+        state.only_for_a_stop = only_for_a_stop
         state.loss_scale = self.updater.scaler.state_dict() or None
         limit = self.updater.limit.smallest_failed
         state.memory_limit = int(limit) if math.isfinite(limit) else None

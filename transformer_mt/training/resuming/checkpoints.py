@@ -80,10 +80,26 @@ def save_checkpoint(
 
 
 def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None:
-    """Delete all checkpoints but the newest `keep` and the best."""
-    for step in run.steps()[:-keep]:
-        if step != best_step:
+    """Delete all checkpoints but the newest `keep` and the best. One that a signal alone asked for is kept beside them
+    as long as it is the newest: so those of a run that was stopped are in the end those of a run that never was.
+    """
+    steps = run.steps()
+    kept = regular_steps(run)[-keep:]
+    for step in steps[:-1]:
+        if step not in kept and step != best_step:
             remove(run.step(step))
+
+
+def regular_steps(run: RunFolder) -> list[int]:
+    """The steps of the checkpoints that the run would have if no signal had ever stopped it."""
+    return [step for step in run.steps() if not _is_only_for_a_stop(run.step(step))]
+
+
+def _is_only_for_a_stop(checkpoint: Path) -> bool:
+    try:
+        return TrainingState.read(checkpoint / STATE).only_for_a_stop
+    except UserError:  # it is damaged, which whoever reads it says
+        return False
 
 
 def read_checkpoint(run: RunFolder, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -176,12 +192,12 @@ def recover(run: RunFolder) -> None:
 def refuse_without_room(run: RunFolder, model: nn.Module, keep: int, ema_decay: float | None) -> None:
     """UserError where the disk cannot hold the newest `keep` checkpoints, the best, and one that is being written."""
     size, free = checkpoint_bytes(model.parameters(), ema_decay), free_bytes(run.checkpoints)
-    missing = keep + 2 - len(run.steps())
+    missing = keep + 2 - len(regular_steps(run))
     if free < missing * size:
         raise UserError(
-            f"The run will hold up to {keep + 2} checkpoints of {megabytes(size)}, and where {run.path} lies "
-            f"{megabytes(free)} are free. Free some space, lower training.keep_checkpoints, or choose another place "
-            "with --runs."
+            f"The run will hold up to {keep + 2} checkpoints of {megabytes(size)}, of which {missing} are still to be "
+            f"written, and where {run.path} lies {megabytes(free)} are free. Free some space, lower "
+            "training.keep_checkpoints, or choose another place with --runs."
         )
 
 
@@ -198,7 +214,7 @@ def free_bytes(path: Path) -> int:
 
 def megabytes(num_bytes: int) -> str:
     """A size in words."""
-    return f"{num_bytes / 1e6:,.0f} MB"
+    return f"{num_bytes / 1e6:,.{0 if num_bytes >= 1e7 else 1}f} MB"
 
 
 def set_damaged_aside(run: RunFolder) -> list[str]:

@@ -40,6 +40,7 @@ class TrainingState:
     data: dict[str, dict[str, str | int]] = field(default_factory=dict)  # a split's fingerprint and number of pairs
     stream: dict[str, int | str] | None = None  # of a stream: the window of `micro_batch` (see `Stream.go_on_from`)
     loss_scale: dict[str, float] | None = None
+    only_for_a_stop: bool = False  # an unstopped run has no checkpoint at this step
     memory_limit: int | None = None  # MemoryLimit.smallest_failed: larger micro-batches are computed in parts
     validation_precision: str = ""  # the precision that was found where decoding.precision is auto
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
