@@ -96,6 +96,21 @@ def test_an_evaluation_scores_each_direction(folder: Path) -> None:
         assert f"{found['bleu']:.2f}" in judged.stdout
 
 
+@pytest.mark.parametrize("tag", ["null", "<2fr>"])
+def test_a_validation_that_could_not_translate_is_refused_before_the_first_step(
+    folder: Path, tmp_path: Path, tag: str
+) -> None:
+    validation = f"data.validation=[{{src: valid.en, tgt: valid.es, tag: {tag}}}]"
+    tags = "tokenizer.tags=[<2es>, <2en>, <2fr>]"
+    command = ("train", "--config", "toy.yaml", "--runs", str(tmp_path), tags, validation)
+    result = call_tmt(folder, *command)
+    assert (result.returncode, list(tmp_path.glob("*/checkpoints"))) == (2, [])
+    told = "does not begin with the tag of a language that is learned: <2es>, <2en>. Give its source such a tag"
+    assert told in " ".join(result.stderr.split())
+    if tag == "null":
+        assert call_tmt(folder, *command, "decoding.to=es", "training.max_steps=1").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

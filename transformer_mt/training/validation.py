@@ -12,9 +12,11 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.diagnosing.output_figures import output_figures
+from transformer_mt.errors import LineError, UserError
 from transformer_mt.evaluation.directions import Directions
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER, score_texts
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll, tokens_at_once
@@ -50,6 +52,27 @@ class ValidationResult:
     metrics: dict[str, float]
     samples: list[Sample]
     outputs: dict[str, float] = field(default_factory=dict)
+
+
+def refuse_unread_sources(config: RunConfig, data: TrainingData) -> None:
+    """UserError where a validation would translate a line that does not say to which of several languages, or names
+    one that is not learned: now, rather than after the first epoch.
+    """
+    languages = TargetLanguages.of(config)
+    if not languages.names:
+        return
+    _, rows = validated_split(data, config)
+    for text in data.validation.texts(rows.tolist())[0]:
+        try:
+            problem = languages.parted(text, config.decoding.to).problem
+        except LineError as error:
+            raise UserError(
+                f"A validation translates, and in data.validation {text.strip()[:60]!r} does not begin with the tag of "
+                f"a language that is learned: {', '.join(f'<2{name}>' for name in languages.names)}. Give its source "
+                "such a tag, as those of data.train have, or set decoding.to."
+            ) from error
+        if problem:
+            raise UserError(f"A line of data.validation cannot be translated: {problem}. Take it out.")
 
 
 class Validator:

@@ -123,7 +123,7 @@ def test_which_lines_need_a_language() -> None:
         (["<2es>", "<2en>"], "one", "fr", "to is fr, which this model has not learned. It has es, en."),
         (["<2es>"], "one", "en", "to is en, which this model has not learned. It has es."),
         (["<2es>", "<2en>"], "one", None, "This model translates to es, en, and 'one' does not say to which. Give one"),
-        (["<2es>", "<2en>"], "<2fr> one", None, "'<2fr> one' does not say to which. Give one with to (--to es), or"),
+        (["<2es>", "<2en>"], "<2fr> one", None, "'<2fr> one' names another language, <2fr>. Give one with to (--to"),
     ],
 )
 def test_refusals(tags: list[str], text: str, to: str | None, message: str) -> None:

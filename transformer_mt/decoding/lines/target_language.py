@@ -81,8 +81,9 @@ class TargetLanguages:
                 return Tagged(tag, rest)
         tag = self.tag_of(to)
         if not tag and self.is_needed and text.strip():
+            what = f"names another language, {first}" if language_of(first) else "does not say to which"
             raise LineError(
-                f"This model translates to {', '.join(self.names)}, and {text.strip()[:60]!r} does not say to which. "
+                f"This model translates to {', '.join(self.names)}, and {text.strip()[:60]!r} {what}. "
                 f"Give one with to (--to {self.names[0]}), or begin each line with a tag such as <2{self.names[0]}>."
             )
         if language_of(first):
