@@ -27,6 +27,7 @@ class Beginning:
     """What the first process found in the folder, for all processes: the state to go on from, or a fresh one, and the
     settings that the config changes. `config` has the grad_accum with which an update stays what it was. `remark` is
     printed where the run goes on. `source` is the run whose weights a new run begins with, if the config names one.
+    `before` are the settings of a run so far.
     """
 
     going_on: bool
@@ -35,6 +36,7 @@ class Beginning:
     config: RunConfig
     remark: str | None = None
     source: SourceRun | None = None
+    before: RunConfig | None = None
 
 
 def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> Beginning:
@@ -88,7 +90,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     elif grad_accum != config.training.grad_accum:
         print(f"training.grad_accum is {grad_accum} for {processes}, so that an update stays what it was")
         config = config.model_copy(update={"training": config.training.model_copy(update={"grad_accum": grad_accum})})
-    return Beginning(True, state, changes, config, remark)
+    return Beginning(True, state, changes, config, remark, before=before)
 
 
 def _set_metrics_aside(run: RunFolder) -> None:
@@ -115,11 +117,13 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
     return f"of the checkpoints that are left the best is {best}"
 
 
-def refuse_unless_writable(run: RunFolder) -> None:
+def refuse_unless_writable(run: RunFolder, resume: bool) -> None:
     """UserError where the run's folder cannot be written: now, rather than after the data was prepared."""
     place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if path.exists())
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = "cannot be written to" if place.is_dir() else "is a file, not a folder"
+        if resume and run.path.is_dir():
+            raise UserError(f"{place} {what}, so the run cannot go on. Make it writable, or go on with a copy of it.")
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 
 

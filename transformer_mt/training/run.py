@@ -92,7 +92,7 @@ def start_or_resume(
         world = held.enter_context(joined_world(torch.device(device.value), config.training.timeout_minutes))
 
         def in_first() -> Beginning:
-            refuse_unless_writable(run)
+            refuse_unless_writable(run, resume)
             held.enter_context(sole_trainer(run))
             name = str(run.path.absolute())
             begun = begin(config, run, resume or is_restart(name), change_lr, world.size)
@@ -115,6 +115,7 @@ def _train(
     is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
     if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
         _leave_alone(begun, run, world, profiled)
+        reason = (begun.before and state.reason_to_stop(begun.before)) or reason
         return Outcome(run, state.step, reason, 0, state.best_step, state.best_metrics)
     if begun.remark:
         print(begun.remark)

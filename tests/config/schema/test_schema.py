@@ -269,7 +269,7 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
         ),
         (
             {"training": {"max_steps": 1, "schedule": "constant", "lr": 0.1, "factor": 2.0}},
-            "training: factor has no meaning under schedule: constant; use lr",
+            "training: factor has no meaning under schedule: constant, and is 2; set it to 1 and use lr",
         ),
         (
             {"training": {"max_steps": 9, "warmup_steps": 9, "schedule": "cosine", "lr": 0.1}},

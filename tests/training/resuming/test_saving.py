@@ -17,6 +17,7 @@ from transformer_mt.storage.checkpoint_files import WEIGHTS
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import loop
 from transformer_mt.training.averaging import average_checkpoints
+from transformer_mt.training.begin import refuse_unless_writable
 from transformer_mt.training.resuming import checkpoints
 from transformer_mt.training.resuming.checkpoints import sweep_half_written
 from transformer_mt.training.resuming.run_lock import sole_trainer
@@ -31,6 +32,17 @@ def test_a_second_trainer_is_refused(data: Path, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=told):
             train(data, run, resume=True)
     assert train(data, run, max_steps=1).exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("resume", "way"), [(True, "Make it writable, or go on with a copy"), (False, "--runs or name=")]
+)
+def test_a_folder_that_cannot_be_written_is_told_with_a_way_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool, way: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(UserError, match=way):
+        refuse_unless_writable(RunFolder(tmp_path), resume)
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:

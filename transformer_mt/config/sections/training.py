@@ -130,7 +130,9 @@ class TrainingConfig(Section):
         if "lr" in schedule.keys and self.lr is None:
             raise ValueError(f"schedule: {self.schedule} needs lr, its peak rate, for example lr: 0.0005")
         if "factor" not in schedule.keys and self.factor != 1.0:
-            raise ValueError(f"factor has no meaning under schedule: {self.schedule}; use lr")
+            raise ValueError(
+                f"factor has no meaning under schedule: {self.schedule}, and is {self.factor:g}; set it to 1 and use lr"
+            )
         if schedule.needs_end and (self.max_steps is None or self.max_steps <= self.warmup_steps):
             raise ValueError(f"schedule: {self.schedule} needs max_steps, and more of them than warmup_steps")
         if "decay_steps" not in schedule.keys and self.decay_steps is not None:

@@ -124,10 +124,12 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
         told = ", ".join(f"model.{key} is {now_is[key]!r} and was {it_was[key]!r}" for key in keys)
         pairs = ((name, *(side.get(name, "missing") for side in shapes)) for name in names)
         other = next((f"so that {name} is {now} here and {was} there" for name, now, was in pairs if now != was), "")
+        fitting = [one for one in source.parts if not differing_keys(one, here, there)]
+        or_fewer = f", or take what fits: {KEY}.parts: [{', '.join(fitting)}]" if fitting else ""
         raise UserError(
             f"{KEY}: the part {part} of {path} does not fit this config: {told}, "
             f"{other or 'by which the same weights mean something else'}. Give these keys the values that they had "
-            f"(extends: {path}/config.yaml does), or name the parts that fit in {KEY}.parts."
+            f"(extends: {path}/config.yaml does){or_fewer}."
         )
 
 
