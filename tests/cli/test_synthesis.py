@@ -215,6 +215,13 @@ def test_what_to_write_into_a_config_is_yaml_whatever_the_folder_is_called(folde
     assert (folder / name / "train.en").read_text() == "one two.\n"
 
 
+def test_of_blank_lines_alone_there_is_nothing_to_train_on(folder: Path) -> None:
+    (folder / "mono.xx").write_text("\n\n")
+    result = call_tmt(folder, "distill", "--input", "mono.xx", "--output", "nothing")
+    assert result.returncode == 0
+    assert result.stdout.endswith("there is no pair to train on\n")
+
+
 def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
     """Those of the run's own config, and of another; line n belongs to pair n."""
     text = (folder / "toy.yaml").read_text().replace("root: data", "root: .")

@@ -155,6 +155,9 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
         + (f"; blank on both sides: {blank}" if blank else "")
         + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
+    if not report.num_pairs:
+        print("there is no pair to train on")
+        return
     tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
     source = as_typed({"src": str(paths[0]), "tgt": str(paths[1]), "weight": 1})
     print(f"to train on them, in data.train: {source}{tags}")
