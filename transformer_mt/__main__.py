@@ -1,5 +1,5 @@
 """`python -m transformer_mt` is the same as `tmt`."""
 
-from transformer_mt.cli.main import main
+from transformer_mt.cli.start import main
 
 main()

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from damage import Damage
+from hypothesis import given
+from hypothesis import strategies as st
 from toy import ENGLISH, SPANISH, toy_pairs
 
 from transformer_mt.aligning.aligner import Aligner
-from transformer_mt.aligning.alignment import Alignment, pharaoh, soft_links
+from transformer_mt.aligning.alignment import LEAST_SHOWN, Alignment, pharaoh, soft_links
 from transformer_mt.aligning.bitext import MAX_WORDS
 from transformer_mt.aligning.symmetrisation import SYMMETRISATIONS
 from transformer_mt.aligning.words import Word, words_of
@@ -100,19 +102,18 @@ def test_the_alignment_of_a_constructed_language_is_found() -> None:
 
 def test_a_soft_alignment_is_a_distribution(aligner: Aligner) -> None:
     pairs = [*toy_pairs(20), ("", "uno"), ("one", " "), ("eleven", "once doce")]
-    forward, mean = aligner.posteriors(pairs, "forward"), aligner.posteriors(pairs)
-    for (src, tgt), rows, both, alignment in zip(
-        pairs, forward, mean, aligner.align(pairs, "intersection"), strict=True
-    ):
-        assert rows.shape == both.shape == (len(words_of(tgt)), len(words_of(src)))
-        if both.size:
-            assert rows.min() >= 0
+    found = aligner.posteriors(pairs)
+    for (src, tgt), (rows, columns), alignment in zip(pairs, found, aligner.align(pairs, "intersection"), strict=True):
+        assert rows.shape == columns.shape == (len(words_of(tgt)), len(words_of(src)))
+        if rows.size:
+            assert min(rows.min(), columns.min()) >= 0
             assert np.all(rows.sum(axis=1) < 1)
-            assert np.all(both <= 1)
+            assert np.all(columns.sum(axis=0) < 1)
             for i, j in alignment.links:
                 assert rows[j].argmax() == i
-                assert both[j, i] > 0.5
-    assert mean[20].shape == (1, 0)
+                assert columns[:, i].argmax() == j
+                assert rows[j, i] + columns[j, i] > 1
+    assert found[20][0].shape == (1, 0)
 
 
 def test_unknown_words_go_by_their_form_and_else_by_their_place(aligner: Aligner) -> None:
@@ -153,9 +154,33 @@ def test_links_of_white_space_words() -> None:
     posteriors[[0, 1, 4], [0, 2, 3]] = 0.9, 0.8, 0.004
     posteriors[2, 1] = 0.7  # the comma counts for nothing
     posteriors[1, 0] = 0.1
-    assert pharaoh(soft_links(alignment, posteriors)) == "0-0:0.90 0-1:0.10 1-1:0.80"
-    assert soft_links(Alignment([], [], words_of("a")), np.zeros((1, 0))) == []
+    assert pharaoh(soft_links(src, tgt, posteriors)) == "0-0:0.90 0-1:0.10 1-1:0.80"
+    assert soft_links([], words_of("a"), np.zeros((1, 0))) == []
     assert words_of("a b.")[2] == Word(".", 3, 4, 1)
+
+
+def test_each_direction_has_its_own_soft_links_of_white_space_words() -> None:
+    """By hand: "know-how" is two words and a mark, of which each has a distribution of its own over the target."""
+    src, tgt = words_of("know-how now"), words_of("saber ya")
+    forward = np.array([[0.5, 0.1, 0.3, 0.1], [0.0, 0.2, 0.0, 0.7]])
+    backward = np.array([[0.9, 0.8, 0.7, 0.0], [0.1, 0.1, 0.2, 1.0]])
+    assert pharaoh(soft_links(src, tgt, forward)) == "0-0:0.90 0-1:0.20 1-0:0.10 1-1:0.70"
+    assert pharaoh(soft_links(src, tgt, forward, backward)) == "0-0:0.85 0-1:0.18 1-0:0.05 1-1:0.85"
+    turned = [(j, i, p) for i, j, p in soft_links(tgt, src, backward.T, forward.T)]
+    assert sorted(turned) == soft_links(src, tgt, forward, backward), "no side is another"
+
+
+@given(st.text("ab-. ", max_size=12), st.text("ab-. ", max_size=12), st.integers(0, 999))
+def test_a_soft_link_is_a_probability(src_text: str, tgt_text: str, seed: int) -> None:
+    src, tgt, dice = words_of(src_text), words_of(tgt_text), np.random.default_rng(seed)
+    forward, backward = (dice.exponential(size=(len(tgt), len(src))) for _ in range(2))
+    forward = forward / forward.sum(axis=1, keepdims=True)
+    backward = backward / backward.sum(axis=0, keepdims=True)
+    links = soft_links(src, tgt, forward, backward)
+    assert all(0 < probability <= 1 for *_, probability in links)
+    if len(src) == len(src_text.split()) and len(tgt) == len(tgt_text.split()):
+        mean = (forward + backward) / 2
+        assert [p for *_, p in links] == pytest.approx([p for p in mean.T.flat if p >= LEAST_SHOWN])
 
 
 def test_an_aligner_comes_back_from_its_folder(aligner: Aligner, tmp_path: Path) -> None:

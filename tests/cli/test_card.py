@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_a_card_has_what_the_run_says_of_itself(folder: Path) -> None:
     }  # fmt: skip
     assert "| train | 6,000 | train.en / train.es |" in text
     assert "| validation | 20 | valid.en / valid.es |" in text
-    assert "tmt translate --run toy --checkpoint step_1200" in text
+    assert "tmt translate --run runs/toy --checkpoint step_1200" in text
     (settings,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     config = yaml.safe_load((folder / "runs/toy/config.yaml").read_text())
     for section, keys in yaml.safe_load(settings).items():
@@ -43,6 +44,23 @@ def test_a_card_has_what_the_run_says_of_itself(folder: Path) -> None:
     headings = ["How to run it", "Data", "Scores", "Settings", "Limits", "Licence"]
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings
     assert str(folder) not in text
+
+
+@pytest.mark.parametrize("place", ["runs/toy", "my runs/the toy", "."])
+@pytest.mark.parametrize("whole", [False, True], ids=["as a relative path", "as a whole path"])
+def test_its_command_translates_where_the_card_was_asked_for(folder: Path, place: str, whole: bool) -> None:
+    here, run = folder, folder / place
+    if place == ".":
+        here = run = folder / "runs/toy"
+    elif not run.exists():
+        run.parent.mkdir()
+        (folder / "runs/toy").rename(run)
+    text = call_tmt(here, "card", "--run", str(run) if whole else place).stdout
+    assert str(folder) not in text
+    (code,) = re.findall(r"```bash\n(.*?)\n```", text, re.DOTALL)
+    program, *arguments = shlex.split(code)
+    result = call_tmt(here, *arguments)
+    assert (program, result.returncode, result.stdout.count("\n")) == ("tmt", 0, 1), result.stderr
 
 
 def test_scores_come_from_the_evaluations_of_this_checkpoint_alone(folder: Path) -> None:

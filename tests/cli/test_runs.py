@@ -14,6 +14,9 @@ import pytest
 from filelock import FileLock
 from safetensors.numpy import load_file
 
+from transformer_mt.storage.manifest import write_manifest
+from transformer_mt.storage.run_folder import MANIFEST
+
 
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -32,6 +35,9 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     edit(copy("stopped") / "config.yaml", lambda text: text.replace("max_steps: 1200", "max_steps: 2000"))
     edit(copy("bad config") / "config.yaml", lambda text: text.replace("d_model:", "d_modle:"))
     edit(copy("bad state") / "checkpoints/step_1200/state.json", lambda text: text[:50])
+    edit(copy("bad settings") / "checkpoints/step_1200/settings.yaml", lambda text: text[:50])
+    shutil.rmtree(copy("no tokenizers") / "tokenizers")
+    edit(copy("bad tokenizer") / "tokenizers/tgt.json", lambda text: text[:-9])
     edit(copy("bad metrics") / "metrics.jsonl", lambda text: text + '{"kind": "train", "st')
     shutil.rmtree(copy("new") / "checkpoints")
     copy("trained now")
@@ -53,14 +59,37 @@ def test_states_and_problems(call, folder: Path) -> None:
         rows = told(call, folder)
     assert {name: row["state"] for name, row in rows.items()} == {
         "whole": "finished", "other": "finished", "stopped": "stopped", "bad config": "damaged",
-        "bad state": "damaged", "bad metrics": "finished", "new": "new", "trained now": "training",
+        "bad state": "damaged", "bad settings": "damaged", "no tokenizers": "damaged", "bad tokenizer": "damaged",
+        "bad metrics": "finished", "new": "new", "trained now": "training",
     }  # fmt: skip
     problems = {name: row["problems"] for name, row in rows.items() if row["problems"]}
-    assert set(problems) == {"bad config", "bad state", "bad metrics"}
+    assert set(problems) == {
+        "bad config", "bad state", "bad settings", "no tokenizers", "bad tokenizer", "bad metrics",
+    }  # fmt: skip
     assert "d_modle" in problems["bad config"][0]
     assert "state.json" in problems["bad state"][0]
+    assert "settings.yaml is damaged: it was changed or cut short" in problems["bad settings"][0]
+    assert "tokenizers/manifest.json is missing." in problems["no tokenizers"][0]
+    assert "tgt.json is damaged" in problems["bad tokenizer"][0]
     assert problems["bad metrics"] == ["metrics.jsonl: 1 line cannot be read"]
     assert told(call, folder)["trained now"]["state"] == "finished"
+
+
+def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp_path: Path) -> None:
+    """It is what verbs take by default, here one before the newest."""
+    run = tmp_path / "runs/r"
+    shutil.copytree(folder / "whole", run)
+    newest, best = run / "checkpoints/step_1200", run / "checkpoints/step_600"
+    shutil.copytree(newest, best)
+    state = json.loads((newest / "state.json").read_text())
+    (newest / "state.json").write_text(json.dumps({**state, "best_step": 600}))
+    write_manifest(newest, [path.name for path in newest.iterdir() if path.name != MANIFEST])
+    assert told(call, tmp_path / "runs")["r"]["problems"] == []
+    weights = best / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    row = told(call, tmp_path / "runs")["r"]
+    assert row["state"] == "damaged"
+    assert "step_600/model.safetensors is missing or damaged" in row["problems"][0]
 
 
 def test_numbers_of_a_run(call, folder: Path) -> None:
@@ -90,7 +119,7 @@ def test_only_settings_that_differ_are_told_and_every_line_fits(call, folder: Pa
     assert re.search(r"^other +finished +1200 +0.002 ", result.stdout, re.MULTILINE)
     tsv = call("runs", str(folder), "--format", "tsv").stdout.removesuffix("\n").split("\n")
     assert len({line.count("\t") for line in tsv}) == 1
-    assert len(tsv) == 9
+    assert len(tsv) == 12
 
 
 def test_best_scores_of_runs_that_got_worse(call, tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import call_tmt
+from pages import REPOSITORY
 from toy import toy_mapping, write_toy_corpus
+from typer.core import TyperGroup
 
 from transformer_mt.config.loading import dump_config, parse_run_config
 from transformer_mt.training import run as run_module
@@ -25,13 +28,18 @@ except BaseException:
 """
 
 
-@pytest.mark.parametrize("library", ["torch", "numpy"])
-def test_ctrl_c_while_a_library_loads_ends_the_command(library: str, tmp_path: Path) -> None:
-    """C code in there forgets the exception, and goes on with half a module."""
+ENTRY = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["tmt"]
+SCRIPT = "import {0}; {0}.{1}()".format(*ENTRY.split(":"))
+
+
+@pytest.mark.parametrize("program", [("-m", "transformer_mt"), ("-c", SCRIPT)], ids=["module", "script"])
+@pytest.mark.parametrize("library", ["typer", "torch", "numpy"])
+def test_ctrl_c_while_a_library_loads_ends_the_command(library: str, program: tuple[str, str], tmp_path: Path) -> None:
+    """C code in there forgets the exception, and goes on with half a module. typer is loaded before all else."""
     (tmp_path / f"{library}.py").write_text(SLOW_LIBRARY)
     write_toy_corpus(tmp_path / "data")
     process = subprocess.Popen(
-        [sys.executable, "-m", "transformer_mt", "train", "--config", "quickstart.yaml"],
+        [sys.executable, *program, "train", "--config", "quickstart.yaml"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -43,6 +51,16 @@ def test_ctrl_c_while_a_library_loads_ends_the_command(library: str, tmp_path: P
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (130, "tmt: stopped\n")
     assert "swallowed" not in stdout
+
+
+@pytest.mark.parametrize("part", ["make_context", "invoke"])
+def test_ctrl_c_is_told_wherever_it_comes(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TyperGroup, part, stop)
+    result = call_tmt(tmp_path, "runs")
+    assert (result.returncode, result.stderr) == (130, "tmt: stopped\n")
 
 
 def write_config(folder: Path) -> None:

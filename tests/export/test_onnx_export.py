@@ -1,8 +1,10 @@
 """The graphs of ONNX compute our logits, one cached step after the other; the runner makes our ids and our text."""
 
 import ast
+import os
 import random
 import re
+import subprocess
 import sys
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
@@ -164,6 +166,38 @@ def test_the_runner_needs_onnxruntime_alone() -> None:
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert names - sys.stdlib_module_names == {"numpy", "onnxruntime"}
+
+
+ECHO = """
+from types import SimpleNamespace
+from transformer_mt.export.onnx import runner
+runner.Translator = lambda folder: SimpleNamespace(translate=list)
+runner.main()
+"""
+
+
+@pytest.mark.parametrize("length", [1, 100_000], ids=["at the end", "before the end"])
+@pytest.mark.parametrize(("place", "status", "told"), [
+    ("closed pipe", 1, r""),
+    ("/dev/full", 2, r"Standard output cannot be written: No space left on device\. Free .*\.\n"),
+])  # fmt: skip
+def test_the_runner_ends_without_a_traceback_where_nobody_reads(
+    place: str, status: int, told: str, length: int
+) -> None:
+    if place == "closed pipe":
+        reading, writing = os.pipe()
+        os.close(reading)
+    elif Path(place).exists():
+        writing = os.open(place, os.O_WRONLY)
+    else:
+        pytest.skip(f"no {place} on this system")
+    result = subprocess.run(
+        [sys.executable, "-c", ECHO, *["a" * 9999] * (length // 9999), "a"], stdout=writing, stderr=subprocess.PIPE,
+        text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert result.returncode == status
+    assert re.fullmatch(told, result.stderr)
 
 
 def test_tags_are_refused_by_their_key_beside_all_others(tmp_path: Path) -> None:

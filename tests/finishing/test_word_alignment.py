@@ -69,8 +69,9 @@ def test_a_model_s_translations_are_aligned_as_given_pairs_are(soft: bool) -> No
         assert line.is_aligned
         for hypothesis in line.hypotheses:
             pair: Pair = line.source, hypothesis.text
-            (alignment,), (posteriors,) = TOY.align([pair]), TOY.posteriors([pair])
-            expected = soft_links(alignment, posteriors) if soft else alignment.white_space_links()
+            (alignment,), (both,) = TOY.align([pair]), TOY.posteriors([pair])
+            words = alignment.src_words, alignment.tgt_words
+            expected = soft_links(*words, *both) if soft else alignment.white_space_links()
             assert hypothesis.alignment == expected
 
 

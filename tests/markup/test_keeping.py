@@ -41,6 +41,15 @@ def found(text: str, kinds: str = ",".join(KINDS)) -> list[str]:
     [
         ("Dear {name}, ${0} and {{ a b }}.", ["{name}", "${0}", "{{ a b }}"]),
         ("See https://x.org/a?b=1, (www.a.b) or http://ü.de/.", ["https://x.org/a?b=1", "www.a.b", "http://ü.de/"]),
+        (
+            "https://a.org/Cat_(animal) (https://a.org/b) (www.a.b/x_(y)).",
+            ["https://a.org/Cat_(animal)", "https://a.org/b", "www.a.b/x_(y)"],
+        ),
+        (
+            "[https://a.org/b], [www.a.b/c[0]], {ftp://a.b/{id}}, www.a.b/(c",
+            ["https://a.org/b", "www.a.b/c[0]", "ftp://a.b/{id}", "www.a.b/(c"],
+        ),
+        ("(See www.a.b/f(g(x))(y)), www.a.b/c), www.a.b/(c)d,", ["www.a.b/f(g(x))(y)", "www.a.b/c", "www.a.b/(c)d"]),
         ("Write to me.too+2@x-y.org.", ["me.too+2@x-y.org"]),
         (
             "7 cats, 1,000.50 or 12:30, 2024-05-06 and -5 (3-5) 50%.",

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from transformer_mt.aligning.aligner_files import read_aligner, write_aligner
-from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.alignment import Alignment, Matrix, SoftLinks, soft_links
 from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
 from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
 from transformer_mt.aligning.lexical_table import FLOOR
@@ -24,7 +23,6 @@ from transformer_mt.aligning.words import Vocabulary, Word, normal_form, words_o
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import replace_folder
 
-Direction = Literal["forward", "mean"]
 Pair = tuple[str, str]
 _CELLS_AT_ONCE = 2**22  # pairs of words that are scored at a time: 32 MB
 
@@ -117,25 +115,30 @@ class Aligner:
                 found[place] = Alignment(sorted(links), *split[place])
         return found
 
-    def posteriors(self, pairs: Sequence[Pair], direction: Direction = "mean") -> list[NDArray[np.float64]]:
-        """A soft alignment of each pair, (tgt words, src words).
+    def posteriors(self, pairs: Sequence[Pair]) -> list[tuple[Matrix, Matrix]]:
+        """A soft alignment of each pair by each direction, both (tgt words, src words).
 
-        `forward`: the probability that a source word explains a target word. A row sums to one less the probability
-        that none does. `mean`: the mean of that and of the other direction's, in which columns do so. A pair that has a
-        blank side, or is too long to be aligned, has zeros.
+        The first has the probability that a source word explains a target word: a row sums to one less the probability
+        that none does. The second is that of the other direction, in which columns do so. A pair that has a blank side,
+        or is too long to be aligned, has zeros.
         """
         split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
-        found = [np.zeros((len(tgt), len(src))) for src, tgt in split]
+        found = [(np.zeros((len(tgt), len(src))), np.zeros((len(tgt), len(src)))) for src, tgt in split]
         for batch in self._batches(split):
-            src_forms, tgt_forms = batch.forms
-            soft = _posteriors(batch.bitext, *self.forward.scores(batch.bitext, src_forms, tgt_forms))
-            if direction == "mean":
-                bitext = batch.bitext.reversed()
-                backward = _posteriors(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
-                soft = [(one + other.T) / 2 for one, other in zip(soft, backward, strict=True)]
-            for place, posterior in zip(batch.places, soft, strict=True):
-                found[place] = posterior
+            bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
+            forward = _posteriors(bitext, *self.forward.scores(bitext, src_forms, tgt_forms))
+            bitext = bitext.reversed()
+            backward = _posteriors(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
+            for place, one, other in zip(batch.places, forward, backward, strict=True):
+                found[place] = one, other.T
         return found
+
+    def soft_links(self, pairs: Sequence[Pair]) -> list[SoftLinks]:
+        """The soft links of each pair between white-space words, by the mean of both directions."""
+        return [
+            soft_links(words_of(src), words_of(tgt), *both)
+            for (src, tgt), both in zip(pairs, self.posteriors(pairs), strict=True)
+        ]
 
     def translations(self, word: str, n: int) -> list[tuple[str, float]]:
         """The n likeliest target words of a source word, in lower case, with their probabilities, likeliest first.
@@ -199,7 +202,7 @@ def _sentences(numbers: NDArray[np.int32], side: Side) -> Iterator[list[int]]:
     return (part.tolist() for part in np.split(numbers, side.starts[1:-1]))
 
 
-def _posteriors(bitext: Bitext, scores: NDArray[np.float64], nothing: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+def _posteriors(bitext: Bitext, scores: NDArray[np.float64], nothing: NDArray[np.float64]) -> list[Matrix]:
     """Probabilities from the scores, a matrix (tgt words, src words) for each pair."""
     lengths = zip(bitext.tgt.lengths.tolist(), bitext.src.lengths.tolist(), strict=True)
     cells = np.cumsum(bitext.src.lengths * bitext.tgt.lengths)[:-1]

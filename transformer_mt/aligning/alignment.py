@@ -10,6 +10,7 @@ from transformer_mt.data.word_splitting import has_word
 
 HardLinks = list[tuple[int, int]]
 SoftLinks = list[tuple[int, int, float]]
+Matrix = NDArray[np.float64]
 LEAST_SHOWN = 0.01  # probabilities below it are left out of a soft alignment's text
 
 
@@ -46,24 +47,23 @@ class Alignment:
         return pharaoh(self.white_space_links())
 
 
-def soft_links(alignment: Alignment, posteriors: NDArray[np.float64]) -> SoftLinks:
-    """The probability that a target white-space word translates a source white-space word: (source, target,
-    probability), in ascending order.
+def soft_links(
+    src_words: list[Word], tgt_words: list[Word], forward: Matrix, backward: Matrix | None = None
+) -> SoftLinks:
+    """The probability that a target white-space word and a source white-space word translate each other: (source,
+    target, probability), in ascending order.
 
-    `posteriors` (tgt words, src words) are those of `Aligner.posteriors`. That of a white-space word is the mean over
-    its words, of the sum over the source words; marks attached to words do not count. Those below `LEAST_SHOWN` are
-    left out.
+    `forward` (tgt words, src words) are the probabilities that a source word explains a target word, in which no row
+    sums to more than one, and `backward`, of the same shape, those of the other direction, in which no column does. The
+    result is the mean of both, each taken over white-space words by itself. Those below `LEAST_SHOWN` are left out.
     """
-    src = [word.chunk for word in alignment.src_words]
-    kept = ~np.array(_attached(alignment.tgt_words), bool)
-    tgt = np.array([word.chunk for word in alignment.tgt_words], int)[kept]
-    if not src or not len(tgt):
+    if not src_words or not tgt_words:
         return []
-    summed = np.add.reduceat(posteriors[kept], np.unique(src, return_index=True)[1], axis=1)
-    chunks, first, sizes = np.unique(tgt, return_index=True, return_counts=True)
-    means = np.add.reduceat(summed, first, axis=0) / sizes[:, None]
-    shown = np.argwhere(means.T >= LEAST_SHOWN).tolist()
-    return [(i, int(chunks[j]), float(means[j, i])) for i, j in shown]
+    found = _of_white_space_words(tgt_words, src_words, forward).T
+    if backward is not None:
+        found = (found + _of_white_space_words(src_words, tgt_words, backward.T)) / 2
+    found = np.minimum(found, 1)  # a sum may be rounded up
+    return [(i, j, float(found[i, j])) for i, j in np.argwhere(found >= LEAST_SHOWN).tolist()]
 
 
 def pharaoh(links: HardLinks | SoftLinks) -> str:
@@ -71,6 +71,18 @@ def pharaoh(links: HardLinks | SoftLinks) -> str:
     probability too: `0-0:0.98 1-2:0.71`.
     """
     return " ".join(f"{i}-{j}" + "".join(f":{p:.2f}" for p in probability) for i, j, *probability in links)
+
+
+def _of_white_space_words(explained: list[Word], explaining: list[Word], probabilities: Matrix) -> Matrix:
+    """Probabilities (explained words, explaining words) -> those of their white-space words: the mean over the
+    explained words of the sum over the explaining ones. Marks attached to words need no explanation.
+    """
+    is_kept = ~np.array(_attached(explained))
+    chunks = np.array([word.chunk for word in explained])[is_kept]
+    _, first, sizes = np.unique(chunks, return_index=True, return_counts=True)
+    _, first_explaining = np.unique([word.chunk for word in explaining], return_index=True)
+    summed = np.add.reduceat(probabilities[is_kept], first_explaining, axis=1)
+    return np.add.reduceat(summed, first, axis=0) / sizes[:, None]
 
 
 def _attached(words: list[Word]) -> list[bool]:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from transformer_mt import __version__
+from transformer_mt.cli.stopping import STOPPED, stop_at_once
 from transformer_mt.cli.terminal import remark, set_up_output
 from transformer_mt.cli.verb_command import Verbs
 from transformer_mt.cli.verbs import (
@@ -47,7 +48,6 @@ from transformer_mt.cli.verbs.looking import (
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 
-STOPPED = "tmt: stopped"
 IMPORTS = ("torch", "numpy")
 
 
@@ -55,14 +55,24 @@ class _StoppedError(Exception):
     """Ctrl-C, with what the command says of it."""
 
 
+@contextmanager
+def _stop_is_told() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise _StoppedError(*stop.args) from None
+
+
 class _Verbs(TyperGroup):
     """The group of all verbs. On Ctrl-C Typer itself would end the process without a word."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _stop_is_told():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _stop_is_told():
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            raise _StoppedError(*stop.args) from None
 
 
 app = Verbs(
@@ -134,15 +144,13 @@ def _ctrl_c_ends_imports() -> Iterator[None]:
     """While torch or numpy is being imported, Ctrl-C ends the process at once. Their C code would swallow an exception
     there, and go on with halves of modules.
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, as in a shell's background job
+    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, stop_at_once):
         yield
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         if any(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False) for name in IMPORTS):
-            with suppress(OSError):
-                os.write(2, f"{STOPPED}\n".encode())
-            os._exit(130)
+            stop_at_once(number, frame)
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, stop)

@@ -22,6 +22,7 @@ from transformer_mt.data.vocabulary.sizes import Texts, chosen_tokenizers
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.manifest import check_manifest, write_manifest
+from transformer_mt.storage.run_folder import TOKENIZERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +31,7 @@ Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]  # what `Tokenizer.encode_
 # Raise these whenever the same text and settings would give other tokenizers, or other ids or files of ids.
 FORMAT_VERSION = 1  # one more for unigram
 IDS_VERSION = 3
-SRC = "src.json"
-TGT = "tgt.json"
+SRC, TGT = TOKENIZERS
 
 
 @dataclass(frozen=True)

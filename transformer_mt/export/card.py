@@ -61,7 +61,8 @@ class Usage:
 
 
 def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: Usage | None = None) -> str:
-    """The card of a checkpoint, `choice` as in `find_checkpoint`; without `usage` it says how `tmt` runs the model.
+    """The card of a checkpoint, `choice` as in `find_checkpoint`; without `usage` it says how `tmt` runs the model
+    from the current folder.
 
     Raises UserError where the run lacks what the card tells, or a file of it is damaged.
     """
@@ -71,7 +72,7 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     name = checkpoint.name
     to = f"--to {config.languages[0]} " if len(config.languages) > 1 else ""
-    ours = Usage(f'tmt translate --run {config.name} --checkpoint {name} {to}"{EXAMPLE}"')
+    ours = Usage(f'tmt translate --run {_quoted_from_here(run)} --checkpoint {name} {to}"{EXAMPLE}"')
     usage = usage or ours
     languages = ", ".join(f"{src} to {tgt}" for src, tgt in _directions(config))
     parts = [
@@ -86,6 +87,12 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
         "## Licence\n\n" + _licence(licence),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _quoted_from_here(run: RunFolder) -> str:
+    """The run's path as one would type it in the current folder: without the folders above, where it lies in there."""
+    here = Path.cwd()
+    return RunFolder(run.path.relative_to(here)).quoted if run.path.is_relative_to(here) else run.quoted
 
 
 def _directions(config: RunConfig) -> list[tuple[str, str]]:

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from transformer_mt.aligning.aligner import Pair
-from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.alignment import Alignment, Matrix, SoftLinks, soft_links
 from transformer_mt.aligning.words import Word, words_of
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.batches.batching import pad_rows
@@ -19,7 +18,6 @@ from transformer_mt.decoding.evidence import token_places
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
-Matrix = NDArray[np.float64]
 PAIRS_AT_ONCE = 64
 BEFORE_THE_LAST = -2  # of one layer it is the only one
 
@@ -65,6 +63,13 @@ class AttentionAligner:
         return [
             weights if len(weights) else np.zeros((len(tgt), len(src)))
             for (src, tgt), weights in zip(self._words(pairs), self._weights(pairs), strict=True)
+        ]
+
+    def soft_links(self, pairs: Sequence[Pair]) -> list[SoftLinks]:
+        """The soft links of each pair between white-space words."""
+        return [
+            soft_links(src, tgt, weights)
+            for (src, tgt), weights in zip(self._words(pairs), self.posteriors(pairs), strict=True)
         ]
 
     def _words(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[Word], list[Word]]]:

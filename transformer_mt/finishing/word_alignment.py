@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from transformer_mt.aligning.aligner import Pair
-from transformer_mt.aligning.alignment import Alignment, HardLinks, SoftLinks, soft_links
+from transformer_mt.aligning.alignment import Alignment, HardLinks, SoftLinks
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
@@ -20,7 +17,7 @@ class PairAligner(Protocol):
 
     def align(self, pairs: Sequence[Pair]) -> list[Alignment]: ...
 
-    def posteriors(self, pairs: Sequence[Pair]) -> list[NDArray[np.float64]]: ...
+    def soft_links(self, pairs: Sequence[Pair]) -> list[SoftLinks]: ...
 
 
 class AlignedTranslator(Treatment):
@@ -44,8 +41,6 @@ class AlignedTranslator(Treatment):
         ]
 
     def _links(self, pairs: list[Pair]) -> Sequence[HardLinks | SoftLinks]:
-        alignments = self.aligner.align(pairs)
-        if not self.soft:
-            return [alignment.white_space_links() for alignment in alignments]
-        posteriors = self.aligner.posteriors(pairs)
-        return [soft_links(*of_pair) for of_pair in zip(alignments, posteriors, strict=True)]
+        if self.soft:
+            return self.aligner.soft_links(pairs)
+        return [alignment.white_space_links() for alignment in self.aligner.align(pairs)]

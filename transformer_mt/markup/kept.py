@@ -6,10 +6,26 @@ import regex
 
 Span = tuple[int, int]  # the first character, and the one after the last
 _LETTER = r"[\p{L}\p{M}\p{N}]"
-# Where two begin at the same place the first of this table is taken. The end of an address is no mark of the sentence.
+_IN_URL = r"[^\s<>\"]"
+_BRACKETS = [(r"\(", r"\)"), (r"\[", r"\]"), (r"\{", r"\}")]
+
+
+def _balanced(opening: str, closing: str, depth: int = 3) -> str:
+    """What an opening and its closing bracket hold in a URL, with up to `depth` pairs in each other."""
+    other = rf"[^\s<>\"{opening}{closing}]"
+    pattern = f"{opening}{other}*+{closing}"
+    for _ in range(depth - 1):
+        pattern = f"{opening}(?:{other}|{pattern})*+{closing}"
+    return pattern
+
+
+_PAIR = "|".join(_balanced(*brackets) for brackets in _BRACKETS)
+# Where two begin at the same place the first of this table is taken. The end of an address is no mark of the sentence,
+# and no bracket but one that was opened in the address.
 KINDS = {
     "placeholders": r"\$?\{\{[^{}]+\}\}|\$?\{[^{}]*\}|%\(\w+\)[a-z]",
-    "urls": rf"(?<!{_LETTER})(?:(?i:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\".,;:!?'’”»)\]}}…。，、！？]",
+    "urls": rf"(?<!{_LETTER})(?:(?i:https?|ftp)://|www\.)(?>{_PAIR}|{_IN_URL})*"
+    rf"(?:{_PAIR}|[^\s<>\".,;:!?'’”»)\]}}…。，、！？])",
     "emails": r"(?<![\p{L}\p{M}\p{N}._%+-])[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+",
     "numbers": rf"(?<!{_LETTER})(?:(?<![^\s(])[-+−])?\p{{Nd}}+(?:[.,:/'’-]\p{{Nd}}+)*(?!{_LETTER})",
 }

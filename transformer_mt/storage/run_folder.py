@@ -11,6 +11,7 @@ from transformer_mt.storage.files import permission_to_read
 
 STEP_PREFIX = "step_"
 MANIFEST = "manifest.json"
+TOKENIZERS = "src.json", "tgt.json"  # the files of `RunFolder.tokenizers`
 
 
 class _Within:

@@ -64,7 +64,7 @@ def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetr
     """Align the pairs of lines; softly where there is no symmetrisation."""
     from tqdm import tqdm
 
-    from transformer_mt.aligning.alignment import pharaoh, soft_links
+    from transformer_mt.aligning.alignment import pharaoh
     from transformer_mt.aligning.bitext import MAX_WORDS
     from transformer_mt.aligning.symmetrisation import DEFAULT
     from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
@@ -76,8 +76,7 @@ def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetr
             pairs = [("", "") if is_out else pair for pair, is_out in zip(chunk, beyond, strict=True)]
             alignments = aligner.align(pairs, symmetrise or DEFAULT)
             if symmetrise is None:
-                soft = zip(alignments, aligner.posteriors(pairs), strict=True)
-                written = [pharaoh(soft_links(alignment, posteriors)) for alignment, posteriors in soft]
+                written = [pharaoh(links) for links in aligner.soft_links(pairs)]
             else:
                 written = [alignment.pharaoh() for alignment in alignments]
             for number, (alignment, is_out) in enumerate(zip(alignments, beyond, strict=True), sink.num_done + 1):

@@ -7,6 +7,7 @@ It needs onnxruntime, and numpy, which comes with it. `tmt export --to onnx` cop
 """
 
 import json
+import os
 import sys
 import unicodedata
 from itertools import pairwise
@@ -210,13 +211,32 @@ class Translator:
         return min(longest, self.settings["max_len"], self.settings["max_len"] if asked is None else asked + 1)
 
 
+def write(texts: list[str]) -> None:
+    """Write each text as a line of standard output. Where its reader has gone the process ends with status 1, and where
+    it cannot be written with 2 and a sentence on standard error.
+    """
+    try:
+        for text in texts:
+            print(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # The text that waits would fail again at the end of Python.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        print(
+            f"Standard output cannot be written: {error.strerror}. Free some space there, or choose another place.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
 def main() -> None:
     """Translate the arguments, or else the lines of standard input."""
     sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
     texts = sys.argv[1:] or [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
-    for text in Translator(Path(__file__).parent).translate(texts):
-        print(text)
+    write(Translator(Path(__file__).parent).translate(texts))
 
 
 if __name__ == "__main__":

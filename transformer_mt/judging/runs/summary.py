@@ -11,10 +11,10 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.plurals import counted
-from transformer_mt.storage.checkpoint_files import STATE, WEIGHTS
+from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
-from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.run_folder import TOKENIZERS, RunFolder
 from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves
 from transformer_mt.training.resuming.run_lock import is_trained_now
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -87,7 +87,11 @@ def summary_of(path: Path) -> RunSummary:
 
 
 def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
-    """The step, the minutes and the state of the newest checkpoint, and the number of its weights."""
+    """The step, the minutes and the state of the newest checkpoint, and the number of its weights.
+
+    Raises UserError where what the verbs load is not whole: tokenizers, and the settings and the weights' head of the
+    newest checkpoint and of the best. The weights themselves are not read, since those of all runs would take long.
+    """
     if not (steps := run.steps()):
         return
     assert summary.config is not None
@@ -97,7 +101,10 @@ def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
     state = TrainingState.read(newest / STATE)
     summary.minutes = state.elapsed_seconds / 60
     summary.state = "stopped" if state.reason_to_stop(summary.config) is None else "finished"
-    summary.num_parameters = _num_parameters(newest / WEIGHTS)
+    for step in sorted({steps[-1], state.best_step} & set(steps)):
+        summary.num_parameters = _num_parameters(run.step(step) / WEIGHTS)
+        check_manifest(run.step(step), [SETTINGS])
+    check_manifest(run.tokenizers, TOKENIZERS, "Put back a copy of it, or train again.")
 
 
 def _num_parameters(path: Path) -> int:
