@@ -133,6 +133,15 @@ def test_evaluate_and_score_give_what_the_command_line_gives(folder: Path) -> No
     assert score(translator, ["one two."], ["dos uno."], length_penalty=0.0)[0].log_prob == scored[0].log_prob
 
 
+def test_scores_that_cannot_be_saved_are_returned(folder: Path) -> None:
+    run = train("toy.yaml", {"training.max_steps": 2}).run
+    (run / "evaluations").write_text("in the way")
+    with pytest.warns(UserWarning, match=r"cannot be written: File exists\. The result is returned all the same;"):
+        found = evaluate(run, split="validation", beam_size=1)
+    assert found.saved is None
+    assert len(found.rows) == found.scores.num_sentences > 0
+
+
 def test_mistakes(folder: Path) -> None:
     with pytest.raises(UserError, match="overrides is a list"):
         train("toy.yaml", "training.max_steps=3")

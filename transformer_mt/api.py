@@ -47,7 +47,7 @@ class Training:
 @dataclass(frozen=True)
 class Evaluated:
     """The scores of a run, and a row for each pair (see `evaluation.evaluate.evaluate`). `saved` is the file in the
-    run's folder, or None.
+    run's folder; None where it was not to be saved, or could not be.
     """
 
     scores: Evaluation
@@ -118,7 +118,7 @@ def evaluate(
 
     split: train, validation or test, as the run's config names them; or give a file of sources, `src`, with one or more
     files of references, `ref`. search: keys of the config's section `decoding`, such as beam_size=4. `save`: also write
-    the scores and the translations into the (first) run's folder.
+    the scores and the translations into the (first) run's folder; where that fails, a warning says so.
 
     Raises UserError where a file, a checkpoint or a split is missing.
     """
@@ -135,7 +135,7 @@ def evaluate(
     options = search_options(translator.config.decoding, **search)
     with _bar(progress, "Translating", " sentences") as advance:
         scores, rows = evaluate_run(translator, folder, taken.name, scoring, options, advance)
-    return Evaluated(scores, rows, save_evaluation(folder, scoring, scores, rows) if save else None)
+    return Evaluated(scores, rows, _saved(folder, scoring, scores, rows) if save else None)
 
 
 def score(
@@ -155,6 +155,17 @@ def score(
     precision = search.get("precision")
     translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
     return translator.score(texts, translations, **search)
+
+
+def _saved(run: RunFolder, scoring: Scoring, scores: Evaluation, rows: list[Row]) -> Path | None:
+    """The file. None, and a warning, where it cannot be written: hours of translating may be in what is returned."""
+    try:
+        return save_evaluation(
+            run, scoring, scores, rows, "The result is returned all the same; save=False leaves it out."
+        )
+    except UserError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return None
 
 
 def _config_of(config: Config, overrides: Overrides) -> RunConfig:
