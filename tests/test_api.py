@@ -145,15 +145,22 @@ def test_scores_that_cannot_be_saved_are_returned(folder: Path) -> None:
 def test_mistakes(folder: Path) -> None:
     with pytest.raises(UserError, match="overrides is a list"):
         train("toy.yaml", "training.max_steps=3")
+    with pytest.raises(UserError, match="on_step is 3, which cannot be called"):
+        train("toy.yaml", on_step=3)  # pyright: ignore[reportArgumentType]
+    assert not Path("runs/toy").exists()
     with pytest.raises(UserError, match="did you mean max_steps"):
         train("toy.yaml", {"training.max_step": 3})
     train("toy.yaml", {"training.max_steps": 2})
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match=r"exists already.*`--resume auto` \(in Python: resume=True\)"):
         train("toy.yaml")
     with pytest.raises(UserError, match="names no test data"):
         evaluate("runs/toy")
     with pytest.raises(UserError, match="src and ref go together"):
         evaluate("runs/toy", src="data/valid.en")
+    with pytest.raises(UserError, match="src and split were both given"):
+        evaluate("runs/toy", split="test", src="data/valid.en", ref="data/valid.es")
+    with pytest.raises(UserError, match="src and data_root were both given"):
+        evaluate("runs/toy", data_root="data", src="data/valid.en", ref="data/valid.es")
 
 
 def test_the_names_are_those_of_the_package() -> None:
