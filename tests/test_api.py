@@ -133,18 +133,34 @@ def test_evaluate_and_score_give_what_the_command_line_gives(folder: Path) -> No
     assert score(translator, ["one two."], ["dos uno."], length_penalty=0.0)[0].log_prob == scored[0].log_prob
 
 
+def test_scores_that_cannot_be_saved_are_returned(folder: Path) -> None:
+    run = train("toy.yaml", {"training.max_steps": 2}).run
+    (run / "evaluations").write_text("in the way")
+    with pytest.warns(UserWarning, match=r"cannot be written: File exists\. The result is returned all the same;"):
+        found = evaluate(run, split="validation", beam_size=1)
+    assert found.saved is None
+    assert len(found.rows) == found.scores.num_sentences > 0
+
+
 def test_mistakes(folder: Path) -> None:
     with pytest.raises(UserError, match="overrides is a list"):
         train("toy.yaml", "training.max_steps=3")
+    with pytest.raises(UserError, match="on_step is 3, which cannot be called"):
+        train("toy.yaml", on_step=3)  # pyright: ignore[reportArgumentType]
+    assert not Path("runs/toy").exists()
     with pytest.raises(UserError, match="did you mean max_steps"):
         train("toy.yaml", {"training.max_step": 3})
     train("toy.yaml", {"training.max_steps": 2})
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match=r"exists already.*`--resume auto` \(in Python: resume=True\)"):
         train("toy.yaml")
     with pytest.raises(UserError, match="names no test data"):
         evaluate("runs/toy")
     with pytest.raises(UserError, match="src and ref go together"):
         evaluate("runs/toy", src="data/valid.en")
+    with pytest.raises(UserError, match="src and split were both given"):
+        evaluate("runs/toy", split="test", src="data/valid.en", ref="data/valid.es")
+    with pytest.raises(UserError, match="src and data_root were both given"):
+        evaluate("runs/toy", data_root="data", src="data/valid.en", ref="data/valid.es")
 
 
 def test_the_names_are_those_of_the_package() -> None:

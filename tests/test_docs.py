@@ -148,6 +148,14 @@ def test_commands_parse_and_their_configs_load(place: str, line: str, own_config
         assert isinstance(load_config(file, params["overrides"] or ()).config, RunConfig)
 
 
+def test_no_page_averages_more_checkpoints_than_its_config_keeps(own_configs: Path) -> None:
+    averages = [parse_command(line)[1] for _, line in commands() if line.startswith("tmt average ")]
+    assert averages
+    for params in averages:
+        config = load_config(f"{Path(params['run']).name}.yaml").config
+        assert params["last"] <= config.training.keep_checkpoints, params
+
+
 @pytest.mark.parametrize("line", ["tmt train --confg base.yaml", "tmt evaluate --beam 3", "tmt config show"])
 def test_wrong_commands_do_not_parse(line: str) -> None:
     with pytest.raises(Exception, match=r"No such option|Missing|has no --beam"):

@@ -228,7 +228,7 @@ def write_text(content: str) -> Callable[[Path], None]:
 
 
 def content(folder: Path) -> str:
-    check_manifest(folder, ["one.txt", "two.txt"])
+    check_manifest(folder, ["one.txt", "two.txt"], "Write it again.")
     one, two = ((folder / name).read_text() for name in ("one.txt", "two.txt"))
     assert one == two
     return one

@@ -47,7 +47,7 @@ class Training:
 @dataclass(frozen=True)
 class Evaluated:
     """The scores of a run, and a row for each pair (see `evaluation.evaluate.evaluate`). `saved` is the file in the
-    run's folder, or None.
+    run's folder; None where it was not to be saved, or could not be.
     """
 
     scores: Evaluation
@@ -77,6 +77,8 @@ def train(
     Raises KeyboardInterrupt after Ctrl-C (or "stop" in a notebook), once the step is finished and saved: the same call
     with resume=True goes on there, and gives the run that was never stopped.
     """
+    if on_step is not None and not callable(on_step):
+        raise UserError(f"on_step is {on_step!r}, which cannot be called. Give a function, or leave it out.")
     wanted = _config_of(config, overrides)
     run = RunFolder(Path(runs).expanduser() / wanted.name)
     with _notebook_bar(wanted, progress) as advance:
@@ -102,7 +104,7 @@ def train(
 def evaluate(
     run: PathText | Sequence[PathText] | Translator,
     *,
-    split: str = "test",
+    split: str | None = None,
     src: PathText | None = None,
     ref: PathText | Sequence[PathText] | None = None,
     checkpoint: str | Sequence[str] | None = None,
@@ -116,26 +118,30 @@ def evaluate(
 ) -> Evaluated:
     """The scores of a run, of several as an ensemble, or of a loaded `Translator`, as `tmt evaluate` computes them.
 
-    split: train, validation or test, as the run's config names them; or give a file of sources, `src`, with one or more
-    files of references, `ref`. search: keys of the config's section `decoding`, such as beam_size=4. `save`: also write
-    the scores and the translations into the (first) run's folder.
+    split: train, validation or test, as the run's config names them, by default test; or give a file of sources, `src`,
+    with one or more files of references, `ref`. search: keys of the config's section `decoding`, such as beam_size=4.
+    `save`: also write the scores and the translations into the (first) run's folder; where that fails, a warning says
+    so.
 
-    Raises UserError where a file, a checkpoint or a split is missing.
+    Raises UserError where a file, a checkpoint or a split is missing, and where both a split and files are given.
     """
     keep_freed_memory()
     precision = search.get("precision")
     translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
     if not translator.checkpoints:
         raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
+    for name, value in (("split", split), ("data_root", data_root)):
+        if src is not None and value is not None:
+            raise UserError(f"src and {name} were both given. Give src and ref, or what names a split.")
     if (src is None) != (ref is None):
         raise UserError("src and ref go together. Give both, or neither for a split.")
     files = (SetFiles(Path(src), tuple(map(Path, _several(ref)))),) if src is not None and ref is not None else ()
-    scoring = Scoring(split, files, data_root, bleu_tokenize, lowercase)
+    scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     folder, taken = translator.checkpoints[0]
     options = search_options(translator.config.decoding, **search)
     with _bar(progress, "Translating", " sentences") as advance:
         scores, rows = evaluate_run(translator, folder, taken.name, scoring, options, advance)
-    return Evaluated(scores, rows, save_evaluation(folder, scoring, scores, rows) if save else None)
+    return Evaluated(scores, rows, _saved(folder, scoring, scores, rows) if save else None)
 
 
 def score(
@@ -155,6 +161,17 @@ def score(
     precision = search.get("precision")
     translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
     return translator.score(texts, translations, **search)
+
+
+def _saved(run: RunFolder, scoring: Scoring, scores: Evaluation, rows: list[Row]) -> Path | None:
+    """The file. None, and a warning, where it cannot be written: hours of translating may be in what is returned."""
+    try:
+        return save_evaluation(
+            run, scoring, scores, rows, "The result is returned all the same; save=False leaves it out."
+        )
+    except UserError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return None
 
 
 def _config_of(config: Config, overrides: Overrides) -> RunConfig:

@@ -175,7 +175,10 @@ def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:
         (("--config", "none.yaml"), "none.yaml"),
         (("--config", "toy.yaml", *VALIDATION), "--validation and --test are for two files."),
         ((*FILES, "--validation", "data/none", "data/valid.es"), "There is no file"),
-        (("-c", "toy.yaml", "data.root=nowhere"), "/nowhere. Name the one that holds the data: data.root=FOLDER"),
+        (
+            ("-c", "toy.yaml", "data.root=nowhere"),
+            "/nowhere. Name the one that holds the data: data.root=FOLDER where a command takes",
+        ),
         (("-c", "toy.yaml", "data.root=."), "/train.en. Check the name. Relative paths start at data.root;"),
     ],
 )

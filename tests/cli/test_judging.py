@@ -124,6 +124,21 @@ def test_a_run_beside_a_file(call, files: Path) -> None:
     assert "A: good.es\nB: runs/toy (" in result.stdout
 
 
+def test_what_cannot_be_saved_is_judged(call, files: Path) -> None:
+    shutil.copytree(files / "runs/toy", files / "full")
+    shutil.rmtree(files / "full/evaluations", ignore_errors=True)
+    (files / "full/evaluations").write_text("in the way")
+    arguments = ["--src", "data/valid.en", "--ref", "data/valid.es", "--beam-size", "1"]
+    report = call("evaluate", "--run", "full", *arguments, "--html", "full.html")
+    compared = call("evaluate", "--compare", "full", "good.es", *arguments)
+    for result in (report, compared):
+        assert result.returncode == 0, result.stderr
+        assert "the translations of full are not saved. full/evaluations/" in result.stderr
+        assert "cannot be written: File exists. They are judged all the same;" in result.stderr
+        assert scores_in(result.stdout, "BLEU")
+    assert "full" in Seen((files / "full.html").read_text(encoding="utf-8")).text
+
+
 def test_the_second_run_translates_the_test_data_of_the_first(call, files: Path) -> None:
     shutil.copytree(files / "runs/toy", files / "runs/elsewhere", dirs_exist_ok=True)
     config = files / "runs/elsewhere/config.yaml"

@@ -124,7 +124,7 @@ def test_a_config_without_the_section_is_an_old_run(plain: Path, call, tmp_path:
         ),
         ({"keep": ["urls"]}, {}, ["--constraints", "ordered"], "decoding.lines.keep (in the run's config, --keep none"),
         ({"replace_unk": True}, {}, ["--no-allow-unk"], "decoding.lines.replace_unk (in the run's config"),
-        ({"n_best": 5}, {}, ["--beam-size", "2"], "n_best is 5, and beam_size 2 finds no more than 2."),
+        ({"n_best": 5}, {}, ["--beam-size", "2"], "n_best is from the config. Give n_best 1 (--n-best 1) to leave"),
     ],
 )
 def test_what_does_not_combine_is_refused_by_both_names_where_the_config_has_one(
@@ -134,6 +134,14 @@ def test_what_does_not_combine_is_refused_by_both_names_where_the_config_has_one
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr
     assert options[0] in result.stderr or options[0][2:].replace("-", "_") in result.stderr
+
+
+def test_a_file_that_the_config_names_is_said_to_be_from_there(plain: Path, call, tmp_path: Path) -> None:
+    run = run_with(plain, tmp_path, {"replace_unk": True, "unk_dictionary": "no.tsv"})
+    said = call("translate", "--run", str(run), "one").stderr
+    assert "Check the name after decoding.lines.unk_dictionary (in the run's config, --unk-dictionary none" in said
+    given = call("translate", "--run", str(run), "--unk-dictionary", "other.tsv", "one").stderr
+    assert "There is no file other.tsv. Check the name after --unk-dictionary." in given
 
 
 def test_a_config_with_both_is_refused_as_a_config(plain: Path, call, tmp_path: Path) -> None:

@@ -178,16 +178,20 @@ def test_a_prefix_that_is_to_be_avoided_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, r"There is no file .*avoid\.txt\. Check the name after --avoid\."),
-        ("\n \n", "holds no word or phrase to avoid. Write one a line"),
+        (None, r"There is no file .*avoid\.txt\. Check the name after "),
+        ("\n \n", r"holds no word or phrase to avoid\. Write one a line, or leave out "),
     ],
 )
 def test_a_file_of_phrases_that_is_none_is_told(content: str | None, said: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "avoid.txt").write_text(content, encoding="utf-8")
-    translator = any_translator("word", avoid=str(tmp_path / "avoid.txt"))
-    with pytest.raises(UserError, match=said):
-        translator.translate(TEXTS)
+    path = str(tmp_path / "avoid.txt")
+    with pytest.raises(UserError, match=said + r"--avoid\."):
+        any_translator("word").translate(TEXTS, avoid=path)
+    of_config = r"decoding\.avoid \(in the run's config, --avoid none switches it off\)\."
+    with pytest.raises(UserError, match=said + of_config):
+        any_translator("word", avoid=path).translate(TEXTS)
+    assert any_translator("word", avoid=path).translate(TEXTS[:1], avoid="none") != [""]
 
 
 def test_prefixes_stand_in_a_file_or_behind_a_tab(tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_a_file_that_is_no_glossary_is_told(content: str | None, said: str, tmp_
         Glossary.read(path)
 
 
+def test_a_file_that_the_config_names_is_said_to_be_from_there() -> None:
+    said = (
+        r"no file terms\.tsv\. Check the name after decoding\.glossary \(in the run's config, --glossary none switches"
+    )
+    with pytest.raises(UserError, match=said):
+        any_translator("word", glossary="terms.tsv").translate(TEXTS)
+    with pytest.raises(UserError, match=r"no file terms\.tsv\. Check the name after --glossary\."):
+        any_translator("word", glossary="other.tsv").translate(TEXTS, glossary="terms.tsv")
+
+
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_every_term_of_a_line_is_in_its_translation(kind: str, beam_size: int, tmp_path: Path) -> None:

@@ -153,6 +153,11 @@ def test_training_pairs_that_are_gone_leave_the_rest(run: Path) -> None:
     assert "words that mattered" in result.stdout
     (said,) = (line for line in result.stdout.split("\n") if line.startswith("not shown. "))
     assert "data.root: there is no folder" in said
+    assert "and else data.root in the run's config.yaml." in said
+    (run.parent / "data").mkdir()
+    found = call_tmt(run.parent, "explain", "one two.", "--run", str(run)).stdout
+    assert "There is no file" in found
+    assert found.count("and else data.root in the run's config.yaml.") == 1
     assert "nearest training pairs" not in call_tmt(run.parent, "explain", "one two.", "-n", "0", "--run", "run").stdout
 
 

@@ -10,6 +10,7 @@ from transformer_mt.behaviour.kinds import KINDS, Case, Given, Material
 from transformer_mt.behaviour.negation import negation_of
 from transformer_mt.behaviour.perturbing import names_of
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.glossary import Glossary
@@ -56,7 +57,7 @@ def plan(
     for placed in expectations:
         path = placed.expectation.glossary or glossary
         is_needed = KINDS[placed.expectation.kind].takes == "glossary"
-        terms = Glossary.read(Path(path), config.tokenizer.lowercase) if is_needed and path else None
+        terms = _glossary(path, placed, config) if is_needed and path else None
         material = Material(languages, negations, names, terms)
         lacking = KINDS[placed.expectation.kind].lacks(material)
         if lacking:
@@ -67,6 +68,13 @@ def plan(
         else:
             planned.append(Planned(placed, list(_cases_of_user(placed, material, fits))))
     return planned
+
+
+def _glossary(path: str, placed: Placed, config: RunConfig) -> Glossary:
+    """The terms of a file that the expectation names, or else the search."""
+    is_own = placed.expectation.glossary is not None
+    origin = f"glossary in {placed.where}" if is_own else named_by(config.decoding, "glossary", path)
+    return Glossary.read(Path(path), config.tokenizer.lowercase, origin)
 
 
 def _cases_of_pairs(

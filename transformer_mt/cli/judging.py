@@ -138,7 +138,7 @@ def _test_files(src: list[Path], ref: list[Path]) -> "tuple[SetFiles, ...]":
 
 
 def _translated(asked: Asked, paths: list[Path], scoring: "Scoring") -> "list[RunSystem]":
-    """What each run makes of the test sets; saved as soon as it is there."""
+    """What each run makes of the test sets; saved as soon as it is there, where its folder can be written."""
     from tqdm import tqdm
 
     from transformer_mt.judging.systems import scoring_of_second, translate_and_save
@@ -151,7 +151,7 @@ def _translated(asked: Asked, paths: list[Path], scoring: "Scoring") -> "list[Ru
     for translator, its_scoring in zip([first, *others], each, strict=True):
         with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
             made.append(translate_and_save(translator, its_scoring, asked.decoding, bar.update))
-        remark(f"saved: {made[-1].saved}")
+        remark(made[-1].saved)
     return made
 
 

@@ -111,23 +111,24 @@ def _settings(
     verb: str, models: Models, translator: "Translator", tag: str | None, keys: set[int], options: "SearchOptions"
 ) -> dict[str, Any]:
     """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
-    `keys` are those of the lines of --without. UserError where a file that an option names cannot be read.
+    `keys` are those of the lines of --without. UserError where a file of phrases or terms cannot be read.
     """
+    from transformer_mt.config.switching_off import named_by
     from transformer_mt.data.cache import key_of
     from transformer_mt.decoding.demands import lines_named_by
     from transformer_mt.synthesis.settings import PRECISION
 
-    files = {"--avoid": options.avoid, "--glossary": options.glossary}
+    def lines_of(key: str, path: str) -> list[str]:
+        return [line for _, line in lines_named_by(named_by(translator.config.decoding, key, path), Path(path))]
+
+    files = {"avoid": options.avoid, "glossary": options.glossary}
     return {
         "the command": verb,
         "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
-        **{
-            f"the lines of {option}": path and key_of([line for _, line in lines_named_by(option, Path(path))], 6)
-            for option, path in files.items()
-        },
+        **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
         **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
         PRECISION: translator.precision,
     }

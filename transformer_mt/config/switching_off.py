@@ -24,6 +24,18 @@ def how_to_switch_off(section: "type[Section]", key: str) -> str:
     return f"--no-{option}" if section.model_fields[key].annotation is bool else ""
 
 
+def in_config(section: "type[Section]", key: str, where: str = "decoding") -> str:
+    """A key that has its value from the run's config, as a message calls it."""
+    return f"{where}.{key} (in the run's config, {how_to_switch_off(section, key)} switches it off)"
+
+
+def named_by(config: "Section", key: str, value: str, where: str = "decoding") -> str:
+    """What a value in use is from, as a message calls it: the config, where that says the same, or else the option."""
+    if getattr(config, key) == value:
+        return in_config(type(config), key, where)
+    return f"--{key.replace('_', '-')}"
+
+
 def can_be_none(section: "type[Section]", key: str) -> bool:
     """Whether the key is one that is null by default."""
     return key in section.model_fields and section.model_fields[key].default is None

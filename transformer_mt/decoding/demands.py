@@ -101,10 +101,10 @@ def _with_prefixes(
         raise UserError(f"{path} goes on after line {number}, where the texts to translate end. Check both.")
 
 
-def lines_named_by(option: str, path: Path) -> Iterator[tuple[int, str]]:
-    """`read_lines` of the file after this option. Raises UserError, which names the option, where there is none."""
+def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
+    """`read_lines` of the file that an option or a key names. UserError, which says which, where there is none."""
     if not path.exists():
-        raise UserError(f"There is no file {path}. Check the name after {option}.")
+        raise UserError(f"There is no file {path}. Check the name after {named_by}.")
     return read_lines(path)
 
 
@@ -203,11 +203,11 @@ class AvoidedPhrases:
         self._pattern = regex.compile("|".join(map(_as_whole_words, self._phrases)))
 
     @classmethod
-    def read(cls, path: Path, tokenizer: Tokenizer) -> "AvoidedPhrases":
-        """One phrase a line. Raises UserError where the file cannot be read or has no phrase."""
-        phrases = [line for _, line in lines_named_by("--avoid", path) if line.strip()]
+    def read(cls, path: Path, tokenizer: Tokenizer, named_by: str = "--avoid") -> "AvoidedPhrases":
+        """One phrase a line. Raises UserError, which says what names the file, where it cannot be read or has none."""
+        phrases = [line for _, line in lines_named_by(named_by, path) if line.strip()]
         if not phrases:
-            raise UserError(f"{path} holds no word or phrase to avoid. Write one a line, or leave out --avoid.")
+            raise UserError(f"{path} holds no word or phrase to avoid. Write one a line, or leave out {named_by}.")
         return cls(phrases, tokenizer)
 
     def is_in(self, tokens: Sequence[int]) -> bool:

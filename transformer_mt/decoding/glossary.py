@@ -26,7 +26,7 @@ class Glossary:
         self._lengths = sorted({len(form) for form in self._translations}, reverse=True)
 
     @classmethod
-    def read(cls, path: Path, lowercase: bool = False) -> "Glossary":
+    def read(cls, path: Path, lowercase: bool = False, named_by: str = "--glossary") -> "Glossary":
         """A file with a term, a tab and its translation a line. A bar parts the forms of a term, and its translations.
 
         Raises UserError, by file and line, where a line has not two columns, a column is blank between bars, or a form
@@ -34,7 +34,7 @@ class Glossary:
         """
         entries: list[tuple[list[str], Alternatives]] = []
         line_of: dict[str, int] = {}
-        for number, line in lines_named_by("--glossary", path):
+        for number, line in lines_named_by(named_by, path):
             if not line.strip():
                 continue
             columns = line.split("\t")

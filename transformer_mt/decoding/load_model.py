@@ -11,7 +11,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.storage.checkpoint_files import SETTINGS, WEIGHTS, find_checkpoint
+from transformer_mt.storage.checkpoint_files import SETTINGS, WEIGHTS, find_checkpoint, way_out_of_damage
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import load_weights
@@ -30,7 +30,7 @@ def load_run(run: RunFolder, choice: str | None) -> tuple[RunConfig, Translation
     """
     config, checkpoint = load_trained_config(run, choice)
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
-    check_manifest(checkpoint, [WEIGHTS])
+    check_manifest(checkpoint, [WEIGHTS], way_out_of_damage(run, checkpoint))
     model = build_model(config, src, tgt)
     with torch.no_grad():
         load_weights(model, checkpoint / WEIGHTS)
@@ -50,7 +50,7 @@ def _refuse_edited(config: RunConfig, run: RunFolder, checkpoint: Path) -> None:
     model of the same shapes would take the weights and translate wrongly.
     """
     path = checkpoint / SETTINGS
-    check_manifest(checkpoint, [SETTINGS])
+    check_manifest(checkpoint, [SETTINGS], way_out_of_damage(run, checkpoint))
     trained = read_config(path)
     for section in ("model", "tokenizer"):
         was, now = (getattr(one, section).model_dump() for one in (trained, config))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
@@ -243,13 +244,17 @@ class Translator:
     def _avoided(self, path: str) -> AvoidedPhrases:
         """The phrases of a file, which is read once."""
         if path not in self._avoided_by_path:
-            self._avoided_by_path[path] = AvoidedPhrases.read(Path(path), self.tgt_tokenizer)
+            self._avoided_by_path[path] = AvoidedPhrases.read(
+                Path(path), self.tgt_tokenizer, named_by(self.config.decoding, "avoid", path)
+            )
         return self._avoided_by_path[path]
 
     def _glossary(self, path: str) -> Glossary:
         """The terms of a file, which is read once."""
         if path not in self._glossary_by_path:
-            self._glossary_by_path[path] = Glossary.read(Path(path), self.src_tokenizer.lowercase)
+            self._glossary_by_path[path] = Glossary.read(
+                Path(path), self.src_tokenizer.lowercase, named_by(self.config.decoding, "glossary", path)
+            )
         return self._glossary_by_path[path]
 
     def _largest_length(self, row: list[int], options: SearchOptions) -> int:

@@ -313,10 +313,11 @@ def _full_name(run: RunFolder, checkpoint: Path) -> str:
     return f"{run.path.absolute()}, {full_name(run, checkpoint.name)}"
 
 
-def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[Row]) -> Path:
+def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[Row], what_stays: str) -> Path:
     """Write `evaluations/NAME.json`, and the translations beside it as `NAME.jsonl`; returns the first.
 
-    Raises UserError where it cannot be written.
+    Raises UserError where it cannot be written, which ends with `what_stays`: only the caller knows what becomes of the
+    scores then.
     """
     path = run.evaluations / f"{evaluation_name(run, scoring, evaluation)}.json"
     try:
@@ -325,8 +326,5 @@ def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, ro
         replace_file(path.with_suffix(".jsonl"), "".join(lines))
         replace_file(path, json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror or error}. The scores above are whole; to have them saved, see "
-            "to that place and evaluate again."
-        ) from error
+        raise UserError(f"{path} cannot be written: {error.strerror or error}. {what_stays}") from error
     return path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from transformer_mt.aligning.run_aligner import aligner_of_run
 from transformer_mt.config.sections.lines import LinesConfig
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translator import Translator
@@ -31,7 +32,9 @@ def treated(translator: Translator, lines: LinesConfig, options: SearchOptions, 
     works: LineTranslator = translator
     dictionary: dict[str, str] = {}
     if lines.replace_unk and lines.unk_dictionary is not None:
-        dictionary = read_dictionary(Path(os.path.expanduser(lines.unk_dictionary)))
+        of_config = translator.config.decoding.lines
+        origin = named_by(of_config, "unk_dictionary", lines.unk_dictionary, "decoding.lines")
+        dictionary = read_dictionary(Path(os.path.expanduser(lines.unk_dictionary)), origin)
     replaces = lines.replace_unk and not translator.tgt_tokenizer.knows_every_text
     if lines.replace_unk and not replaces:
         remark("--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it")

@@ -134,14 +134,14 @@ def unk_spans(hypothesis: Translation) -> list[Span]:
     return spans
 
 
-def read_dictionary(path: Path) -> dict[str, str]:
+def read_dictionary(path: Path, named_by: str = "--unk-dictionary") -> dict[str, str]:
     """The translations of source words: on each line of the file a word, a tab and its translation, one word or more.
 
     A word that is lower case in the file stands for all its forms in the source that have no line of their own. Raises
     UserError, by file and line, for a line that is not this, and for a second translation of a word.
     """
     found: dict[str, str] = {}
-    for number, line in lines_named_by("--unk-dictionary", path):
+    for number, line in lines_named_by(named_by, path):
         columns = [" ".join(unicodedata.normalize("NFC", column).split()) for column in line.split("\t")]
         mistake = _mistake(columns)
         if mistake:

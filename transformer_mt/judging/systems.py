@@ -22,18 +22,19 @@ from transformer_mt.judging.scored_set import (
 )
 from transformer_mt.plurals import counted
 
+STAYS = "They are judged all the same; to have them saved, see to that place and evaluate again."
 LEAST_CERTAIN = -1e9  # of a sentence without a translation
 
 
 @dataclass(frozen=True)
 class RunSystem:
-    """What a run, or an ensemble of several, made of the test sets; `saved` is where that lies."""
+    """What a run, or an ensemble of several, made of the test sets; `saved` says where that lies, or why not."""
 
     name: str
     config: RunConfig
     evaluation: Evaluation
     rows: list[Row]
-    saved: Path
+    saved: str
 
     @property
     def note(self) -> str:
@@ -51,11 +52,16 @@ class RunSystem:
 def translate_and_save(
     translator: Translator, scoring: Scoring, changes: dict[str, Any], progress: Callable[[], object]
 ) -> RunSystem:
-    """Translate the test sets with the model's own score of each translation, and save that beside the (first) run."""
+    """Translate the test sets with the model's own score of each translation, and save that beside the (first) run.
+    What cannot be saved can be judged.
+    """
     run, checkpoint = translator.checkpoints[0]
     options = search_options(translator.config.decoding, **changes)
     evaluation, rows = evaluate(translator, run, checkpoint.name, scoring, options, progress)
-    saved = save_evaluation(run, scoring, evaluation, rows)
+    try:
+        saved = f"saved: {save_evaluation(run, scoring, evaluation, rows, STAYS)}"
+    except UserError as error:
+        saved = f"the translations of {run.path} are not saved. {error}"
     return RunSystem(str(run.path), translator.config, evaluation, rows, saved)
 
 

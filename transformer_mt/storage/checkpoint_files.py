@@ -40,8 +40,7 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
         return named["last"]
     hint = ""
     if choice == "average":
-        number = min(5, len(own_steps(run)))
-        hint = f" Make one with `tmt average {run.quoted} --last {number}`." if number else f" {_of_another(run)}"
+        hint = f" {_averaged('Make one', run)}"
     if f"{STEP_PREFIX}{choice}" in named:
         hint = f" Did you mean {STEP_PREFIX}{choice}?"
     there = ", ".join(["best"] * is_there + list(named))
@@ -63,6 +62,19 @@ def only_another_runs(run: RunFolder) -> UserError:
     return UserError(f"There is nothing to average in {run.path}. {_of_another(run)}")
 
 
+def _averaged(what: str, run: RunFolder) -> str:
+    """The sentence that says how an average is made: of no more checkpoints than there are."""
+    number = min(5, len(own_steps(run)))
+    return f"{what} with `tmt average {run.quoted} --last {number}`." if number else _of_another(run)
+
+
+def way_out_of_damage(run: RunFolder, checkpoint: Path) -> str:
+    """The sentence that says what to do where a file of this checkpoint is damaged."""
+    if checkpoint == run.average:
+        return _averaged("Make it again", run)
+    return "Choose another with --checkpoint; `tmt train --resume` goes on from the newest that is whole."
+
+
 def _of_another(run: RunFolder) -> str:
     return (
         f"It has only {STEP_PREFIX}0, the weights of another run that it began with. Train it first with "
@@ -82,7 +94,7 @@ def stale_average(run: RunFolder, checkpoint: Path) -> str:
 
 def averaged_steps(run: RunFolder) -> list[int]:
     """The steps of the checkpoints that were averaged, the newest last. UserError where they cannot be read."""
-    way_out = f"Make it again with `tmt average {run.quoted}`."
+    way_out = way_out_of_damage(run, run.average)
     check_manifest(run.average, [AVERAGED_STEPS], way_out)
     try:
         steps = [int(step) for step in json.loads((run.average / AVERAGED_STEPS).read_text(encoding="utf-8"))]

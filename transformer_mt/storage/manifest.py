@@ -9,8 +9,6 @@ from transformer_mt.errors import UserError
 from transformer_mt.storage.files import permission_to_read, replace_file
 from transformer_mt.storage.run_folder import MANIFEST
 
-_WAY_OUT = "Choose another with --checkpoint; `tmt train --resume` goes on from the newest that is whole."
-
 
 def digest(path: Path) -> str:
     """The blake2b hash of a file."""
@@ -32,10 +30,10 @@ class DamagedError(UserError):
         self.what = what
 
 
-def check_manifest(folder: Path, names: Sequence[str], way_out: str = _WAY_OUT) -> None:
+def check_manifest(folder: Path, names: Sequence[str], way_out: str) -> None:
     """Compare these files of a folder with its manifest.
 
-    Raises DamagedError, with `way_out` (by default that of a checkpoint), for the first file that differs. Raises
+    Raises DamagedError, with `way_out`, for the first file that differs. Raises
     another UserError where a file cannot be read, since then nobody knows whether it is damaged.
     """
     manifest_path = folder / MANIFEST

@@ -47,8 +47,8 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     if not resume and run.exists():
         refuse_itself(config, run)
         raise UserError(
-            f"{run.path} exists already. Go on with it by adding `--resume auto`, "
-            f"or train beside it with another name, for example name={config.name}_2."
+            f"{run.path} exists already. Go on with it by adding `--resume auto` (in Python: "
+            f"resume=True), or train beside it with another name, for example name={config.name}_2."
         )
     recover(run)
     if run.checkpoints.exists() and not run.config.exists():

@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 from toy import toy_config, write_toy_corpus
 
 from transformer_mt.data.encoding import load_tokenizers
-from transformer_mt.decoding.load_model import build_model
+from transformer_mt.decoding.load_model import build_model, load_run
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import full_name
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import MANIFEST, RunFolder
 from transformer_mt.storage.weights import load_weights, unique_weights
@@ -233,6 +234,19 @@ def test_an_average_is_of_whole_checkpoints_of_one_model_each_once(trained: Trai
     write_manifest(copy.step(2), [path.name, "settings.yaml"])
     with pytest.raises(UserError, match=f"step_2/{path.name} holds other weights than"):
         average_checkpoints(copy, 3)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "settings.yaml", "steps.json"])
+def test_a_damaged_average_is_made_again_as_it_is_said(trained: Trained, name: str) -> None:
+    """Of as many checkpoints as there are, which `tmt average` alone would not do."""
+    copy = trained.copy()
+    path = copy.average / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"Make it again with `tmt average .* --last 3`\.$") as caught:
+        full_name(copy, load_run(copy, "average")[-1].name)
+    assert copy.quoted in str(caught.value)
+    average_checkpoints(copy, 3)
+    assert full_name(copy, load_run(copy, "average")[-1].name) == "average3_to_3"
 
 
 def test_weights_of_another_model_are_refused_with_a_way_out(trained: Trained) -> None:

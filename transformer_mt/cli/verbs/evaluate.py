@@ -17,6 +17,8 @@ from transformer_mt.plurals import counted
 if TYPE_CHECKING:
     from transformer_mt.evaluation.evaluate import Evaluation, Scoring
 
+_STAYS = "The scores above are whole; to have them saved, see to that place and evaluate again."
+
 
 @with_options
 def evaluate(
@@ -90,7 +92,7 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
         evaluation, rows = evaluate_run(translator, folder, taken.name, scoring, options, bar.update)
     try:
         # Saved first, because the reader of the output may be gone. Printed even where saving fails.
-        saved = save_evaluation(folder, scoring, evaluation, rows)
+        saved = save_evaluation(folder, scoring, evaluation, rows, _STAYS)
     finally:
         _print(evaluation, config.model.max_len)
     print(f"saved: {saved}")

@@ -27,6 +27,11 @@ Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
 }  # fmt: skip
+# What names another data.root, which some commands that read a run's data have no option for.
+CHANGED_BY = (
+    "data.root=FOLDER where a command takes --config or trains, --data-root FOLDER where it has that option, and else "
+    "data.root in the run's config.yaml"
+)
 ARCHIVES = (".zip", ".7z", ".zst", ".tar", ".tgz")
 
 
@@ -53,12 +58,11 @@ def source_file(name: str, data: DataConfig) -> Path:
         root = Path(data.root).expanduser()
         if _is_missing(root):
             raise NoRootError(
-                f"data.root: there is no folder {root.absolute()}. Name the one that holds the data: data.root=FOLDER "
-                "(of `tmt evaluate`: --data-root FOLDER)."
+                f"data.root: there is no folder {root.absolute()}. Name the one that holds the data: {CHANGED_BY}."
             )
         raise UserError(
             f"There is no file {path.absolute()}. Check the name. Relative paths start at data.root; to change it: "
-            "data.root=FOLDER (of `tmt evaluate`: --data-root FOLDER)."
+            f"{CHANGED_BY}."
         )
     return path
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import LinesConfig, clash_of
-from transformer_mt.config.switching_off import how_to_switch_off, switched_off
+from transformer_mt.config.switching_off import in_config, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -70,9 +70,7 @@ def _origin(key: str, given: set[str]) -> str:
     name = key.removeprefix("lines.")
     if name in given:
         return _flag(name)
-    section = DecodingConfig if name == key else LinesConfig
-    off = how_to_switch_off(section, name)
-    return f"decoding.{key} (in the run's config, {off} switches it off)"
+    return in_config(DecodingConfig, key) if name == key else in_config(LinesConfig, name, "decoding.lines")
 
 
 def _flag(name: str) -> str:

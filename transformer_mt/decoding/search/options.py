@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from transformer_mt.config.messages import sentence_of
-from transformer_mt.config.sections.decoding import SAMPLING, SearchConfig
+from transformer_mt.config.sections.decoding import SAMPLING, DecodingConfig, SearchConfig
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.section import PositiveInt
 from transformer_mt.config.switching_off import NONE, can_be_none, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
@@ -113,9 +114,18 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
         told = [
             f"{key} is from the config." + f" Give {key} {NONE} to leave it out." * can_be_none(SearchConfig, key)
             for key, value in of_config.items()
-            if key not in given and re.search(rf"\b{key} (is )?{re.escape(str(value))}(?![\w.]\w)", said)
+            if key not in given and _is_named(key, value, said)
         ]
+        # How many translations a line has stands elsewhere in the config, and comes as a change from there.
+        lines = config.lines if isinstance(config, DecodingConfig) else LinesConfig()
+        if given.get("n_best") == lines.n_best > 1 and _is_named("n_best", lines.n_best, said):
+            told.append("n_best is from the config. Give n_best 1 (--n-best 1) to leave it out.")
         raise UserError(" ".join([said, *told])) from None
+
+
+def _is_named(key: str, value: Any, said: str) -> bool:
+    """Whether a message names a key with this value."""
+    return re.search(rf"\b{key} (is )?{re.escape(str(value))}(?![\w.]\w)", said) is not None
 
 
 def _made(values: dict[str, Any], given: dict[str, Any]) -> SearchOptions:
