@@ -33,8 +33,8 @@ class DamagedError(UserError):
 def check_manifest(folder: Path, names: Sequence[str], way_out: str) -> None:
     """Compare these files of a folder with its manifest.
 
-    Raises DamagedError, with `way_out`, for the first file that differs. Raises
-    another UserError where a file cannot be read, since then nobody knows whether it is damaged.
+    Raises DamagedError, with `way_out`, for the first file that differs. Raises another UserError where a file cannot
+    be read, since then nobody knows whether it is damaged.
     """
     manifest_path = folder / MANIFEST
     try:

@@ -11,7 +11,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.plurals import counted
-from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS
+from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, way_out_of_damage
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import TOKENIZERS, RunFolder
@@ -103,7 +103,7 @@ def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
     summary.state = "stopped" if state.reason_to_stop(summary.config) is None else "finished"
     for step in sorted({steps[-1], state.best_step} & set(steps)):
         summary.num_parameters = _num_parameters(run.step(step) / WEIGHTS)
-        check_manifest(run.step(step), [SETTINGS])
+        check_manifest(run.step(step), [SETTINGS], way_out_of_damage(run, run.step(step)))
     check_manifest(run.tokenizers, TOKENIZERS, "Put back a copy of it, or train again.")
 
 
