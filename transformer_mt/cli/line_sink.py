@@ -58,9 +58,10 @@ class LineSink:
             lead_nowhere(self.stream)  # text that waits would fail again at the end
             name = self.path or "Standard output"
             check = (
-                "Check --output and the disk." if self.path else "Free some space there, or name a file with --output."
+                "check --output and the disk" if self.path else "free some space there, or name a file with --output"
             )
-            advice = self.way_on("Free some space") if self.num_done else check
+            nothing = f"It has the {self.results} of no line for certain: {check}, and begin again."
+            advice = self.way_on("Free some space") if self.num_done else nothing
             raise UserError(f"{name} cannot be written: {error.strerror or error}. {advice}") from None
 
     def cut(self) -> None:

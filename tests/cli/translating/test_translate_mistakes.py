@@ -98,11 +98,11 @@ def test_a_command_that_fails_leaves_the_output_as_it_was(call, trained: Path) -
 def test_a_full_disk_under_the_output(call, trained: Path) -> None:
     result = call("translate", "--output", "/dev/full", "seven eight.")
     assert result.returncode == 2
-    assert "/dev/full cannot be written: No space left on device" in result.stderr
+    assert "/dev/full cannot be written: No space left on device. It has the translations of no line" in result.stderr
     command = f"env -u PYTHONUNBUFFERED {sys.executable} -m transformer_mt translate 'seven eight.' > /dev/full"
     result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.endswith(
-        "tmt: Standard output cannot be written: No space left on device. Free some space there, or name a file with "
-        "--output.\n"
+        "tmt: Standard output cannot be written: No space left on device. It has the translations of no line for "
+        "certain: free some space there, or name a file with --output, and begin again.\n"
     )
