@@ -10,6 +10,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import validated_split
+from transformer_mt.data.noise.noise import mono_rows
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.target_language import TargetLanguages
@@ -61,8 +62,9 @@ def refuse_unread_sources(config: RunConfig, data: TrainingData) -> None:
     languages = TargetLanguages.of(config)
     if not languages.names:
         return
-    _, rows = validated_split(data, config)
-    for text in data.validation.texts(rows.tolist())[0]:
+    split = data.validation
+    translated = np.flatnonzero(~mono_rows(split.corpus)[split.rows])
+    for text in split.texts(translated.tolist())[0]:
         try:
             problem = languages.parted(text, config.decoding.to).problem
         except LineError as error:
