@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What only a GPU can show, in one run of under nine minutes: its tests, the base model from nothing to a translation,
-# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. A stage that fails
-# is reported, and the next one runs.
+# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. The base model trains
+# on beside these, and is halted while something is measured. A stage that fails is reported, and the next one runs.
 #
 #   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda]
 #        [--smoke] [--only STAGE,STAGE]
@@ -11,14 +11,15 @@
 # brings that of 13 it is given this one. DIR of --data holds tok/, the tokenized Multi30k, and beside it
 # ../../bench the plain loop; without it the stages that need it are left out. PYTHON names another Python. --smoke is a
 # few steps of tiny models: whether all of it runs, on any --device. --only runs some of the stages, whose names are the
-# headings of a report: decode wants decode-model with it, and base-translation base.
+# headings of a report: decode wants decode-model with it, and base-translation base. While OUT/alone is there something
+# is measured, and other programs had better wait.
 set -uo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2; }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out='' wheels='' data='' joey='' minutes=9 device=cuda smoke='' only=''
-unmeasured="tests page resume-bit-for-bit killed-and-resumed decode-model base base-translation"
-measured="train-base decode train-base-uncompiled max-tokens-auto train-big train-base-64000"
+unmeasured="tests page resume-bit-for-bit killed-and-resumed base base-translation"
+measured="compile-base compile-big decode-model train-base decode train-base-uncompiled max-tokens-auto train-big"
 stages="$unmeasured $measured"
 while [ $# -gt 0 ]; do
   case $1 in
@@ -39,16 +40,16 @@ done
 case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
 for name in ${only//,/ }; do
   [[ " $stages " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but $stages" >&2; exit 2; }
-  [[ -n $data || " decode-model $measured " != *" $name "* ]] || { echo "gpu_check.sh: $name needs --data" >&2; exit 2; }
+  [[ -n $data || " $measured " != *" $name "* ]] || { echo "gpu_check.sh: $name needs --data" >&2; exit 2; }
 done
 for folder in "$wheels" ${data:+"$data/tok"}; do
   [ -z "$folder" ] || [ -d "$folder" ] || { echo "gpu_check.sh: there is no folder $folder" >&2; exit 2; }
 done
-mkdir -p "$out/work" || exit 2
+mkdir -p "$out/work" "$out/tmp" || exit 2
 out=$(realpath "$out")
 python=${PYTHON:-python3}
 end=$((SECONDS + 60 * minutes))
-export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1
+export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1 TMPDIR=$out/tmp
 
 left() { echo $((end - SECONDS)); }
 report() { tee -a "$out/report.txt"; }
@@ -66,6 +67,18 @@ told() {
 headed() { printf '\n== %s ==\n$ %.400s\n' "$1" "$(tr -s ' \n' ' ' <<<"${*:2}")" | report; }
 # wanted NAME: whether --only leaves this stage in; wheels and device are no stages.
 wanted() { [[ -z $only || ,$only, == *",$1,"* || $1 == wheels || $1 == device ]]; }
+# halted and gone_on: the base model, which trains beside the stages. `timeout` leads its group of processes.
+halted() { touch "$out/alone"; [ ! -s "$out/base.group" ] || kill -STOP -- "-$(<"$out/base.group")" 2>/dev/null; }
+gone_on() { rm -f "$out/alone"; [ ! -s "$out/base.group" ] || kill -CONT -- "-$(<"$out/base.group")" 2>/dev/null; }
+# alone NAME: a benchmark of training has the GPU for itself from its first line of metrics on, a search from its start.
+alone() {
+  case $1 in
+    decode) ;;
+    train-*) until grep -qs '"kind": "train"' "$out"/tmp/*/runs/preset/metrics.jsonl; do sleep 0.2; done ;;
+    *) return ;;
+  esac
+  halted
+}
 # stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds. It is left out where less than a
 # third of them is left. A benchmark is killed with all its processes, one of which would train on beside the next stage.
 stage() {
@@ -81,7 +94,13 @@ stage() {
     failed=$((failed + 1))
     return
   fi
+  rm -rf "$out"/tmp/*
+  alone "$name" &
+  local watching=$!
   (cd "$out/work" && exec timeout -s "$signal" -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+  kill $watching 2>/dev/null
+  wait $watching
+  gone_on
   told "$name" "$lines" "$status" $((SECONDS - start)) "$limit"
 }
 # beside NAME SECONDS LINES COMMAND...: the same, begun while others run; `gathered` waits for all of them and reports.
@@ -93,7 +112,9 @@ beside() {
   shift 3
   (
     status=0 start=$SECONDS
-    (cd "$out/work" && exec timeout -s INT -k 10 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+    mkdir -p "$out/apart/$name"
+    TMPDIR=$out/apart/$name bash -c 'cd "$0/work"; echo $$ >"$0/$1.group"; shift; exec "$@"' "$out" "$name" \
+      timeout -s INT -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
     echo "$status $((SECONDS - start)) $limit" >"$out/$name.end"
   ) &
   waiting+=("$name $! $lines $*")
@@ -129,15 +150,14 @@ for name in cublas cublasLt; do
 done
 [ ! -d "$out/lib" ] || export LD_LIBRARY_PATH=$out/lib:$(dirname "$(readlink -f "$out/lib/libcublas.so.12")"):${LD_LIBRARY_PATH:-}
 
-# First what is not measured, all at a time. The base model has what is left after the reserve of the stages behind it, and
-# ten minutes at most.
-# Each process that tests the page trains two models of its own.
+# First what is not measured, all at a time. Each process that tests the page trains two models of its own. What is
+# compiled for the benchmarks is kept by torch and Triton, so that they begin sooner.
 if [ -z "$smoke" ]; then
   page=tests/cli/translating/test_translating_page.py
   pytest=(env -C "$root" "$python" -m pytest -m gpu -q -p no:cacheprovider -W ignore --durations 8
     --continue-on-collection-errors)
-  beside tests 225 24 "${pytest[@]}" -n 4 --ignore $page
-  beside page 225 24 "${pytest[@]}" -n 4 $page
+  beside tests 225 24 "${pytest[@]}" -n 5 --ignore $page
+  beside page 225 24 "${pytest[@]}" -n 3 $page
 fi
 beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
@@ -149,28 +169,29 @@ beside killed-and-resumed 200 6 bash -c '
   for _ in $(seq 1500); do [ -d runs/killed/checkpoints/step_40 ] && break; kill -0 $training || exit 1; sleep 0.1; done
   kill -9 $training; wait $training 2>/dev/null
   "$@" --resume auto && grep -c "\"kind\": \"train\"" runs/killed/metrics.jsonl' bash "${tmt[@]}" "${killed[@]}"
+# preset PRESET OPTION...: a benchmark of training, as a command.
+preset() { speed=("$python" "$root/scripts/bench_train.py" --data "$data" --device "$device" --preset "$@" ${smoke:+--smoke}); }
 if [ -n "$data" ]; then
   beside decode-model 120 2 "${tmt[@]}" train --config "$root/scripts/measuring/bench_multi30k.yaml" --runs runs name=decode \
     data.root="$data/tok" training.device="$device" training.compile=false "${small[@]}" \
     training.max_steps="$([ -n "$smoke" ] && echo 20 || echo 400)" \
     training.warmup_steps="$([ -n "$smoke" ] && echo 10 || echo 100)"
-fi
-# What the stages behind it take, about; those beside it take as long as base does in nine minutes.
-reserve=20
-if [ -n "$data" ]; then
-  for name in $measured; do
-    case $name in train-base) seconds=$((110 ${joey:++ 60})) ;; decode) seconds=110 ;; *) seconds=45 ;; esac
-    ! wanted "$name" || reserve=$((reserve + seconds))
+  for one in base big; do
+    preset $one $([ -n "$smoke" ] || echo --max-tokens 25000 --warm-up 6 --steps 3)
+    beside compile-$one 200 1 "${speed[@]}"
   done
 fi
-base=$(($(left) - reserve))
+# The base model has ten minutes at most, and 80 seconds of all are for its last validation and a translation.
+base=$(($(left) - 50))
 [ "$base" -le 600 ] || base=600
-[ "$base" -ge 100 ] || base=100
-training=$(awk "BEGIN { print ($base - 60) / 60 }")  # the rest is for its start and its last validation
+training=$(awk "BEGIN { print ($base - 30) / 60 }")
 [ -z "$smoke" ] || training=0.02
-stage base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
+beside base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
   training.max_minutes="$training" "${small[@]}"
-stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$device" "The cat sat"
+others=() all=(${waiting[@]+"${waiting[@]}"}) waiting=()
+for one in ${all[@]+"${all[@]}"}; do
+  case $one in 'base '*) others+=("$one") ;; *) waiting+=("$one") ;; esac
+done
 gathered
 
 if [ -n "$data" ]; then
@@ -182,24 +203,22 @@ if [ -n "$data" ]; then
   loop=$(dirname "$(dirname "$data")")/bench/plain_loop.py
   with --plain-loop "$loop" [ -f "$loop" ]
   [ -z "$joey" ] || with --joey-python "$joey" "$joey" -c 'import joeynmt'
-  # preset PRESET STAGE OPTION...: passes are captured, and a profile is taken, before the steps that are timed.
-  preset() {
-    stage "$2" 180 34 "$python" "$root/scripts/bench_train.py" --data "$data" --preset "$1" --device "$device" \
-      ${smoke:+--smoke} "${@:3}"
-  }
-  sizes() { [ -n "$smoke" ] || echo "--profile $*"; }
-  preset base train-base "${opponents[@]}" $(sizes --max-tokens 25000 --warm-up 150 --steps 60)
-  stage decode 130 40 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
-    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 64 512 --profile)
-  stage train-base-uncompiled 45 4 "$python" "$root/scripts/bench_train.py" --data "$data" --preset base \
-    --device "$device" $([ -n "$smoke" ] && echo --smoke || echo --max-tokens 25000) --set training.compile=false
+  # train STAGE PRESET OPTION...: passes are captured, and a profile is taken, before the steps that are timed.
+  train() { preset "${@:2}"; stage "$1" 180 34 "${speed[@]}"; }
+  sizes() { [ -n "$smoke" ] || echo "$@"; }
+  train train-base base "${opponents[@]}" $(sizes --profile --max-tokens 25000 --warm-up 150 --steps 60)
+  stage decode 130 80 "$python" "$root/scripts/bench_decode.py" --run runs/decode --data "$data" --device "$device" \
+    $([ -n "$smoke" ] && echo --smoke || echo --rounds 1 --no-plain --precisions fp32 fp16 --batch-sizes 512 --profile)
+  train train-big big $(sizes --profile --max-tokens 64000 --warm-up 40 --steps 30)
+  train train-base-uncompiled base $(sizes --max-tokens 25000) --set training.compile=false
   # The sizes of base, whose kernels are compiled already.
   stage max-tokens-auto 50 8 "${tmt[@]}" train --config "$root/scripts/measuring/bench_multi30k.yaml" --runs runs name=auto \
     data.root="$data/tok" training.device="$device" model.d_model=512 model.d_ff=2048 model.num_encoder_layers=6 \
     model.num_decoder_layers=6 "${small[@]}" training.schedule=constant training.max_steps=6 \
     training.max_tokens=auto training.update_tokens="$([ -n "$smoke" ] && echo 4096 || echo 400000)"
-  preset big train-big $(sizes --max-tokens 64000 --warm-up 40 --steps 30)
-  preset base train-base-64000 $(sizes --max-tokens 64000 --warm-up 100 --steps 30)
 fi
+waiting=(${others[@]+"${others[@]}"})
+gathered
+stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$device" "The cat sat"
 printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
 exit $((failed > 0))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from measuring.peak_memory import peak_memory
 
@@ -20,23 +21,38 @@ class Measured:
     texts: list[str]
 
 
+PASSES = {"cpu": (0, 1), "cuda": (3, 5)}  # over all lines: untimed, and timed, of which the best counts
+
+
 def best_of(
-    translate: Callable[[list[str], int], tuple[list[str], int]], lines: list[str], sizes: list[int], device: str
+    translate: Callable[[list[str], int], list[str]],
+    count: Callable[[list[str]], int],
+    lines: list[str],
+    sizes: list[int],
+    device: str,
 ) -> Measured:
-    """`translate(lines, batch_size)` gives the texts and how many tokens they hold, EOS counted."""
+    """`translate(lines, batch_size)` gives the texts, and `count` how many tokens they hold, EOS counted."""
     translate(lines[:64], min(sizes))
     found = []
+    untimed, timed = PASSES[device]
     for size in sizes:
-        for _ in range(0 if device == "cpu" else 3):
-            translate(lines, size)  # untimed: ours captures a step when its size comes the third time, and keeps it
-        start = time.perf_counter()
-        texts, num_tokens = translate(lines, size)
-        seconds = time.perf_counter() - start
+        for _ in range(untimed):
+            translate(lines, size)  # ours captures a step when its size comes the third time, and keeps it
+        seconds, texts = float("inf"), []
+        for _ in range(timed):  # on a GPU a pass takes a tenth of a second, and differs from the next by a third
+            start = time.perf_counter()
+            texts = translate(lines, size)
+            seconds = min(seconds, time.perf_counter() - start)
         # On a GPU memory is read now, because a side may keep what a larger size took.
         memory = 0 if device == "cpu" else peak_memory(lambda size=size: translate(lines, size), device)
-        found.append((seconds, size, num_tokens, memory, texts))
-    seconds, size, num_tokens, memory, texts = min(found)
-    return Measured(seconds, size, num_tokens, memory or peak_memory(lambda: translate(lines, size)), texts)
+        found.append((seconds, size, memory, texts))
+    seconds, size, memory, texts = min(found)
+    return Measured(seconds, size, count(texts), memory or peak_memory(lambda: translate(lines, size)), texts)
+
+
+def counter(tokenizer: Any) -> Callable[[list[str]], int]:
+    """Counts the tokens of texts by either side's tokenizer."""
+    return lambda texts: sum(len(row) + 1 for row in tokenizer.encode_batch(texts))
 
 
 def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
@@ -56,15 +72,14 @@ def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
         translator.decoder = PlainDecoder
     config = translator.config
 
-    def translate(texts: list[str], size: int) -> tuple[list[str], int]:
+    def translate(texts: list[str], size: int) -> list[str]:
         rules = {"length_norm": "average", "length_penalty": 1.0, "batch_size": size}
         decoding = config.decoding.model_copy(update=rules)  # what every checkout goes by
         translator.config = config.model_copy(update={"decoding": decoding})
-        found = translator.translate(texts, beam_size=job["beam_size"])
-        return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
+        return translator.translate(texts, beam_size=job["beam_size"])
 
     with translator.keep_processes():  # as `tmt translate` does
-        return best_of(translate, lines, sizes, job["device"])
+        return best_of(translate, counter(translator.tgt_tokenizer), lines, sizes, job["device"])
 
 
 def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
@@ -82,11 +97,10 @@ def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
             workers=workers,
         )
 
-        def translate(texts: list[str], size: int) -> tuple[list[str], int]:
-            found = translator.translate(texts, beam_size=job["beam_size"], length_penalty=1.0, max_batch_size=size)
-            return found, sum(len(row) + 1 for row in translator.tgt_tokenizer.encode_batch(found))
+        def translate(texts: list[str], size: int) -> list[str]:
+            return translator.translate(texts, beam_size=job["beam_size"], length_penalty=1.0, max_batch_size=size)
 
-        return best_of(translate, lines, sizes, job["device"])
+        return best_of(translate, counter(translator.tgt_tokenizer), lines, sizes, job["device"])
 
     ways = {1, threads} if job["device"] == "cpu" else {1}
     return min((with_workers(workers) for workers in ways), key=lambda found: found.seconds)

@@ -115,6 +115,7 @@ def joey_settings(config: Path, shape: Shape, place: Path) -> str:
         ("num_heads: 8", f"num_heads: {shape.num_heads}"), *(on_a_gpu if shape.device != "cpu" else []),
         ("FOLDER", str(place)), ("embedding_dim: 256", f"embedding_dim: {shape.d_model}"),
         ("hidden_size: 256", f"hidden_size: {shape.d_model}"), ("ff_size: 1024", f"ff_size: {shape.d_ff}"),
+        ("epochs: 1\n", "epochs: 99\n"),  # as many as its updates want
         ("max_length: 100", "max_length: 512"),  # no sentence of Multi30k is longer than 100, but several made one are
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ def test_a_gpu_check_reports_every_stage_whether_or_not_it_fails(device: str, st
     report = (tmp_path / "out/report.txt").read_text(encoding="utf-8")
     stages = re.findall(r"^== (\S+) ==\n\$ .*\n(?:.*\n)*?(ok|FAILED)", report, re.MULTILINE)
     expected = "ok" if device == "cpu" else "FAILED"
-    asked = ("base", "base-translation", "resume-bit-for-bit", "killed-and-resumed")
+    asked = ("resume-bit-for-bit", "killed-and-resumed", "base", "base-translation")
     assert stages == [("device", "ok"), *((name, expected) for name in asked)]
     assert ("the same, bit for bit" in report) == (device == "cpu")
 

@@ -34,9 +34,9 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device)
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), torch.inference_mode(False), torch.enable_grad():
             # cuBLAS keeps memory for each stream of each thread, and a backward pass has a thread of its own; asked for
-            # within a capture it would lie in the pool for ever.
+            # within a capture it would lie in the pool for ever. A search may ask for it, which wants no gradients.
             square = torch.ones(8, 8, device=device, requires_grad=True)
             (square @ square).sum().backward()
         self.forget()
