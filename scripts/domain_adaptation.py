@@ -108,7 +108,8 @@ def write_data(args: argparse.Namespace) -> None:
 def config_of(args: argparse.Namespace, seed: int, domains: list[str], first: str | None) -> dict[str, Any]:
     """The config that learns these domains, from random weights or from those of another run of the seed."""
     weight = {"weight": 1} if len(domains) > 1 else {}
-    training: dict[str, Any] = {"max_steps": args.steps, "lr": 0.002, "warmup_steps": max(1, min(500, args.steps // 5))}
+    training: dict[str, Any] = {"max_tokens": 2048, "max_steps": args.steps, "lr": 0.002}
+    training["warmup_steps"] = max(1, min(500, args.steps // 5))
     if domains == ["domain"]:
         training["max_steps"] = max(1, args.steps // 3)  # so few pairs are soon known by heart
     if first is not None:
@@ -124,7 +125,7 @@ def config_of(args: argparse.Namespace, seed: int, domains: list[str], first: st
             "train": [{"src": f"{name}.train.src", "tgt": f"{name}.train.tgt", **weight} for name in domains],
             "validation": [{"src": f"{domains[-1]}.validation.src", "tgt": f"{domains[-1]}.validation.tgt"}],
         },
-        "model": {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4},
+        "model": {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4, "dropout": 0.2},
         "training": {**training, "checkpoint_every_steps": max(1, steps // 10), "keep_checkpoints": 1},
         "validation": {"every_steps": max(1, steps // 5), "metric": "nll", "patience": None},
     }

@@ -67,12 +67,12 @@ def write_data(args: argparse.Namespace) -> Path:
 
 def base(args: argparse.Namespace, data: dict[str, Any], **sections: dict[str, Any]) -> dict[str, Any]:
     """A config; `sections` are merged into it."""
-    steps = {"checkpoint_every_steps": 500, "keep_checkpoints": 1}
+    steps = {"max_tokens": 2048, "checkpoint_every_steps": 500, "keep_checkpoints": 1}
     config: dict[str, Any] = {
         "extends": "tatoeba_en_es.yaml",
         "data": {"root": str(args.work / "data"), "cache_dir": str(args.work / "cache"), "test": [], **data},
         "tokenizer": {"kind": "bpe", "joint": True, "vocab_size": args.vocab_size},
-        "model": {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4},
+        "model": {"d_model": args.d_model, "d_ff": 4 * args.d_model, "num_heads": 4, "dropout": 0.2},
         "training": {"schedule": "cosine", "lr": 0.001, "warmup_steps": max(1, min(400, args.steps // 5)), **steps},
     }
     for name, section in sections.items():

@@ -70,7 +70,7 @@ def test_joey_is_measured_by_its_log_and_given_our_text_and_widths(
 ) -> None:
     config = tmp_path / "joey.yaml"
     settings = "root: FOLDER\nembedding_dim: 256\nhidden_size: 256\nff_size: 1024\nmax_length: 100\n"
-    on_a_gpu = "use_cuda: False\nfp16: False\nbatch_size: 4096\nnum_layers: 3\nnum_heads: 8\n"
+    on_a_gpu = "use_cuda: False\nfp16: False\nbatch_size: 4096\nnum_layers: 3\nnum_heads: 8\nepochs: 1\n"
     config.write_text(settings + on_a_gpu, encoding="utf-8")
     python = stub(tmp_path / "python", f"assert sys.argv[1:3] == ['-m', 'joeynmt']\n{JOEY_LOGS}")
     shape = scripts.training_opponents.Shape(64, 128, num_heads=4, num_layers=2, max_tokens=9000, device="cuda")
@@ -79,7 +79,7 @@ def test_joey_is_measured_by_its_log_and_given_our_text_and_widths(
     place = tmp_path / "joey"
     assert (place / "config.yaml").read_text(encoding="utf-8").split("\n") == [
         f"root: {place}", "embedding_dim: 64", "hidden_size: 64", "ff_size: 128", "max_length: 512", "use_cuda: True",
-        "fp16: True", "batch_size: 9000", "num_layers: 2", "num_heads: 4", "",
+        "fp16: True", "batch_size: 9000", "num_layers: 2", "num_heads: 4", "epochs: 99", "",
     ]  # fmt: skip
     assert (place / "test.de").read_bytes() == (text / "tok/test_2016_flickr.lc.norm.tok.de").read_bytes()
     vocabulary = (place / "vocab.en").read_text(encoding="utf-8").split("\n")[:-1]
