@@ -59,8 +59,8 @@ class PostNormResidual(Residual):
         if isinstance(x, Stream):
             assert isinstance(self.norm, nn.LayerNorm)
             if last is None or not is_plain(last):
-                return normed_sum(x.low, sublayer(x.low), None, self.norm, self.dropout.p)
-            return normed_sum(x.low, sublayer(x.low, biased=False), last.bias, self.norm, self.dropout.p)
+                return normed_sum(x, sublayer(x.low), None, self.norm, self.dropout.p)
+            return normed_sum(x, sublayer(x.low, biased=False), last.bias, self.norm, self.dropout.p)
         return self.norm(self.add(x, sublayer(x)))
 
 

@@ -107,7 +107,7 @@ class Stack(nn.Module):
             return x
         residual, low = next(module for module in self.layers.modules() if isinstance(module, Residual)), lowered(x)
         takes = isinstance(residual, PostNormResidual) and takes_norm(residual.norm, low.dtype)
-        return Stream(low) if takes else x
+        return Stream.begun(low) if takes else x
 
     @property
     def goes_unpadded(self) -> bool:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.gpu.attention import unpadded_attention
@@ -37,11 +38,13 @@ def assert_close(found: Tensor, exact: Tensor) -> None:
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize(
-    ("shape", "has_bias"), [((37, 24), True), ((5, 512), False), ((70, 64), True), ((9, 1000), True)]
+    ("shape", "has_bias", "end"),
+    [((37, 24), True, "this"), ((5, 512), False, "past"), ((70, 64), True, "both"), ((9, 1000), True, "both")],
 )
 def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
-    device: torch.device, p: float, shape: tuple[int, int], has_bias: bool
+    device: torch.device, p: float, shape: tuple[int, int], has_bias: bool, end: str
 ) -> None:
+    """`end` names the ways by which the gradient comes."""
     torch.manual_seed(0)
     x = (torch.randn(shape, device=device) + 3).to(LOW[device.type])
     y = torch.randn(shape, device=device).to(x.dtype)
@@ -52,9 +55,11 @@ def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
         norm.bias.normal_()
     given = [x.requires_grad_(), y.requires_grad_(), norm.weight, norm.bias, *([] if y_bias is None else [y_bias])]
     torch.manual_seed(SEED)
-    out = normed_sum(x[None], y[None], y_bias, norm, p).low
+    out, past = normed_sum(Stream.begun(x[None]), y[None], y_bias, norm, p)
     upstream = torch.randn(out.shape, device=device).to(out.dtype)
-    found = torch.autograd.grad(out, given, upstream)
+    ends = {"this": (out,), "past": (past,), "both": (out, past)}[end]
+    found = torch.autograd.grad(ends, given, [upstream] * len(ends))
+    upstream = upstream * len(ends)
 
     kept = found[1] != 0  # forward and backward pass agree on that, or the values are others
     assert is_share(kept, p)
@@ -66,6 +71,32 @@ def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
     assert_close(out[0].detach(), exact.detach())
     for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, upstream[0].double()), strict=True):
         assert_close(ours, theirs)
+
+
+def test_no_pass_adds_the_gradients_of_a_residual(device: torch.device) -> None:
+    """That of a sublayer and that which goes past it: the kernel of the end before it does."""
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.append(func.name())
+            return func(*args, **(kwargs or {}))
+
+    called: list[str] = []
+    torch.manual_seed(0)
+    norm = nn.LayerNorm(16, device=device)
+    x = torch.randn(1, 7, 16, device=device).to(LOW[device.type]).requires_grad_()
+    state = Stream.begun(x)
+    for factor in (2, 3):
+        state = normed_sum(state, state.low * factor, None, norm, 0.0)
+    with Calls():
+        (found,) = torch.autograd.grad(state.low, x, torch.ones_like(state.low).cumsum(-1))
+    assert [name for name in called if "aten::add" in name] == ["aten::add.Tensor"]  # at x itself
+    exact = x.detach().double().requires_grad_()
+    y = exact
+    for factor in (2, 3):
+        y = F.layer_norm((1 + factor) * y, (16,))
+    (true,) = torch.autograd.grad(y, exact, torch.ones_like(y).cumsum(-1))
+    assert (found - true).norm() <= 2**-6 * true.norm()
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
@@ -112,15 +143,19 @@ def test_norms_that_the_kernels_are_not_made_for_are_not_taken() -> None:
     assert not takes_norm(nn.LayerNorm(8192), torch.bfloat16)
 
 
-def test_torch_compile_is_told_the_truth_about_the_operations(device: torch.device) -> None:
-    """Shapes, types and gradients, of sizes that are symbols too."""
+def test_torch_compile_is_told_the_truth_about_the_operations(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shapes, types and gradients, of sizes that are symbols too; but not what stands where nobody reads."""
+    monkeypatch.setattr(torch, "empty_like", torch.zeros_like)
     low = LOW[device.type]
     x = torch.randn(6, 16, device=device, requires_grad=True)
     y, z = (torch.randn(6, 16, device=device, dtype=low) for _ in range(2))
     weight, bias = torch.ones(16, device=device), torch.zeros(16, device=device)
     z, y, weight, bias = (tensor.requires_grad_() for tensor in (z, y, weight, bias))
     for p in (0.0, 1.0):  # all or nothing, for they are called more than once
-        ends = [(add_and_norm, (z, y, of_y, weight, bias, threshold_of(p), 1e-5)) for of_y in (None, bias)]
+        rows = (z.detach(), z, y)
+        ends = [(add_and_norm, (*rows, of_y, weight, bias, threshold_of(p), 1e-5)) for of_y in (None, bias)]
         relus = [
             (relu_dropped, (y, bias, threshold_of(p))),
             (relu_dropped, (x.requires_grad_(), None, threshold_of(p))),
@@ -179,7 +214,7 @@ def test_a_residual_adds_the_bias_only_of_a_product_that_nobody_looks_at(device:
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
         last.bias.normal_()
-    x = Stream(torch.randn(1, 5, 32, device=device).to(LOW[device.type]))
+    x = Stream.begun(torch.randn(1, 5, 32, device=device).to(LOW[device.type]))
     seen: list[object] = []
 
     def passed() -> Tensor:

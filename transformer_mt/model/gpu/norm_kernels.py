@@ -43,12 +43,12 @@ def norm_forward(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def norm_backward(
-    grad, x, y, y_bias, moments, weight, x_grad, y_grad, sums, seeds, threshold, scale, num_rows,
+    grad, past_grad, x, y, y_bias, moments, weight, x_grad, y_grad, sums, seeds, threshold, scale, num_rows,
     size: tl.constexpr, width: tl.constexpr, height: tl.constexpr, stages: tl.constexpr, drops: tl.constexpr,
-    has_bias: tl.constexpr,
+    has_bias: tl.constexpr, has_past: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of x and y; in sums (programs, 3, size) those of weight, bias and y_bias, summed over the rows of
-    each program, which takes every so many-th tile.
+    """The gradients of x and y, where that of the norm is grad + past_grad; in sums (programs, 3, size) of weight,
+    bias and y_bias, summed over the rows of each program, which takes every so many-th tile.
     """
     columns = tl.arange(0, width)
     of_weight = tl.load(weight + columns, mask=columns < size, other=0.0)
@@ -65,6 +65,8 @@ def norm_backward(
         there = (rows < num_rows)[:, None] & (columns < size)[None, :]
         places = rows.to(tl.int64)[:, None] * size + columns[None, :]
         upstream = tl.load(grad + places, mask=there, other=0.0).to(tl.float32)
+        if has_past:
+            upstream += tl.load(past_grad + places, mask=there, other=0.0).to(tl.float32)
         added = tl.load(y + places, mask=there, other=0.0).to(tl.float32) + of_y_bias[None, :]
         total = tl.load(x + places, mask=there, other=0.0).to(tl.float32)
         mean = tl.load(moments + 2 * rows, mask=rows < num_rows, other=0.0)

@@ -11,12 +11,33 @@ from transformer_mt.model.gpu.rows import STAGES, column_sums, num_programs, til
 _WIDEST = 4096  # numbers of a row, which a program holds
 
 
+class _Past(torch.autograd.Function):
+    """A `Stream.past` from nothing: the gradient that comes through it is the tensor's."""
+
+    @staticmethod
+    def forward(ctx, low: Tensor) -> Tensor:
+        return torch.empty_like(low)
+
+    @staticmethod
+    def backward(ctx, *grad_outputs: Tensor) -> Tensor:
+        return grad_outputs[0]
+
+
 class Stream(NamedTuple):
     """What goes from one post-norm sublayer to the next: its products would round it to 16 bits anyway, and so its sum
     takes it rounded. Half as many bytes are moved, and gradients are hardly farther from the true ones.
+
+    `past` leads past the next sublayer, to its end. Nobody reads what is in it, and only the gradient that comes back
+    through it counts: so this end's kernel adds it to that of the sublayer, and no pass of its own has to.
     """
 
     low: Tensor  # (..., d_model), in 16 bits
+    past: Tensor  # the same shape and type
+
+    @classmethod
+    def begun(cls, low: Tensor) -> "Stream":
+        """The first sublayer's. Its `past` is no view of `low`: torch.compile would make graphs of its own for it."""
+        return cls(low, _Past.apply(low))
 
 
 def _kernels() -> Any:
@@ -33,21 +54,21 @@ def takes_norm(norm: nn.Module, low: torch.dtype) -> bool:
     return norm.weight.dtype == torch.float32 and norm.normalized_shape[0] <= _WIDEST
 
 
-def normed_sum(x: Tensor, y: Tensor, y_bias: Tensor | None, norm: nn.LayerNorm, p: float) -> Stream:
+def normed_sum(x: Stream, y: Tensor, y_bias: Tensor | None, norm: nn.LayerNorm, p: float) -> Stream:
     """norm(x + dropout(y + y_bias, p)) where `takes_norm` said yes; x and y (..., d_model) in the same 16 bits."""
-    size, threshold = x.size(-1), threshold_of(p)
-    rows = x.reshape(-1, size), y.reshape(-1, size)
-    out, *_ = add_and_norm(*rows, y_bias, norm.weight, norm.bias, threshold, norm.eps)
-    return Stream(out.view(x.shape))
+    shape, size = y.shape, y.size(-1)
+    rows = (tensor.reshape(-1, size) for tensor in (x.low.detach(), x.past, y))
+    out, past, *_ = add_and_norm(*rows, y_bias, norm.weight, norm.bias, threshold_of(p), norm.eps)
+    return Stream(out.view(shape), past.view(shape))
 
 
 @torch.library.custom_op("transformer_mt::add_and_norm", mutates_args=())
 def add_and_norm(
-    x: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, past: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x and y (num_rows, size) in 16 bits, y_bias (size,), and a number of y is kept with a probability of threshold /
-    STEPS -> the norm of the sum, in 16 bits; and for the backward pass mean and rate of each row, and the seed of
-    dropout.
+    STEPS -> the norm of the sum, in 16 bits, and what `Stream.past` says; and for the backward pass mean and rate of
+    each row, and the seed of dropout. The gradient of x is that of `past`, whose numbers are not read.
     """
     x, y = x.contiguous(), y.contiguous()
     out, moments = torch.empty_like(x), weight.new_empty(len(x), 2)
@@ -58,52 +79,59 @@ def add_and_norm(
         STEPS / max(threshold, 1), eps, len(x), size=x.size(1), drops=threshold < STEPS, has_bias=y_bias is not None,
         **sizes,
     )  # fmt: skip
-    return out, moments, seed
+    return out, torch.empty_like(x), moments, seed
 
 
 @add_and_norm.register_fake
 def _(
-    x: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), weight.new_empty(x.size(0), 2), x.new_empty(1, dtype=torch.int64)
+    x: Tensor, past: Tensor, y: Tensor, y_bias: Tensor | None, weight: Tensor, bias: Tensor, threshold: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    moments, seed = weight.new_empty(x.size(0), 2), x.new_empty(1, dtype=torch.int64)
+    return x.new_empty(x.shape), x.new_empty(x.shape), moments, seed
 
 
 @torch.library.custom_op("transformer_mt::add_and_norm_backward", mutates_args=())
 def add_and_norm_backward(
-    grad: Tensor, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor, weight: Tensor, seed: Tensor,
-    threshold: int,
+    grad: Tensor, past_grad: Tensor | None, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor,
+    weight: Tensor, seed: Tensor, threshold: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of x and y, and (3, size) in float32 those of weight, bias and y_bias."""
     grad, x, y = grad.contiguous(), x.contiguous(), y.contiguous()
+    past_grad = None if past_grad is None else past_grad.contiguous()
     x_grad, y_grad = torch.empty_like(x), torch.empty_like(y)
     programs, size = num_programs(grad.device), grad.size(1)
     sums = weight.new_empty(programs, 3 * size)
     _kernels().norm_backward[(programs,)](
-        grad, x, y, weight if y_bias is None else y_bias, moments, weight, x_grad, y_grad, sums, seed, threshold,
-        STEPS / max(threshold, 1), len(grad), size=size, drops=threshold < STEPS, has_bias=y_bias is not None,
-        **tile_of(size), stages=STAGES,
+        grad, grad if past_grad is None else past_grad, x, y, weight if y_bias is None else y_bias, moments, weight,
+        x_grad, y_grad, sums, seed, threshold, STEPS / max(threshold, 1), len(grad), size=size,
+        drops=threshold < STEPS, has_bias=y_bias is not None, has_past=past_grad is not None, **tile_of(size),
+        stages=STAGES,
     )  # fmt: skip
     return x_grad, y_grad, column_sums(sums).view(3, size)
 
 
 @add_and_norm_backward.register_fake
 def _(
-    grad: Tensor, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor, weight: Tensor, seed: Tensor,
-    threshold: int,
+    grad: Tensor, past_grad: Tensor | None, x: Tensor, y: Tensor, y_bias: Tensor | None, moments: Tensor,
+    weight: Tensor, seed: Tensor, threshold: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return x.new_empty(x.shape), y.new_empty(y.shape), weight.new_empty(3, grad.size(1))
 
 
 def _set_up(ctx, inputs: tuple, output: tuple) -> None:
-    x, y, y_bias, weight, _, ctx.threshold, _ = inputs
-    ctx.save_for_backward(x, y, *output[1:], weight, y_bias)
-    ctx.mark_non_differentiable(*output[1:])
+    x, _, y, y_bias, weight, _, ctx.threshold, _ = inputs
+    ctx.save_for_backward(x, y, *output[2:], weight, y_bias)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)
 
 
-def _backward(ctx, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx, grad: Tensor | None, past_grad: Tensor | None, *_: Tensor) -> tuple[Tensor | None, ...]:
     x, y, moments, seed, weight, y_bias = ctx.saved_tensors
-    x_grad, y_grad, sums = add_and_norm_backward(grad, x, y, y_bias, moments, weight, seed, ctx.threshold)
-    return x_grad, y_grad, None if y_bias is None else sums[2].to(y_bias.dtype), sums[0], sums[1], None, None
+    if grad is None:
+        assert past_grad is not None
+        grad, past_grad = past_grad, None
+    x_grad, y_grad, sums = add_and_norm_backward(grad, past_grad, x, y, y_bias, moments, weight, seed, ctx.threshold)
+    return None, x_grad, y_grad, None if y_bias is None else sums[2].to(y_bias.dtype), sums[0], sums[1], None, None
 
 
 add_and_norm.register_autograd(_backward, setup_context=_set_up)
