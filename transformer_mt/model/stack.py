@@ -8,16 +8,18 @@ from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import DecoderCache
+from transformer_mt.model.gpu.embedding import embedded
 from transformer_mt.model.gpu.post_norm import Stream, takes_norm
 from transformer_mt.model.layers import RESIDUALS, PostNormResidual, Residual
 from transformer_mt.model.masks import as_bias, itself, window_mask
-from transformer_mt.model.parts.attention import lowered
+from transformer_mt.model.parts.attention import product_dtype
 from transformer_mt.model.parts.dropout import Dropout
 from transformer_mt.model.parts.layer_context import LayerContext, Routing
 from transformer_mt.model.parts.layer_drop import Skipped, drawn
+from transformer_mt.model.parts.linears import is_unwatched
 from transformer_mt.model.parts.patches import PatchEmbedding
-from transformer_mt.model.parts.positions import POSITIONS
-from transformer_mt.model.unpadded import BlockDiagonal
+from transformer_mt.model.parts.positions import POSITIONS, Positions, SinusoidalPositions
+from transformer_mt.model.unpadded import BlockDiagonal, Tokens
 
 
 class Embedder(nn.Module):
@@ -46,6 +48,15 @@ class Embedder(nn.Module):
         if factors is not None:
             x = x * factors[..., None]
         return self.dropout(self.positions(x, at))
+
+    def by_kernel(self, tokens: Tokens, dtype: torch.dtype) -> Tensor:
+        """`forward` in training on a GPU, the result in this type: in one pass, where its parts are the usual ones."""
+        positions = self.positions.table if isinstance(self.positions, SinusoidalPositions) else None
+        is_usual = positions is not None or type(self.positions).forward is Positions.forward
+        is_usual = is_usual and isinstance(self.embedding, nn.Embedding) and tokens.factors is None
+        if not is_usual or not all(map(is_unwatched, self.modules())):
+            return self(tokens.ids, tokens.at, tokens.factors).to(dtype)
+        return embedded(self.table, tokens.ids, positions, tokens.at, self.scale, self.dropout.p, dtype)
 
 
 class Stack(nn.Module):
@@ -94,20 +105,22 @@ class Stack(nn.Module):
             return Skipped.apply(x, *unused, *layer.parameters())
         return layer(x, *arguments)
 
-    def through_all(self, x: Tensor, context: LayerContext, *arguments: object) -> Tensor:
-        """x (batch, length, d_model) through all layers and the final norm -> the same shape."""
-        state = self._stream(x, context.mask)
+    def embedded(self, tokens: Tokens, mask: Tensor | BlockDiagonal | None) -> Tensor | Stream:
+        """The tokens as the layers are given them: as a stream where one kernel is the end of a sublayer."""
+        if not self.training or not self.is_compiled or not isinstance(mask, BlockDiagonal):
+            return self.embedder(tokens.ids, tokens.at, tokens.factors)
+        residual = next(module for module in self.layers.modules() if isinstance(module, Residual))
+        weight = next(self.parameters())
+        low = product_dtype(weight)
+        if self.layer_drop or not isinstance(residual, PostNormResidual) or not takes_norm(residual.norm, low):
+            return self.embedder.by_kernel(tokens, weight.dtype)
+        return Stream.begun(self.embedder.by_kernel(tokens, low))
+
+    def through_all(self, state: Tensor | Stream, context: LayerContext, *arguments: object) -> Tensor:
+        """What `embedded` gave through all layers and the final norm -> (batch, length, d_model)."""
         for layer in self.layers:
             state = self.through(layer, state, context, *arguments)
         return self.norm(state.low if isinstance(state, Stream) else state)
-
-    def _stream(self, x: Tensor, mask: Tensor | BlockDiagonal | None) -> Tensor | Stream:
-        """x as the layers are given it: as a stream where one kernel is the end of a sublayer."""
-        if not self.training or not self.is_compiled or self.layer_drop or not isinstance(mask, BlockDiagonal):
-            return x
-        residual, low = next(module for module in self.layers.modules() if isinstance(module, Residual)), lowered(x)
-        takes = isinstance(residual, PostNormResidual) and takes_norm(residual.norm, low.dtype)
-        return Stream.begun(low) if takes else x
 
     @property
     def goes_unpadded(self) -> bool:

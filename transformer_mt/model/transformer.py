@@ -35,7 +35,7 @@ class Encoder(Stack):
         (batch, src_len, d_model).
         """
         context = self.context(src_mask, src.at, src.at, src.real, routing)
-        return self.through_all(self.embedder(src.ids, src.at, src.factors), context)
+        return self.through_all(self.embedded(src, context.mask), context)
 
 
 def unpadded_layers(encoder: Encoder, weight: Tensor, config: ModelConfig) -> bool:
@@ -69,8 +69,7 @@ class Decoder(Stack):
         padding of the source.
         """
         context = self.context(causal, tgt_in.at, tgt_in.at, tgt_in.real, routing, is_causal=True)
-        x = self.embedder(tgt_in.ids, tgt_in.at, tgt_in.factors)
-        return self.through_all(x, context, lowered(memory), src_mask)
+        return self.through_all(self.embedded(tgt_in, context.mask), context, lowered(memory), src_mask)
 
     def start(self, memory: Tensor, src_mask: Tensor) -> DecoderCache:
         """A cache for one row a sentence; the memory's keys and values are computed here, once."""

@@ -9,16 +9,19 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.model import stack
 from transformer_mt.model.gpu.attention import unpadded_attention
 from transformer_mt.model.gpu.dropout import STEPS, threshold_of
+from transformer_mt.model.gpu.embedding import embedded
 from transformer_mt.model.gpu.post_norm import Stream, add_and_norm, normed_sum, takes_norm
 from transformer_mt.model.gpu.relu_dropout import relu_dropped
 from transformer_mt.model.layers import EncoderLayer, fed_forward
 from transformer_mt.model.parts import attention, feed_forward
 from transformer_mt.model.parts.attention import unrotated
 from transformer_mt.model.parts.layer_context import LayerContext
+from transformer_mt.model.stack import Embedder
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model.unpadded import Unpadded
+from transformer_mt.model.unpadded import Tokens, Unpadded
 
 pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
 SEED = 5
@@ -71,6 +74,52 @@ def test_the_end_of_a_sublayer_has_the_formulas_values_and_gradients(
     assert_close(out[0].detach(), exact.detach())
     for ours, theirs in zip(found, torch.autograd.grad(exact, doubles, upstream[0].double()), strict=True):
         assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("bits", [32, 16])
+@pytest.mark.parametrize(("size", "has_positions"), [(24, True), (512, False), (1000, True)])
+def test_the_foot_of_a_stack_has_the_formulas_values_and_gradients(
+    device: torch.device, p: float, bits: int, size: int, has_positions: bool
+) -> None:
+    torch.manual_seed(0)
+    table = torch.randn(9, size, device=device).requires_grad_()
+    positions = torch.randn(7, size, device=device) if has_positions else None
+    ids, at = torch.randint(9, (1, 37), device=device), torch.randint(7, (1, 37), device=device)
+    out = embedded(table, ids, positions, at, 3.5, p, torch.float32 if bits == 32 else LOW[device.type])
+    upstream = torch.randn(out.shape, device=device).to(out.dtype)
+    (found,) = torch.autograd.grad(out, table, upstream)
+
+    kept = out.detach() != 0
+    assert is_share(kept, p)
+    factors = torch.where(kept, STEPS / threshold_of(p), 0.0).double()
+    exact_table = table.detach().double().requires_grad_()
+    exact = factors * (3.5 * exact_table[ids] + (0 if positions is None else positions.double()[at]))
+    assert out.shape == (1, 37, size)
+    assert_close(out.detach(), exact.detach())
+    assert_close(found, torch.autograd.grad(exact, exact_table, upstream.double())[0])
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "rotary", "learned", "factors", "hooked"])
+def test_only_a_usual_foot_that_nobody_looks_at_is_one_pass(
+    device: torch.device, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = kind if kind in ("rotary", "learned") else "sinusoidal"
+    config = ModelConfig(d_model=32, num_heads=2, positions=positions, dropout=0.0)
+    embedder = Embedder(config, nn.Embedding(20, 32), 16, causal=False).to(device)
+    seen: list[object] = []
+    if kind == "hooked":
+        embedder.dropout.register_forward_hook(lambda module, given, result: seen.append(result))
+    factors = torch.rand(1, 6, device=device) if kind == "factors" else None
+    ids, at = torch.randint(20, (1, 6), device=device), torch.arange(6, device=device)[None]
+    calls: list[int] = []
+    monkeypatch.setattr(stack, "embedded", lambda *given: (calls.append(1), embedded(*given))[1])
+    low = LOW[device.type]
+    found = embedder.by_kernel(Tokens(ids, at, ids > 0, factors=factors), low)
+    assert len(calls) == (kind in ("sinusoidal", "rotary"))
+    assert len(seen) == (kind == "hooked")
+    assert found.dtype == low
+    torch.testing.assert_close(found, embedder(ids, at, factors).to(low))
 
 
 def test_no_pass_adds_the_gradients_of_a_residual(device: torch.device) -> None:
@@ -203,6 +252,35 @@ def test_a_stack_with_the_kernels_computes_what_it_does_without(
         )
         # What is true is rounded itself.
         assert (ours - true).norm() <= most * (theirs - true).norm() + 1e-5 * max(1, true.norm())
+
+
+def test_a_class_of_layers_is_one_graph_and_computes_the_same(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first layer's input is of another origin than the others', which must not tell torch.compile anything."""
+    torch.manual_seed(0)
+    config = ModelConfig(d_model=32, d_ff=48, num_heads=2, norm_position="post", dropout=0.0)
+    model = Transformer(config.model_copy(update={"num_encoder_layers": 2, "num_decoder_layers": 2}), 20, 20)
+    model = model.to(device).train()
+    monkeypatch.setattr(attention.cpu, "unpadded_attention", unpadded_attention)
+    monkeypatch.setattr(feed_forward, "draws_for", lambda x: True)
+    model.encoder.is_compiled = model.decoder.is_compiled = True
+    src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]], device=device)
+    tgt = torch.tensor([[2, 6, 7], [2, 0, 0], [2, 9, 0]], device=device)
+
+    def passed() -> Tensor:
+        with torch.autocast(device.type, LOW[device.type]):
+            hidden = model.unpadded_hidden_states(Unpadded.of(src), Unpadded.of(tgt)).float()
+        found = torch.autograd.grad(hidden.cumsum(-1).sum(), [*model.encoder.parameters(), *model.decoder.parameters()])
+        return torch.cat([tensor.flatten() for tensor in (hidden, *found)])
+
+    plain = passed()
+    torch._dynamo.reset()
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.compile(dynamic=True, backend="aot_eager")
+    assert (passed() - plain).norm() <= 2**-7 * plain.norm()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 2
 
 
 def test_a_residual_adds_the_bias_only_of_a_product_that_nobody_looks_at(device: torch.device) -> None:

@@ -13,10 +13,15 @@ def stacked(linears: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     return torch.cat([linear.weight for linear in linears]), bias
 
 
+def is_unwatched(module: nn.Module) -> bool:
+    """Whether no hook looks on when it is called."""
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return not any(hooks)
+
+
 def is_plain(module: nn.Module) -> bool:
     """Whether it is x W^T + b and nobody looks on, so that its weights may be read instead of calling it."""
-    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
-    return type(module) is nn.Linear and not any(hooks)
+    return type(module) is nn.Linear and is_unwatched(module)
 
 
 def product(linear: nn.Linear, x: Tensor, biased: bool) -> Tensor:
