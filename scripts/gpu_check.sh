@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What only a GPU can show, in one run of under nine minutes: its tests, the base model from nothing to a translation,
-# exact resuming, and a kill, all at a time; then speed beside the others, and what compiling costs. The base model trains
-# on beside these, and is halted while something is measured. A stage that fails is reported, and the next one runs.
+# exact resuming, and a kill, all at a time; and speed beside the others, and what compiling costs. The former go on beside
+# the latter, and are halted while something is measured. A stage that fails is reported, and the next one runs.
 #
 #   bash scripts/gpu_check.sh OUT [--wheels DIR] [--data DIR] [--joey-python PATH] [--minutes 9] [--device cuda]
 #        [--smoke] [--only STAGE,STAGE]
@@ -50,6 +50,7 @@ out=$(realpath "$out")
 python=${PYTHON:-python3}
 end=$((SECONDS + 60 * minutes))
 export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1 TMPDIR=$out/tmp
+export TORCHINDUCTOR_CACHE_DIR=$out/compiled  # for all stages, which have temporary folders of their own
 
 left() { echo $((end - SECONDS)); }
 report() { tee -a "$out/report.txt"; }
@@ -67,9 +68,13 @@ told() {
 headed() { printf '\n== %s ==\n$ %.400s\n' "$1" "$(tr -s ' \n' ' ' <<<"${*:2}")" | report; }
 # wanted NAME: whether --only leaves this stage in; wheels and device are no stages.
 wanted() { [[ -z $only || ,$only, == *",$1,"* || $1 == wheels || $1 == device ]]; }
-# halted and gone_on: the base model, which trains beside the stages. `timeout` leads its group of processes.
-halted() { touch "$out/alone"; [ ! -s "$out/base.group" ] || kill -STOP -- "-$(<"$out/base.group")" 2>/dev/null; }
-gone_on() { rm -f "$out/alone"; [ ! -s "$out/base.group" ] || kill -CONT -- "-$(<"$out/base.group")" 2>/dev/null; }
+# halted and gone_on: what was begun beside the stages. `timeout` leads its group of processes.
+halted() { touch "$out/alone"; signalled STOP; }
+gone_on() { rm -f "$out/alone"; signalled CONT; }
+signalled() {
+  local group
+  for group in "$out"/*.group; do [ ! -s "$group" ] || kill "-$1" -- "-$(<"$group")" 2>/dev/null; done
+}
 # alone NAME: a benchmark of training has the GPU for itself from its first line of metrics on, a search from its start.
 alone() {
   case $1 in
@@ -97,39 +102,56 @@ stage() {
   rm -rf "$out"/tmp/*
   alone "$name" &
   local watching=$!
-  (cd "$out/work" && exec timeout -s "$signal" -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 || status=$?
+  (cd "$out/work" && exec timeout -s "$signal" -k 5 "$limit" "$@") >"$out/$name.log" 2>&1 &
+  current=$!
+  wait $current || status=$?
   kill $watching 2>/dev/null
   wait $watching
   gone_on
   told "$name" "$lines" "$status" $((SECONDS - start)) "$limit"
 }
-# beside NAME SECONDS LINES COMMAND...: the same, begun while others run; `gathered` waits for all of them and reports.
-# They are stopped as by Ctrl-C, at which pytest says what has failed so far.
+# beside NAME SECONDS LINES COMMAND...: the same, begun while others run; `gathered NAME...` waits for these, or for all
+# that are left, and reports. They are stopped as by Ctrl-C, at which pytest says what has failed so far.
 waiting=()
 beside() {
-  local name=$1 limit=$2 lines=$3
+  local name=$1 limit=$2 lines=$3 most=$(($(left) - 40))
   wanted "$name" || return 0
   shift 3
+  [ "$limit" -le "$most" ] || limit=$most
   (
     status=0 start=$SECONDS
     mkdir -p "$out/apart/$name"
     TMPDIR=$out/apart/$name bash -c 'cd "$0/work"; echo $$ >"$0/$1.group"; shift; exec "$@"' "$out" "$name" \
-      timeout -s INT -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+      env --default-signal=INT timeout -s INT -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 || status=$?
+    rm -f "$out/$name.group"
     echo "$status $((SECONDS - start)) $limit" >"$out/$name.end"
   ) &
   waiting+=("$name $! $lines $*")
 }
 gathered() {
-  local one name process lines command status seconds limit
+  local one name process lines command status seconds limit later=()
   for one in ${waiting[@]+"${waiting[@]}"}; do
     read -r name process lines command <<<"$(tr -s ' \n' ' ' <<<"$one")"
+    if [[ $# -gt 0 && " $* " != *" $name "* ]]; then later+=("$one"); continue; fi
     wait "$process"
     headed "$name" "$command"
     read -r status seconds limit <"$out/$name.end"
     rm "$out/$name.end"
     told "$name" "$lines" "$status" "$seconds" "$limit"
   done
+  waiting=(${later[@]+"${later[@]}"})
 }
+# Ctrl-C reaches none of them, since `timeout` makes groups of their own.
+stopped() {
+  trap '' INT TERM
+  gone_on
+  signalled INT
+  [ -z "$current" ] || kill -TERM -- "-$current" 2>/dev/null
+  wait
+  exit 130
+}
+current=''
+trap stopped INT TERM
 tmt=("$python" -m transformer_mt)
 small=()
 [ -z "$smoke" ] || small=(model.d_model=32 model.d_ff=64 model.num_heads=2 model.num_encoder_layers=1
@@ -156,15 +178,15 @@ if [ -z "$smoke" ]; then
   page=tests/cli/translating/test_translating_page.py
   pytest=(env -C "$root" "$python" -m pytest -m gpu -q -p no:cacheprovider -W ignore --durations 8
     --continue-on-collection-errors)
-  beside tests 225 24 "${pytest[@]}" -n 5 --ignore $page
-  beside page 225 24 "${pytest[@]}" -n 3 $page
+  beside tests 400 24 "${pytest[@]}" -n 5 --ignore $page
+  beside page 400 24 "${pytest[@]}" -n 3 $page
 fi
-beside resume-bit-for-bit 120 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
+beside resume-bit-for-bit 300 4 "${tmt[@]}" verify-resume --config quickstart.yaml --steps 20 \
   training.device="$device" training.deterministic=true "${small[@]}"
 killed=(train --config quickstart.yaml --runs runs name=killed training.device="$device" training.max_steps=120
   training.checkpoint_every_steps=20 validation.every_steps=60 validation.num_translated=8
   "${small[@]}")
-beside killed-and-resumed 200 6 bash -c '
+beside killed-and-resumed 300 6 bash -c '
   "$@" & training=$!
   for _ in $(seq 1500); do [ -d runs/killed/checkpoints/step_40 ] && break; kill -0 $training || exit 1; sleep 0.1; done
   kill -9 $training; wait $training 2>/dev/null
@@ -188,11 +210,7 @@ training=$(awk "BEGIN { print ($base - 30) / 60 }")
 [ -z "$smoke" ] || training=0.02
 beside base "$base" 14 "${tmt[@]}" train --config base.yaml --runs runs training.device="$device" \
   training.max_minutes="$training" "${small[@]}"
-others=() all=(${waiting[@]+"${waiting[@]}"}) waiting=()
-for one in ${all[@]+"${all[@]}"}; do
-  case $one in 'base '*) others+=("$one") ;; *) waiting+=("$one") ;; esac
-done
-gathered
+gathered decode-model compile-base compile-big
 
 if [ -n "$data" ]; then
   opponents=()
@@ -217,7 +235,6 @@ if [ -n "$data" ]; then
     model.num_decoder_layers=6 "${small[@]}" training.schedule=constant training.max_steps=6 \
     training.max_tokens=auto training.update_tokens="$([ -n "$smoke" ] && echo 4096 || echo 400000)"
 fi
-waiting=(${others[@]+"${others[@]}"})
 gathered
 stage base-translation 60 3 "${tmt[@]}" translate --run runs/base --device "$device" "The cat sat"
 printf '\n%s stages failed, were stopped or left out; %s s in all\n' "$failed" "$SECONDS" | report
