@@ -37,7 +37,9 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ -n "$out" ] || usage
-case $minutes in ''|*[!0-9]*) echo "gpu_check.sh: --minutes is $minutes; give a whole number" >&2; exit 2 ;; esac
+case $minutes in
+  ''|*[!0-9]*|[012]) echo "gpu_check.sh: --minutes is $minutes; give a whole number of 3 or more" >&2; exit 2 ;;
+esac
 for name in ${only//,/ }; do
   [[ " $stages " == *" $name "* ]] || { echo "gpu_check.sh: --only: there is no stage $name, but $stages" >&2; exit 2; }
   [[ -n $data || " $measured " != *" $name "* ]] || { echo "gpu_check.sh: $name needs --data" >&2; exit 2; }
@@ -47,6 +49,8 @@ for folder in "$wheels" ${data:+"$data/tok"}; do
 done
 mkdir -p "$out/work" "$out/tmp" || exit 2
 out=$(realpath "$out")
+forget() { rm -f "$out"/*.group "$out"/*.end "$out/alone"; }  # of a check that was killed, too
+forget
 python=${PYTHON:-python3}
 end=$((SECONDS + 60 * minutes))
 export PYTHONPATH=$root${wheels:+:$out/site} PYTHONUNBUFFERED=1 TMPDIR=$out/tmp
@@ -84,15 +88,16 @@ alone() {
   esac
   halted
 }
-# stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds. It is left out where less than a
-# third of them is left. A benchmark is killed with all its processes, one of which would train on beside the next stage.
+# stage NAME SECONDS LINES COMMAND...: a command that is stopped after so many seconds, or where what was halted for it
+# needs the rest of the time. It is left out where less than a third of the seconds is left. A benchmark is killed with all its processes, one of which would train on beside the next stage.
 stage() {
   local name=$1 limit=$2 lines=$3 status=0 start=$SECONDS signal=TERM
   wanted "$name" || return 0
   shift 3
-  local least=$((limit / 3))
+  local least=$((limit / 3)) most=$(left)
   case $name in train-*) signal=KILL ;; esac
-  [ "$limit" -le "$(left)" ] || limit=$(left)
+  [[ " $measured " != *" $name "* ]] || most=$((most - 110))
+  [ "$limit" -le "$most" ] || limit=$most
   headed "$name" "$@"
   if [ "$limit" -lt "$least" ]; then
     echo "LEFT OUT: no time is left" | report
@@ -143,15 +148,16 @@ gathered() {
 }
 # Ctrl-C reaches none of them, since `timeout` makes groups of their own.
 stopped() {
-  trap '' INT TERM
+  trap '' INT TERM HUP
   gone_on
   signalled INT
   [ -z "$current" ] || kill -TERM -- "-$current" 2>/dev/null
   wait
+  forget
   exit 130
 }
 current=''
-trap stopped INT TERM
+trap stopped INT TERM HUP
 tmt=("$python" -m transformer_mt)
 small=()
 [ -z "$smoke" ] || small=(model.d_model=32 model.d_ff=64 model.num_heads=2 model.num_encoder_layers=1

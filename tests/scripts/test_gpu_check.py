@@ -43,7 +43,7 @@ def test_a_gpu_check_of_some_stages_runs_no_other(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         ((), "bash scripts/gpu_check.sh OUT"),
-        (("out", "--minutes", "nine"), "gpu_check.sh: --minutes is nine; give a whole number"),
+        (("out", "--minutes", "nine"), "gpu_check.sh: --minutes is nine; give a whole number of 3 or more"),
         (("out", "--wheels", "/none"), "gpu_check.sh: there is no folder /none"),
         (("out", "--data"), "gpu_check.sh: --data needs a value"),
         (("out", "--only", "base,bass"), "gpu_check.sh: --only: there is no stage bass, but tests page"),

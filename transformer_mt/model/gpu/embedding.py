@@ -25,7 +25,8 @@ def embedded(
     """dropout(table[ids] * scale + positions[at], p) in this type, where Triton works. table (num_words, size), ids and
     at of one shape (...), positions (num_positions, size) -> (..., size). There is no gradient of positions.
     """
-    return Embedded.apply(table, ids.contiguous(), positions, at.contiguous(), scale, threshold_of(p), dtype)
+    table, ids, at = table.contiguous(), ids.contiguous(), at.contiguous()
+    return Embedded.apply(table, ids, positions, at, scale, threshold_of(p), dtype)
 
 
 class Embedded(torch.autograd.Function):
