@@ -71,13 +71,14 @@ class LayerCache:
 class DecoderCache(SearchCache):
     """The caches of all layers, the slots that a row may attend to, and its position.
 
-    memory_mask (sentences, 1, 1, src_len) is the source's padding mask, None without cross-attention. visible
-    (sentences, rows, width) and slot_at (sentences or 1, width) are mask and position of each slot, of which
-    `num_slots` are in use. next_at (sentences or 1, 1) is the position of the next token; `length` of them were fed.
+    memory_bias (sentences, 1, 1, src_len) hides the source's padding, see `masks.as_bias`; None without
+    cross-attention. visible (sentences, rows, width) and slot_at (sentences or 1, width) are mask and position of each
+    slot, of which `num_slots` are in use. next_at (sentences or 1, 1) is the position of the next token; `length` of
+    them were fed.
     """
 
     layers: list[LayerCache]
-    memory_mask: Tensor | None
+    memory_bias: Tensor | None
     visible: Tensor
     slot_at: Tensor
     next_at: Tensor
@@ -86,12 +87,12 @@ class DecoderCache(SearchCache):
 
     @classmethod
     def empty(
-        cls, layers: list[LayerCache], memory_mask: Tensor | None, num_sentences: int, device: torch.device
+        cls, layers: list[LayerCache], memory_bias: Tensor | None, num_sentences: int, device: torch.device
     ) -> "DecoderCache":
         """A cache without slots in use, with one row a sentence, before the first token."""
         visible = torch.zeros(num_sentences, 1, 0, dtype=torch.bool, device=device)
         slot_at, next_at = (torch.zeros(1, width, dtype=torch.long, device=device) for width in (0, 1))
-        return cls(layers, memory_mask, visible, slot_at, next_at)
+        return cls(layers, memory_bias, visible, slot_at, next_at)
 
     @property
     def num_sentences(self) -> int:
@@ -135,8 +136,8 @@ class DecoderCache(SearchCache):
         changed = (sentences != torch.arange(num_sentences, device=sentences.device)).nonzero().squeeze(1)
         for layer in self.layers:
             layer.keep(sentences, changed)
-        if self.memory_mask is not None:
-            self.memory_mask = _keep(self.memory_mask, sentences, changed)
+        if self.memory_bias is not None:
+            self.memory_bias = _keep(self.memory_bias, sentences, changed)
         if len(self.next_at) > 1:  # otherwise all sentences share one row
             self.slot_at = _keep(self.slot_at, sentences, changed)
             self.next_at = _keep(self.next_at, sentences, changed)

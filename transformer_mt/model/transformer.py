@@ -78,18 +78,17 @@ class Decoder(Stack):
         for attention in (layer.cross_attn for layer in self._decoder_layers()):
             slots = (attention.to_slots(heads) for heads in attention.project_key_value(memory))
             layers.append(LayerCache(*(F.pad(heads, (0, 0, 0, surplus)).contiguous() for heads in slots)))
-        return DecoderCache.empty(layers, F.pad(src_mask, (0, surplus)), len(memory), memory.device)
+        return DecoderCache.empty(layers, as_bias(F.pad(src_mask, (0, surplus))), len(memory), memory.device)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """tokens (rows,), the newest of each row -> hidden states (rows, d_model); the cache grows by one."""
-        assert cache.memory_mask is not None
+        assert cache.memory_bias is not None
         tokens = tokens.view(cache.num_sentences, -1)
         at, slot = cache.feed(tokens.size(1))
         context = self.step_context(cache, at)
-        memory_bias = as_bias(cache.memory_mask)
         x = self.embedder(tokens, at)  # (sentences, rows, d_model)
         for layer, layer_cache in zip(self._decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, slot, context, memory_bias)
+            x = layer.step(x, layer_cache, slot, context, cache.memory_bias)
         return self.norm(x).flatten(0, 1)
 
     def _decoder_layers(self) -> list[DecoderLayer]:

@@ -10,15 +10,17 @@ graph; what other searches do stays outside.
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
 from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
 from transformer_mt.machine.cuda_graphs import Step, power_of_two
 from transformer_mt.model.cache import LANES, DecoderCache, LayerCache
+from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.interface import TranslationModel
 
 UNCAPTURED = 2  # steps of a size: a capture takes as long as a few steps, and many sizes come no more often
@@ -79,8 +81,11 @@ class ArenaCache(DecoderCache):
     def feed(self, rows: int) -> tuple[Tensor, int]:
         """As `DecoderCache.feed`, with the slots that the arena names."""
         assert self.slots is not None
-        own = torch.eye(rows, dtype=torch.bool, device=self.slots.device)
-        self.visible.index_copy_(2, self.slots, own.expand(self.num_sentences, -1, -1))
+        if rows == 1:  # in one kernel
+            self.visible.index_fill_(2, self.slots, True)
+        else:
+            own = torch.eye(rows, dtype=torch.bool, device=self.slots.device)
+            self.visible.index_copy_(2, self.slots, own.expand(self.num_sentences, -1, -1))
         self.slot_at.index_copy_(1, self.slots, self.next_at.expand(-1, rows))
         return self.next_at, 0
 
@@ -104,13 +109,15 @@ class Arena:
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(*shape, dtype=dtype, device=pattern.device)
 
-        self.memory_mask = zeros(sizes.sentences, 1, 1, sizes.src_len, dtype=torch.bool)
+        self.memory_bias = zeros(sizes.sentences, 1, 1, sizes.src_len, dtype=torch.float32)
         self.visible = zeros(sizes.sentences, sizes.rows, sizes.slots, dtype=torch.bool)
         self.slot_at = zeros(sizes.sentences, sizes.slots)
         self.at = zeros(sizes.sentences, 1)
         self.tokens = zeros(sizes.sentences, sizes.rows)
         self.slots = zeros(sizes.rows)
-        self.greedy = GreedyRows.begin(zeros(sizes.sentences), sizes.slots, scored=True)
+        kind = KernelGreedyRows if triton_works(pattern.device) else GreedyRows
+        greedy = kind.begin(zeros(sizes.sentences), sizes.slots, scored=True)
+        self.greedy = replace(greedy, tokens=self.tokens[:, 0])  # where the next step reads them
 
     @staticmethod
     def num_bytes(like: DecoderCache, sizes: Sizes) -> int:
@@ -124,15 +131,15 @@ class Arena:
         n, filled = cache.num_sentences, cache.num_slots
         self.heads[:, :n].zero_()  # slots that nobody sees must be finite
         self.memory[:, :n].zero_()
-        self.memory_mask[:n] = False
+        self.memory_bias[:n] = -torch.inf
         for place, layer in enumerate(cache.layers):
             for i, (heads, memory) in enumerate(((layer.k, layer.memory_k), (layer.v, layer.memory_v))):
                 if heads is not None:
                     self.heads[2 * place + i, :n, :, :filled] = heads[:, :, :filled]
                 if memory is not None:
                     self.memory[2 * place + i, :n, :, : memory.size(2)] = memory
-        if cache.memory_mask is not None:
-            self.memory_mask[:n, :, :, : cache.memory_mask.size(3)] = cache.memory_mask
+        if cache.memory_bias is not None:
+            self.memory_bias[:n, :, :, : cache.memory_bias.size(3)] = cache.memory_bias
         self.visible[:n] = False
         self.visible[:n, :1, :filled] = cache.visible[:, :, :filled]
         self.slot_at[:n, :filled] = cache.slot_at[:, :filled]
@@ -147,12 +154,11 @@ class Arena:
         torch.arange(start, start + rows, out=self.slots[:rows])
 
     def go_on(self, num_sentences: int) -> None:
-        """As `tell`, with the tokens that a greedy search chose; `choosing` says with which slot it begins. Rows that
-        have ended stand still: what fills up a size would go beyond the positions.
+        """As `tell`, where a greedy search chose the tokens; `choosing` says with which slot it begins. Rows that have
+        ended stand still: what fills up a size would go beyond the positions.
         """
-        self.tokens[:num_sentences, 0] = self.greedy.tokens[:num_sentences]
-        self.at[:num_sentences] += ~self.greedy.is_over[:num_sentences, None]
-        self.slots[:1] += 1
+        self.at[:num_sentences].add_(~self.greedy.is_over[:num_sentences, None])
+        self.slots[:1].add_(1)
 
     def reorder(self, now: Sizes, index: Tensor, sentences: Tensor | None) -> None:
         """See `DecoderCache.reorder`; `now` is the part in use."""
@@ -167,7 +173,7 @@ class Arena:
             origin = sentences[to]
             for heads in (self.heads[:, :, :, : now.slots], self.memory[:, :, :, : now.src_len]):
                 heads[:, to] = heads.index_select(1, origin)
-            for tensor in (self.memory_mask, self.slot_at, self.at):
+            for tensor in (self.memory_bias, self.slot_at, self.at):
                 tensor[to] = tensor.index_select(0, origin)
 
     def part(self, sizes: Sizes) -> tuple[Tensor, ArenaCache]:
@@ -181,7 +187,7 @@ class Arena:
             layers.append(ArenaLayer(memory_k, memory_v, k, v, slots))
         return self.tokens[:n, : sizes.rows].reshape(-1), ArenaCache(
             layers,
-            self.memory_mask[:n, :, :, : sizes.src_len] if sizes.src_len else None,
+            self.memory_bias[:n, :, :, : sizes.src_len] if sizes.src_len else None,
             self.visible[:n, : sizes.rows, : sizes.slots],
             self.slot_at[:n, : sizes.slots],
             self.at[:n],
@@ -238,7 +244,7 @@ class GraphedDecoders:
             power_of_two(len(src)),
             rows,
             power_of_two(cache.num_slots + rows * max_length, LANES),
-            0 if cache.memory_mask is None else power_of_two(cache.memory_mask.size(3), LANES),
+            0 if cache.memory_bias is None else power_of_two(cache.memory_bias.size(3), LANES),
         )
         arena = self._arena_for(cache, needed)
         return None if arena is None else GraphedDecoder(self, model, arena, cache)
@@ -296,7 +302,7 @@ class GraphedDecoder:
         self.owner = owner
         self.model = model
         self.arena = arena
-        src_len = 0 if cache.memory_mask is None else cache.memory_mask.size(3)
+        src_len = 0 if cache.memory_bias is None else cache.memory_bias.size(3)
         self.now = Sizes(cache.num_sentences, 1, cache.num_slots, src_len)  # the part in use
         arena.load(cache)
 

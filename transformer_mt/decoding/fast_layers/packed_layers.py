@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.model.cache import LANES, round_up
+from transformer_mt.model.layers import PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention, stacked
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -190,10 +191,13 @@ class PackedCrossAttention(MultiHeadAttention):
 @dataclass(frozen=True)
 class Packing:
     """The layers for one precision: for a linear map, for the attentions, and, if it is more than two linear maps, for
-    a feed-forward with relu.
+    a feed-forward with relu; for the end of a post-norm sublayer, and for the linear map that makes logits, where they
+    are others.
     """
 
     linear: Callable[[Tensor, Tensor | None], nn.Module]
     self_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedSelfAttention
     cross_attn: Callable[[MultiHeadAttention, "Packing"], nn.Module] = PackedCrossAttention
     relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
+    post_norm: Callable[[PostNormResidual], nn.Module] | None = None
+    output: Callable[[Tensor, Tensor | None], nn.Module] | None = None

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from transformer_mt.decoding.fast_layers.gpu.step_layers import step_packing
 from transformer_mt.decoding.fast_layers.packed_layers import (
     HalfLinear,
     Int8Linear,
@@ -22,7 +23,10 @@ from transformer_mt.decoding.fast_layers.packed_layers import (
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.numba_modules import needs_numba
 from transformer_mt.machine.processor import has_instructions
+from transformer_mt.model.gpu.post_norm import is_usual
+from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.interface import TranslationModel
+from transformer_mt.model.layers import PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.feed_forward import ReluFeedForward
 
@@ -63,7 +67,18 @@ def packed(model: TranslationModel, precision: str) -> TranslationModel:
     precision: one of `PACKINGS`; int8 only on a CPU. It is for searches, which need no gradient. With numba a search in
     int8 keeps keys and values of 8 bits, without it of 32.
     """
-    return cast(TranslationModel, _pack(model, find_packing(precision)).eval())
+    return cast(TranslationModel, _pack(model, _packing_for(model, precision)).eval())
+
+
+def _packing_for(model: TranslationModel, precision: str) -> Packing:
+    """The packing of a precision on the model's device. Kernels by Triton are for steps that a GPU repeats as graphs:
+    ordered one by one they take a process longer than torch's.
+    """
+    models = [module for module in model.modules() if isinstance(module, TranslationModel)]
+    become_graphs = all(one.translates and one.goes_in_slots and one.config.num_experts == 1 for one in models)
+    if become_graphs and triton_works(next(model.parameters()).device):
+        return step_packing(DTYPES.get(precision))
+    return find_packing(precision)
 
 
 def _pack(module: nn.Module, packing: Packing) -> nn.Module:
@@ -79,7 +94,11 @@ def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
         return (packing.self_attn if name == "self_attn" else packing.cross_attn)(child, packing)
     if isinstance(child, ReluFeedForward) and packing.relu_feed_forward:
         return packing.relu_feed_forward(child.in_proj, child.out_proj)
+    if isinstance(child, PostNormResidual) and packing.post_norm and is_usual(child.norm):
+        return packing.post_norm(child)
     if isinstance(child, nn.Linear):
-        # A router of fewer bits would send tokens to other experts.
-        return (PackedLinear if name == "router" else packing.linear)(child.weight, child.bias)
+        if name == "router":  # of fewer bits it would send tokens to other experts
+            return PackedLinear(child.weight, child.bias)
+        make = packing.output if name == "output" and packing.output else packing.linear
+        return make(child.weight, child.bias)
     return _pack(child, packing)

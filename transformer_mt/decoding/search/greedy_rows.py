@@ -4,7 +4,7 @@ with the step before it, without Python.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class GreedyRows:
     length: Tensor
 
     @classmethod
-    def begin(cls, limits: Tensor, room: int, scored: bool) -> "GreedyRows":
+    def begin(cls, limits: Tensor, room: int, scored: bool) -> Self:
         """Rows of BOS alone."""
         return cls(
             torch.full_like(limits, BOS_ID),
@@ -75,9 +75,9 @@ class GreedyRows:
         self.is_over.copy_(tokens == EOS_ID)
         return torch.stack(((~self.is_over).sum(), num_bad))
 
-    def first(self, num_rows: int) -> "GreedyRows":
+    def first(self, num_rows: int) -> Self:
         """The first rows, in the same memory."""
-        return GreedyRows(**{name: tensor[:num_rows] for name, tensor in self._by_row().items()}, length=self.length)
+        return type(self)(**{name: tensor[:num_rows] for name, tensor in self._by_row().items()}, length=self.length)
 
     def move_to(self, memory: "GreedyRows") -> None:
         """Go on in the first rows of this memory, the others of which count as ended."""

@@ -49,9 +49,29 @@ def _kernels() -> Any:
 
 def takes_norm(norm: nn.Module, low: torch.dtype) -> bool:
     """Whether `normed_sum` computes this norm, where products are of this type and Triton works."""
-    if not isinstance(norm, nn.LayerNorm) or norm.bias is None or low.itemsize != 2:
+    return low.itemsize == 2 and is_usual(norm)
+
+
+def is_usual(norm: nn.Module) -> bool:
+    """Whether the kernels know this norm."""
+    if not isinstance(norm, nn.LayerNorm) or norm.bias is None:
         return False
     return norm.weight.dtype == torch.float32 and norm.normalized_shape[0] <= _WIDEST
+
+
+def normed_sum_of(x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """norm(x + y) out of training, where `is_usual` said yes and Triton works: x and y (..., d_model), each of its own
+    type -> the same shape, of the type of y.
+    """
+    x, y = x.contiguous(), y.contiguous()
+    size = y.size(-1)
+    num_rows, sizes = y.numel() // size, tile_of(size)
+    out, moments = torch.empty_like(y), norm.weight.new_empty(num_rows, 2)
+    _kernels().norm_forward[(-(-num_rows // sizes["height"]),)](
+        x, y, norm.bias, norm.weight, norm.bias, out, moments, moments, STEPS, 1.0, norm.eps, num_rows, size=size,
+        drops=False, has_bias=False, **sizes,
+    )  # fmt: skip
+    return out
 
 
 def normed_sum(x: Stream, y: Tensor, y_bias: Tensor | None, norm: nn.LayerNorm, p: float) -> Stream:

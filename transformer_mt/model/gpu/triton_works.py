@@ -24,7 +24,7 @@ def triton_works(device: torch.device) -> bool:
         clear[(1,)](rows, blocks, 0, 0, 8, 16, block=16)
     except Exception as error:  # its errors have no class in common
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        told = "Triton does not work here (%s): training does without its kernels, and is slower."
+        told = "Triton does not work here (%s): all goes without its kernels, and slower."
         logging.getLogger(__name__).warning(told, reason)
         return False
     return True

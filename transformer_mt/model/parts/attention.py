@@ -160,6 +160,7 @@ class MultiHeadAttention(Attention):
         """The weights that `forward` gives the values: (batch, num_heads, query_len, key_len)."""
         q, (k, _) = rotate(self.project_query(query)), self.project_key_value(key_value)
         k = rotate(k).repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        q, k = (x.float() if x.itemsize == 2 else x for x in (q, k))  # 16 bits would make equal weights of near ones
         return attention_weights(q, k, mask, self.scale)
 
     def weights_of(self, inputs: tuple) -> Tensor:

@@ -1,0 +1,201 @@
+"""The Triton kernels of a search, and a search by them, against the formulas: see `test_gpu_kernels.py`."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from translators import MODELS_BY_NAME, make_translator, rules
+
+from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.decoding.fast_layers import cuda_graphs, packed_weights
+from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
+from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
+from transformer_mt.decoding.fast_layers.gpu.step_layers import LowLinear, StepPostNorm, attend_rows
+from transformer_mt.decoding.fast_layers.packed_weights import packed
+from transformer_mt.decoding.model_decoder import ModelDecoder
+from transformer_mt.decoding.search.beam import beam_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
+from transformer_mt.decoding.search.options import LengthNorm
+from transformer_mt.model.gpu.post_norm import normed_sum_of
+from transformer_mt.model.interface import TranslationModel
+
+pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
+CPU = torch.device("cpu")
+LIMITS = [8, 3, 7, 9, 5]
+MODELS = [
+    "sinusoidal, post-norm",  # the end of a sublayer is a kernel, and the stream has 16 bits
+    "rotary, pre-norm",
+    "relative_bias, post-norm",  # a bias of each head
+    "short window, one stream",  # which sees little of its slots, and has one key head
+]
+assert set(MODELS) <= set(MODELS_BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "num_rows", "head_dim", "num_keys", "dtype", "bound"),
+    [
+        (4, 4, 1, 8, 16, torch.float32, 1e-6),
+        (4, 2, 3, 20, 48, torch.float32, 1e-6),
+        (2, 1, 5, 64, 100, torch.float16, 2e-3),
+        (2, 2, 2, 128, 70, torch.float32, 1e-6),
+    ],
+)
+@pytest.mark.parametrize("of_heads", [False, True])
+def test_attention_of_few_queries_is_that_of_the_formula(
+    device: torch.device, num_heads: int, num_kv_heads: int, num_rows: int, head_dim: int, num_keys: int,
+    dtype: torch.dtype, bound: float, of_heads: bool,
+) -> None:  # fmt: skip
+    """With a bias for each head or one for all; of one row only the last key is seen."""
+    torch.manual_seed(0)
+    joint = torch.randn(3, num_rows, 3, num_heads, head_dim, device=device).to(dtype)
+    q = joint[:, :, 1].transpose(1, 2)  # as a product of several projections leaves it
+    k, v = torch.randn(2, 3, num_kv_heads, num_keys, head_dim, device=device).to(dtype)
+    seen = torch.rand(3, 1, num_rows, num_keys, device=device) > 0.6
+    seen[0, :, 0] = False
+    seen[..., -1] = True
+    bias = torch.randn(3, num_heads if of_heads else 1, num_rows, num_keys, device=device)
+    bias = bias.masked_fill(~seen, -torch.inf)
+    found = attend_rows(q, k, v, bias, 0.3)
+    keys, values = (x.double().repeat_interleave(num_heads // num_kv_heads, dim=1) for x in (k, v))
+    exact = (q.double() * 0.3 @ keys.transpose(2, 3) + bias).softmax(dim=-1) @ values
+    assert (found.dtype, found.shape) == (dtype, (3, num_rows, num_heads * head_dim))
+    assert (found - exact.transpose(1, 2).flatten(2)).abs().max() <= bound
+
+
+@pytest.mark.parametrize(("scored", "allow_unk"), [(False, False), (True, False), (False, True), (True, True)])
+def test_the_kernel_chooses_as_torch_does(device: torch.device, scored: bool, allow_unk: bool) -> None:
+    """Over several steps; one row has ended before, and others do by EOS or by their length."""
+    torch.manual_seed(0)
+    limits = torch.tensor([3, 9, 5, 7, 2, 9], device=device)
+    memory = torch.zeros(8, 2, dtype=torch.long, device=device)
+    theirs, ours = GreedyRows.begin(limits, 12, scored), KernelGreedyRows.begin(limits, 12, scored)
+    ours.tokens = memory[:6, 0]  # as in an arena
+    for rows in (theirs, ours):
+        rows.is_over[2] = True
+    choice = Choice(allow_unk, scored)
+    for step in range(6):
+        logits = torch.randn(6, 5001, device=device)
+        logits[1, UNK_ID] = 9.0 * (step == 1)
+        logits[3, EOS_ID] = 9.0 * (step == 2)
+        if step == 4:
+            logits[5, 4000] = torch.nan
+            logits[0, 77] = torch.nan  # of a row that has ended
+        given = torch.cat((logits, logits), dim=1)[:, :5001] if step % 2 else logits
+        report = theirs.choose(logits.clone(), choice)
+        assert ours.choose(given, choice).tolist() == report.tolist()
+        assert report[1] == (step == 4)
+        if step < 4:
+            assert ours.tokens.tolist() == theirs.tokens.tolist()
+            assert ours.is_over.tolist() == theirs.is_over.tolist()
+            assert ours.history[:, : step + 1].tolist() == theirs.history[:, : step + 1].tolist()
+            torch.testing.assert_close(ours.totals, theirs.totals, equal_nan=True)
+    assert theirs.is_over.sum() >= 4
+
+
+def test_equal_logits_are_decided_by_the_token(device: torch.device) -> None:
+    rows = KernelGreedyRows.begin(torch.tensor([9, 9], device=device), 12, scored=False)
+    logits = torch.full((2, 5000), -torch.inf, device=device)
+    logits[0, [4999, 2100, 70]] = 1.5
+    rows.choose(logits, Choice(allow_unk=False, scored=False))
+    assert rows.tokens.tolist() == [70, EOS_ID]
+
+
+@pytest.mark.parametrize("low", [torch.float32, torch.float16])
+def test_a_sum_is_normed_out_of_training(device: torch.device, low: torch.dtype) -> None:
+    torch.manual_seed(0)
+    norm = nn.LayerNorm(24, device=device)
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+        x, y = torch.randn(7, 1, 24, device=device), torch.randn(7, 1, 24, device=device).to(low)
+        found = normed_sum_of(x, y, norm)
+        assert (found.dtype, found.shape) == (low, x.shape)
+        assert (found - norm(x + y)).abs().max() <= (1e-5 if low == torch.float32 else 4e-3)
+
+
+class Uncaptured:
+    """A `Capture` that runs its step as it is, since no graph has the kernels of an interpreter."""
+
+    def __call__(self, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        return step
+
+    def forget(self) -> None:
+        pass
+
+    def has_room(self, num_bytes: int) -> bool:
+        return True
+
+
+def model_of(name: str, device: torch.device) -> TranslationModel:
+    """With logits far apart."""
+    model = make_translator(MODELS_BY_NAME[name]).model
+    with torch.no_grad():
+        model.output.weight.mul_(3)
+    return model.to(device)
+
+
+def sources(vocab_size: int, device: torch.device) -> Tensor:
+    src = torch.randint(4, vocab_size, (len(LIMITS), 9), generator=torch.Generator().manual_seed(3))
+    for row, length in enumerate((8, 1, 5, 3, 8)):
+        src[row, length] = EOS_ID
+        src[row, length + 1 :] = 0
+    return src.to(device)
+
+
+def search(decoder: StepFunction, beam_size: int, device: torch.device) -> list[list[Hypothesis]]:
+    norm = LengthNorm("gnmt", 0.6)
+    if beam_size == 1:
+        return greedy_search(decoder, LIMITS, rules(norm=norm), device)
+    return beam_search(decoder, LIMITS, rules(beam_size, 2, norm), device)
+
+
+@pytest.fixture
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (packed_weights, cuda_graphs):
+        monkeypatch.setattr(module, "triton_works", lambda device: True)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_a_search_by_kernels_finds_what_torch_finds(
+    name: str, beam_size: int, device: torch.device, by_kernels: None
+) -> None:
+    model = model_of(name, device)
+    src = sources(model.output.out_features, device)
+    expected = search(ModelDecoder(model, src), beam_size, device)
+    by_steps = packed(model, "fp32")
+    has_norms = any(isinstance(module, StepPostNorm) for module in by_steps.modules())
+    assert has_norms == (model.config.norm_position == "post")
+    decoder = GraphedDecoders(Uncaptured).begin(by_steps, src, max(LIMITS), beam_size)
+    assert decoder is not None
+    for ours, theirs in zip(search(decoder, beam_size, device), expected, strict=True):
+        assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
+        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=2e-3, rel=1e-4)
+
+
+def test_what_becomes_no_graph_goes_without_kernels(by_kernels: None) -> None:
+    for name in ("experts after", "lstm without feeding"):
+        assert not any(isinstance(m, StepPostNorm | LowLinear) for m in packed(model_of(name, CPU), "fp16").modules())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_sixteen_bits_round_and_a_step_computes_what_a_whole_pass_does(
+    name: str, device: torch.device, by_kernels: None
+) -> None:
+    model = model_of(name, device)
+    src = sources(model.output.out_features, device)
+    tgt_in = src.flip(0).masked_fill(src.flip(0) == 0, 5)
+    low = packed(model, "fp16")
+    assert any(isinstance(module, LowLinear) for module in low.modules())
+    exact = model(src, tgt_in)
+    found = low(src, tgt_in)
+    assert found.dtype == torch.float32
+    assert (found - exact).norm() <= 3e-3 * exact.norm()
+    assert not torch.equal(found, exact)
+    cache = low.start(src)
+    steps = torch.stack([low.decode_step(tgt_in[:, at], cache) for at in range(tgt_in.size(1))], dim=1)
+    assert (steps - exact).norm() <= 3e-3 * exact.norm()
