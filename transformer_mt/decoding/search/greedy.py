@@ -10,17 +10,15 @@ sentence has a largest length; the token at that length is EOS.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.decoding.search.greedy_rows import Choice, ChoosesItself, GreedyRows
+from transformer_mt.decoding.search.greedy_rows import Choice, ChoosesItself, GreedyRows, Report
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import not_a_number
 
 
 class StepFunction(Protocol):
@@ -64,19 +62,25 @@ def greedy_search(
     choosing = decoder.choosing(rows, choice) if rules is None and isinstance(decoder, ChoosesItself) else None
     finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
     alive = torch.arange(len(max_lengths), device=device)  # the sentence of each row
-    for length in count(1):
+
+    def step(length: int) -> Report:
         if choosing is not None:
-            report = choosing()
-        else:
-            past = Hypotheses(rows.history[:, : length - 1], alive)
-            forbid = None if rules is None else partial(rules, hypotheses=past)
-            report = rows.choose(decoder.step(rows.tokens), choice, forbid)
-        num_live, num_bad = report.tolist()
-        if num_bad:
-            raise not_a_number()
-        num_ended = len(alive) - num_live
-        if not are_dropped(num_ended, len(alive), device):
+            return Report.of(choosing())
+        past = Hypotheses(rows.history[:, : length - 1], alive)
+        forbid = None if rules is None else partial(rules, hypotheses=past)
+        return Report.of(rows.choose(decoder.step(rows.tokens), choice, forbid))
+
+    longest = max(max_lengths)
+    length, ahead = 0, None
+    while True:
+        length, report = length + 1, ahead or step(length + 1)
+        # What a decoder chooses by itself goes on while this is read. A row that has ended stays as it is.
+        ahead = step(length + 1) if choosing is not None and length < longest else None
+        num_live = report.num_live()
+        if not are_dropped(len(alive) - num_live, len(alive), device):
             continue
+        if ahead is not None:  # the rows are one token further
+            length, num_live, ahead = length + 1, ahead.num_live(), None
         ended = rows.is_over
         for sentence, row, total in zip(
             alive[ended].tolist(), rows.history[ended, :length].tolist(), rows.totals[ended].tolist(), strict=True

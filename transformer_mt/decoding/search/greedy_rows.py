@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search.top_tokens import Totals, largest_token
+from transformer_mt.decoding.search.top_tokens import Totals, largest_token, not_a_number
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,33 @@ class GreedyRows:
     def _by_row(self) -> dict[str, Tensor]:
         """What has a row for each hypothesis, by its name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "length"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `GreedyRows.choose` said, kept until it is read: the next step may write where it stood."""
+
+    numbers: Tensor
+    is_there: torch.cuda.Event | None
+
+    @classmethod
+    def of(cls, said: Tensor) -> "Report":
+        """Begins to copy it, and does not wait."""
+        if said.device.type != "cuda":
+            return cls(said.clone(), None)
+        numbers = said.to("cpu", non_blocking=True)  # into pinned memory
+        is_there = torch.cuda.Event()
+        is_there.record(torch.cuda.current_stream(said.device))
+        return cls(numbers, is_there)
+
+    def num_live(self) -> int:
+        """How many rows go on. Waits for the step, and raises UserError where logits were no numbers."""
+        if self.is_there is not None:
+            self.is_there.synchronize()
+        num_live, num_bad = self.numbers.tolist()
+        if num_bad:
+            raise not_a_number()
+        return num_live
 
 
 @runtime_checkable
