@@ -34,7 +34,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from measuring import command
-from measuring.decoding_sides import Measured, free_the_device, measured
+from measuring.decoding_sides import Measured, free_the_device, give_up_graphs, measured
 
 from transformer_mt.errors import UserError
 
@@ -112,7 +112,7 @@ def one_sentence(run: Path, precision: str, device: str, repeats: int, graphs: b
 
     translator = Translator.load(run, device=device, precision=precision)
     if not graphs:
-        translator.graphs = None
+        give_up_graphs(translator)
     times = []
     for _ in range(3 if device == "cuda" else 1):  # a step is captured when its size comes the third time
         translator.translate([SHORT], beam_size=1)

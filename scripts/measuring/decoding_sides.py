@@ -65,7 +65,7 @@ def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
     keep_freed_memory()
     translator = Translator.load(run, device=job["device"], precision=job["kind"])
     if job["side"] in ("eager", "plain"):
-        translator.graphs = None
+        give_up_graphs(translator)
     if job["side"] == "plain":
         from measuring.uncached import PlainDecoder
 
@@ -80,6 +80,14 @@ def ours(job: dict, run: Path, lines: list[str], sizes: list[int]) -> Measured:
 
     with translator.keep_processes():  # as `tmt translate` does
         return best_of(translate, counter(translator.tgt_tokenizer), lines, sizes, job["device"])
+
+
+def give_up_graphs(translator: Any) -> None:
+    """With what belongs to them, as a translator has it that was made without."""
+    from transformer_mt.decoding.fast_layers.packed_weights import packed
+
+    translator.graphs = None
+    translator.search_model = packed(translator.model, translator.precision)
 
 
 def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:

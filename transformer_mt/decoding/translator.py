@@ -70,14 +70,20 @@ class Translator:
     """A trained model, its two tokenizers and its search options."""
 
     def __init__(
-        self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, config: RunConfig, precision: str = "fp32"
+        self,
+        model: TranslationModel,
+        src: Tokenizer,
+        tgt: Tokenizer,
+        config: RunConfig,
+        precision: str = "fp32",
+        graphs: GraphedDecoders | EnsembleGraphs | None = None,
     ) -> None:
+        """`graphs` are those of the model's device. `load` makes them: a few batches alone would not repay them."""
         self.model = model
         self.device = next(model.parameters()).device
-        self.search_model = packed(model, precision)
+        self.search_model = packed(model, precision, for_graphs=graphs is not None)
         self.decoder: Callable[[TranslationModel, Tensor], StepFunction] = decoder_of
-        # `load` makes them: a few batches alone would not repay them.
-        self.graphs: GraphedDecoders | EnsembleGraphs | None = None
+        self.graphs = graphs
         self.src_tokenizer = src
         self.tgt_tokenizer = tgt
         self.config = config
@@ -113,11 +119,12 @@ class Translator:
         set_up(place)
         narrowest = min(member.config.d_model for member in members)
         taken = choose_search_precision(precision or config.decoding.precision, place, narrowest)
-        translator = cls(loaded.model.to(place), loaded.src, loaded.tgt, config, taken.value)
+        graphs = None
         # Experts choose rows by their numbers, which no graph can do.
         if place.type == "cuda" and all(member.config.num_experts == 1 for member in members):
-            graphs = [GraphedDecoders(partial(CudaGraphs, place)) for _ in members]
-            translator.graphs = EnsembleGraphs(graphs) if len(members) > 1 else graphs[0]
+            of_each = [GraphedDecoders(partial(CudaGraphs, place)) for _ in members]
+            graphs = EnsembleGraphs(of_each) if len(members) > 1 else of_each[0]
+        translator = cls(loaded.model.to(place), loaded.src, loaded.tgt, config, taken.value, graphs)
         translator.checkpoints = loaded.checkpoints
         notes = [stale_average(folder, checkpoint) for folder, checkpoint in loaded.checkpoints]
         if taken.reason != AS_ASKED:

@@ -1,11 +1,5 @@
-"""Where the Triton kernels of a training on a GPU are compared with the formulas."""
+"""The devices of the tests of kernels."""
 
-import pytest
-import torch
+from kernel_devices import device
 
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """On a GPU, and on a CPU, where they are interpreted, which the tests' first `conftest.py` sees to."""
-    pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
-    return torch.device(request.param)
+__all__ = ["device"]

@@ -1,7 +1,7 @@
 """A model's weights laid out once for decoding: in the order that a CPU's kernels read, in fewer bits where asked.
 
 A product of a decoder's step is small, and reads its whole weight. Everything but the products with weights (norms,
-attention's scores, residual sums) stays in fp32.
+attention's scores, residual sums) stays in fp32, unless a GPU repeats the steps as graphs: see `gpu.step_layers`.
 """
 
 import copy
@@ -61,23 +61,24 @@ def compiled_int8() -> dict[str, Packing]:
 
 
 @torch.no_grad()
-def packed(model: TranslationModel, precision: str) -> TranslationModel:
+def packed(model: TranslationModel, precision: str, for_graphs: bool = False) -> TranslationModel:
     """A model that decodes as this one does, with packed weights of its own. The two share everything else.
 
-    precision: one of `PACKINGS`; int8 only on a CPU. It is for searches, which need no gradient. With numba a search in
-    int8 keeps keys and values of 8 bits, without it of 32.
+    precision: one of `PACKINGS`; int8 only on a CPU. for_graphs: steps of a search may be repeated as CUDA graphs. The
+    twin is for searches, which need no gradient. With numba a search in int8 keeps keys and values of 8 bits, without
+    it of 32.
     """
-    return cast(TranslationModel, _pack(model, _packing_for(model, precision)).eval())
+    return cast(TranslationModel, _pack(model, _packing_for(model, precision, for_graphs)).eval())
 
 
-def _packing_for(model: TranslationModel, precision: str) -> Packing:
-    """The packing of a precision on the model's device. Kernels by Triton are for steps that a GPU repeats as graphs:
-    ordered one by one they take a process longer than torch's.
+def _packing_for(model: TranslationModel, precision: str, for_graphs: bool) -> Packing:
+    """The packing of a precision. Kernels by Triton are for graphs: ordered one by one they take a process longer than
+    torch's.
     """
     models = [module for module in model.modules() if isinstance(module, TranslationModel)]
-    become_graphs = all(one.translates and one.goes_in_slots and one.config.num_experts == 1 for one in models)
+    become_graphs = for_graphs and all(one.translates and one.goes_in_slots for one in models)
     if become_graphs and triton_works(next(model.parameters()).device):
-        return step_packing(DTYPES.get(precision))
+        return step_packing(None if precision == "fp32" else DTYPES[precision])
     return find_packing(precision)
 
 

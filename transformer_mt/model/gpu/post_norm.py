@@ -67,10 +67,11 @@ def normed_sum_of(x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Tensor:
     size = y.size(-1)
     num_rows, sizes = y.numel() // size, tile_of(size)
     out, moments = torch.empty_like(y), norm.weight.new_empty(num_rows, 2)
-    _kernels().norm_forward[(-(-num_rows // sizes["height"]),)](
-        x, y, norm.bias, norm.weight, norm.bias, out, moments, moments, STEPS, 1.0, norm.eps, num_rows, size=size,
-        drops=False, has_bias=False, **sizes,
-    )  # fmt: skip
+    with torch.cuda.device_of(y):  # Triton goes by the thread's device
+        _kernels().norm_forward[(-(-num_rows // sizes["height"]),)](
+            x, y, norm.bias, norm.weight, norm.bias, out, moments, moments, STEPS, 1.0, norm.eps, num_rows, size=size,
+            drops=False, has_bias=False, **sizes,
+        )  # fmt: skip
     return out
 
 

@@ -21,7 +21,8 @@ def triton_works(device: torch.device) -> bool:
 
         rows, blocks = torch.empty(2, 8, device=device), torch.zeros(1, 4, dtype=torch.int64, device=device)
         clear: Any = attention_kernels.clear
-        clear[(1,)](rows, blocks, 0, 0, 8, 16, block=16)
+        with torch.cuda.device(device):
+            clear[(1,)](rows, blocks, 0, 0, 8, 16, block=16)
     except Exception as error:  # its errors have no class in common
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         told = "Triton does not work here (%s): all goes without its kernels, and slower."

@@ -7,7 +7,7 @@ values are read. Numbers between are float32, whatever the type of what is read 
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
-_FLOOR = tl.constexpr(-1e30)  # below every logit of a model, and a number: -inf minus itself is none
+_FLOOR = tl.constexpr(-1e30)  # below every score and logit of a model, and a number: -inf minus itself is none
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def attend(
         scores = tl.sum(query[None, :] * key, 1) + added
         before = largest
         largest = tl.maximum(before, tl.max(scores, 0))
-        origin = tl.maximum(largest, -1e30)  # a number, also where nothing was seen so far
+        origin = tl.maximum(largest, _FLOOR)  # a number, also where nothing was seen so far
         weights = tl.exp(scores - origin)
         shrunk = tl.exp(before - origin)
         total = total * shrunk + tl.sum(weights, 0)
@@ -51,7 +51,7 @@ def attend(
     tl.store(place + columns, (mixed / total).to(out.dtype.element_ty), mask=in_head)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens_row"])  # which another arena changes, with sizes that are captured at once
 def choose(
     logits, tokens, limits, totals, is_over, history, length, report, vocab_size, logits_row, tokens_row, history_row,
     allow_unk: tl.constexpr, scored: tl.constexpr, block: tl.constexpr,

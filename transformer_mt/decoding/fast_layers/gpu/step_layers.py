@@ -21,6 +21,7 @@ from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.unpadded import BlockDiagonal
 
 _KEYS, _A_WARP = 32, 32  # keys that a program looks at together, and how many of a head's numbers a warp has
+_MOST_WARPS = 8
 
 
 def attend_rows(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
@@ -34,10 +35,11 @@ def attend_rows(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> 
     out = q.new_empty(num_sentences, num_rows, num_heads * head_dim)
     strides = [step for x in (q, k, v, bias) for step in x.stride()[:3]]
     kernel: Any = step_kernels.attend
-    kernel[(num_sentences * num_rows, num_heads)](
-        q, k, v, bias, out, scale, num_rows, k.size(2), num_heads // k.size(1), *strides, head_dim=head_dim,
-        width=width, keys=_KEYS, num_warps=max(1, width // _A_WARP),
-    )  # fmt: skip
+    with torch.cuda.device_of(q):  # Triton goes by the thread's device
+        kernel[(num_sentences * num_rows, num_heads)](
+            q, k, v, bias, out, scale, num_rows, k.size(2), num_heads // k.size(1), *strides, head_dim=head_dim,
+            width=width, keys=_KEYS, num_warps=min(max(1, width // _A_WARP), _MOST_WARPS),
+        )  # fmt: skip
     return out
 
 

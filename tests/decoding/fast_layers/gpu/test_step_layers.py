@@ -1,6 +1,8 @@
-"""The Triton kernels of a search, and a search by them, against the formulas: see `test_gpu_kernels.py`."""
+"""The Triton kernels of a search, and a search by them, against the formulas; and in CUDA graphs on a GPU: see
+`tests/model/gpu/test_gpu_kernels.py`."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,13 +13,20 @@ from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.decoding.fast_layers import cuda_graphs, packed_weights
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
-from transformer_mt.decoding.fast_layers.gpu.step_layers import LowLinear, StepPostNorm, attend_rows
+from transformer_mt.decoding.fast_layers.gpu.step_layers import (
+    LowLinear,
+    StepPostNorm,
+    StepSelfAttention,
+    attend_rows,
+)
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
 from transformer_mt.decoding.search.options import LengthNorm
+from transformer_mt.machine.cuda_graphs import CudaGraphs
+from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.gpu.post_norm import normed_sum_of
 from transformer_mt.model.interface import TranslationModel
 
@@ -116,7 +125,7 @@ def test_a_sum_is_normed_out_of_training(device: torch.device, low: torch.dtype)
 
 
 class Uncaptured:
-    """A `Capture` that runs its step as it is, since no graph has the kernels of an interpreter."""
+    """A `Capture` that runs its step as it is, since nothing records the kernels of an interpreter."""
 
     def __call__(self, step: Callable[[], Tensor]) -> Callable[[], Tensor]:
         return step
@@ -126,6 +135,10 @@ class Uncaptured:
 
     def has_room(self, num_bytes: int) -> bool:
         return True
+
+
+def decoders_on(device: torch.device) -> GraphedDecoders:
+    return GraphedDecoders(partial(CudaGraphs, device) if device.type == "cuda" else Uncaptured)
 
 
 def model_of(name: str, device: torch.device) -> TranslationModel:
@@ -163,22 +176,31 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_search_by_kernels_finds_what_torch_finds(
     name: str, beam_size: int, device: torch.device, by_kernels: None
 ) -> None:
+    """On a GPU captured, too, and over an arena that a wider beam has made another."""
     model = model_of(name, device)
     src = sources(model.output.out_features, device)
-    expected = search(ModelDecoder(model, src), beam_size, device)
-    by_steps = packed(model, "fp32")
-    has_norms = any(isinstance(module, StepPostNorm) for module in by_steps.modules())
-    assert has_norms == (model.config.norm_position == "post")
-    decoder = GraphedDecoders(Uncaptured).begin(by_steps, src, max(LIMITS), beam_size)
-    assert decoder is not None
-    for ours, theirs in zip(search(decoder, beam_size, device), expected, strict=True):
-        assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
-        assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=2e-3, rel=1e-4)
+    by_steps = packed(model, "fp32", for_graphs=True)
+    kinds = {type(module) for module in by_steps.modules()}
+    assert StepSelfAttention in kinds
+    assert (StepPostNorm in kinds) == (model.config.norm_position == "post")
+    decoders = decoders_on(device)
+    sizes = [beam_size] if device.type == "cpu" else [beam_size] * 4 + [beam_size + 2] * 4 + [beam_size] * 2
+    for size in sizes:
+        decoder = decoders.begin(by_steps, src, max(LIMITS), size)
+        assert decoder is not None
+        assert type(decoder.arena.greedy) is KernelGreedyRows
+        expected = search(ModelDecoder(model, src), size, device)
+        for ours, theirs in zip(search(decoder, size, device), expected, strict=True):
+            assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
+            assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=2e-3, rel=1e-4)
+    assert not decoders.has_failed
+    assert decoders.num_captured > 0 or device.type == "cpu"
 
 
-def test_what_becomes_no_graph_goes_without_kernels(by_kernels: None) -> None:
-    for name in ("experts after", "lstm without feeding"):
-        assert not any(isinstance(m, StepPostNorm | LowLinear) for m in packed(model_of(name, CPU), "fp16").modules())
+@pytest.mark.parametrize(("name", "for_graphs"), [("lstm without feeding", True), ("sinusoidal, post-norm", False)])
+def test_what_becomes_no_graph_goes_without_kernels(name: str, for_graphs: bool, by_kernels: None) -> None:
+    model = packed(model_of(name, CPU), "fp16", for_graphs)
+    assert not any(isinstance(module, StepPostNorm | LowLinear) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -189,13 +211,17 @@ def test_sixteen_bits_round_and_a_step_computes_what_a_whole_pass_does(
     model = model_of(name, device)
     src = sources(model.output.out_features, device)
     tgt_in = src.flip(0).masked_fill(src.flip(0) == 0, 5)
-    low = packed(model, "fp16")
-    assert any(isinstance(module, LowLinear) for module in low.modules())
+    low = packed(model, "fp16", for_graphs=True)
     exact = model(src, tgt_in)
     found = low(src, tgt_in)
     assert found.dtype == torch.float32
     assert (found - exact).norm() <= 3e-3 * exact.norm()
     assert not torch.equal(found, exact)
     cache = low.start(src)
+    assert isinstance(cache, DecoderCache)
+    kept = [cache.layers[0].memory_k, cache.layers[0].memory_v]
+    assert {heads.dtype for heads in kept if heads is not None} <= {torch.float16}
     steps = torch.stack([low.decode_step(tgt_in[:, at], cache) for at in range(tgt_in.size(1))], dim=1)
     assert (steps - exact).norm() <= 3e-3 * exact.norm()
+    assert cache.layers[0].k is not None
+    assert cache.layers[0].k.dtype == torch.float16
