@@ -133,6 +133,8 @@ class MultiHeadAttention(Attention):
             # A GPU has a faster kernel for is_causal without a mask. Folded queries are not in their order.
             is_causal = is_causal and self.num_kv_heads == self.num_heads
             mask = None if is_causal else mask
+            if mask is not None and mask.is_floating_point():
+                mask = mask.to(folded.dtype)  # torch wants it
             heads = F.scaled_dot_product_attention(folded, k, v, mask, dropped, is_causal, scale=self.scale)
         return self.join_heads(heads.reshape(q.shape), biased)
 

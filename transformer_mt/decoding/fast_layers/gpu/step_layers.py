@@ -18,7 +18,6 @@ from transformer_mt.decoding.fast_layers.packed_layers import (
 from transformer_mt.model.gpu.post_norm import normed_sum_of
 from transformer_mt.model.layers import PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention
-from transformer_mt.model.unpadded import BlockDiagonal
 
 _KEYS, _A_WARP = 32, 32  # keys that a program looks at together, and how many of a head's numbers a warp has
 _MOST_WARPS = 8
@@ -52,20 +51,7 @@ class LowLinear(HalfLinear):
 
 
 class _StepAttention(MultiHeadAttention):
-    """What both attentions do with heads that may have 16 bits."""
-
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | BlockDiagonal | None,
-        is_causal: bool = False,
-        biased: bool = True,
-    ) -> Tensor:
-        if isinstance(mask, Tensor) and mask.is_floating_point():
-            mask = mask.to(q.dtype)  # torch wants it
-        return super().attend(q, k, v, mask, is_causal, biased)
+    """What both attentions do in a step."""
 
     def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         return self.out_proj(attend_rows(q, k, v, bias, self.scale))
