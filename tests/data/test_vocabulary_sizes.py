@@ -13,12 +13,12 @@ from transformer_mt.data.preparation import prepare_data, report_lines
 from transformer_mt.data.vocabulary import sizes
 from transformer_mt.data.vocabulary.sizes import Measured, chosen_size, chosen_tokenizers, measured, table_lines
 
-PAIRS = builtin_pairs("train")[:2500]
+PAIRS = builtin_pairs("train")[:1000]
 SIZES, FEW = sizes.SIZES, (300, 350, 450, 700)
 
 
 def texts(side: int) -> list[list[str]]:
-    return [[pair[side] for pair in PAIRS[start : start + 1000]] for start in range(0, len(PAIRS), 1000)]
+    return [[pair[side] for pair in PAIRS[start : start + 400]] for start in range(0, len(PAIRS), 400)]
 
 
 @pytest.fixture(autouse=True)

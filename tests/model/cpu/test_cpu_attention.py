@@ -63,13 +63,14 @@ def test_values_and_gradients_are_the_formulas(kind: str, p: float, num_keys: in
 
 @pytest.mark.parametrize("num_keys", [3, 9])
 def test_the_gradient_is_that_of_differences(num_keys: int) -> None:
-    bias = torch.randn(BATCH, HEADS, QUERIES, num_keys, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(1, HEADS, QUERIES, num_keys, dtype=torch.float64, requires_grad=True)
+    heads = [x[:1].detach().requires_grad_() for x in inputs(num_keys)]
 
     def attend(*tensors: Tensor) -> Tensor:
         torch.manual_seed(3)
         return training_attention(*tensors, p=0.3, scale=0.5)
 
-    assert torch.autograd.gradcheck(attend, (*inputs(num_keys), bias))
+    assert torch.autograd.gradcheck(attend, (*heads, bias))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
