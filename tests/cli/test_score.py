@@ -69,8 +69,10 @@ def test_a_line_without_a_score_is_blank_and_told(tmp_path: Path, call) -> None:
         "line 4: the source is blank, left blank",
         "line 5: the translation is longer than the model's 24 positions, left blank",
     ]
-    rows = [json.loads(line) for line in call("score", *files, "--format", "jsonl").stdout.split("\n")[:-1]]
+    words = ("--word-scores", "--format", "jsonl")
+    rows = [json.loads(line) for line in call("score", *files, *words).stdout.split("\n")[:-1]]
     assert [row["score"] is None for row in rows] == [False, True, True, True, True, False]
+    assert [bool(row["words"]) and bool(row["token_log_probs"]) for row in rows] == [True, *[False] * 4, True]
     assert rows[2]["problem"] == "the translation is blank"
 
 

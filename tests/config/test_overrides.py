@@ -25,7 +25,6 @@ def refusal(mapping: dict, override: str) -> str:
         ("data.root=a=b", {"data": {"root": "a=b"}}),
         ("data.root=C#", {"data": {"root": "C#"}}),
         ("data.root='a #b'", {"data": {"root": "a #b"}}),
-        ("data.root=", {"data": {"root": None}}),
         ("data.root=null", {"data": {"root": None}}),
         ("data.train=[{src: a, tgt: b}]", {"data": {"train": [{"src": "a", "tgt": "b"}]}}),
         ("model={d_ff: 1, d_model: 2}", {"model": {"d_ff": 1, "d_model": 2}}),
@@ -67,6 +66,8 @@ def test_a_malformed_override_is_shown_an_example(override: str):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        ("data.root=", "'data.root=' has nothing behind the =; give a value, or null to take it away."),
+        ("training.init_from= ", "'training.init_from= ' has nothing behind the =; give a value, or null"),
         ("seed.x=1", "'seed.x=1': seed is a single value, so there is no seed.x."),
         ("data.root.x.y=1", "'data.root.x.y=1': data.root is a single value, so there is no data.root.x."),
         ("data.train.1.src=x", "data.train is a list without an entry '1'; its entries are numbered 0 to 0."),

@@ -77,6 +77,39 @@ def test_a_prefix_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
     assert free.text == translator.translate([TEXTS[0]])[0] != ""
 
 
+def test_of_a_blank_source_nothing_can_be_demanded() -> None:
+    """Said, since it is what shows that a file of prefixes or phrases is not the text's own."""
+    translator = any_translator("word")
+    demanding_lines = [
+        SourceLine(" ", "uno"),
+        SourceLine("", constraints=("dos",)),
+        SourceLine("", "", (("", "tres"),)),
+    ]
+    nothing = [SourceLine("", " "), SourceLine(" "), SourceLine("", constraints=(" ",))]
+    found = translator.translate_lines([*demanding_lines, *nothing, SourceLine(TEXTS[0], "uno")])
+    told = "the source is blank, and a prefix or phrase is demanded of its translation"
+    assert [one.problem for one in found] == [told] * 3 + [""] * 4
+    assert [bool(one.hypotheses) for one in found] == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (SourceLine(None), "The text of line 2 is of type NoneType. Give it as str."),  # pyright: ignore
+        (SourceLine("one", None), "The prefix of line 2 is of type NoneType."),  # pyright: ignore
+        (SourceLine("one", constraints="uno"), r"The constraints of line 2 are a string. .*\('uno',\)"),  # pyright: ignore
+        (SourceLine("one", constraints=(5,)), r"The constraints of line 2 are \(5,\). Give a tuple"),  # pyright: ignore
+        (SourceLine("one", constraints=(("uno", 5),)), r"The constraints of line 2 are"),  # pyright: ignore
+        (SourceLine("one", place="5"), "The place of line 2 is '5'. Give a tuple of whole numbers"),  # pyright: ignore
+        (SourceLine("one", place=(-5,)), r"The place of line 2 is \(-5,\)"),
+        (SourceLine("one", place=(2**70,)), r"The place of line 2 is"),
+    ],
+)
+def test_what_is_no_line_is_told_by_its_number(line: SourceLine, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        any_translator("word").translate(["one", line])
+
+
 def test_a_text_translated_in_pieces_begins_with_its_prefix() -> None:
     translator = any_translator("word")
     line = SourceLine(". ".join(TEXTS[:8]), "uno dos")

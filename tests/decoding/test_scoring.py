@@ -138,8 +138,12 @@ def test_wrong_lists_get_one_clear_sentence() -> None:
     translator = make_translator(TINY)
     with pytest.raises(UserError, match=r"score got 2 texts and 1 translations\."):
         translator.score(["one.", "two."], ["uno."])
-    with pytest.raises(UserError, match=r"score takes a list of texts\. Write score\(\['uno\.'\]\)"):
+    with pytest.raises(UserError, match=r"score takes a list of translations, and got one alone\. .*: \['uno\.'\]"):
         translator.score(["one."], "uno.")
+    with pytest.raises(UserError, match=r"Translation 2 of 2 is of type NoneType\. Give it as str"):
+        translator.score(["one.", "two."], ["uno.", None])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"beam_size: a search obeys this, and .* It obeys to, length_penalty, "):
+        translator.score(["one."], ["uno."], beam_size=4)
     with pytest.raises(UserError, match=r"length_penalti"):
         translator.score(["one."], ["uno."], length_penalti=1.0)
 

@@ -222,6 +222,7 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
     """
     from transformer_mt.config.loading import read_config
     from transformer_mt.config.sections.tokenizer import can_be_tag
+    from transformer_mt.storage.run_folder import open_run
     from transformer_mt.synthesis.settings import precision_of
 
     if tag is not None and not can_be_tag(tag):
@@ -230,13 +231,14 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
             "> and no entry of another meaning. Give one such as --tag '<BT>'."
         )
     models.search_options(decoding)  # refused before weights are read
-    translator = models.load(decoding.get("precision") or precision_of(output))
-    if unused := translator.config.decoding.lines.unused:
-        remark(unused)
-    found = {run.path: direction(read_config(run.config)) for run, _ in translator.checkpoints}
+    runs = [open_run(run, runs=models.runs) for run in models.run or []]
+    found = {run.path: direction(read_config(run.config)) for run in runs}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{path} translates {way}" for path, way in found.items())
         raise UserError(f"{told}. Take runs of one direction.")
+    translator = models.load(decoding.get("precision") or precision_of(output))
+    if unused := translator.config.decoding.lines.unused:
+        remark(unused)
     return translator
 
 
@@ -247,8 +249,16 @@ def input_lines(path: Path) -> "Iterator[tuple[Iterator[str], str, int | None]]"
 
     name = name_of(path)
     with open_lines(path, "--input") as stream:
-        chunks = chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE")
+        chunks = chunk_lines(stream, 1000, partial(_report_blank, name), name, onwards="> TEXT_FILE")
         yield (line for chunk in chunks for line in chunk), name, _count_lines(path, stream)
+
+
+def _report_blank(name: str, number: int) -> None:
+    """Say once of an input that it is not UTF-8. Its wrong lines make no pairs."""
+    remark(
+        f"{name}, line {number}: not UTF-8; it stays blank, and so does any later line of this kind. Convert the file, "
+        "for example with iconv -f LATIN1 -t UTF-8"
+    )
 
 
 def _count_lines(path: Path, stream: "ByteStream") -> int | None:

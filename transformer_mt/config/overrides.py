@@ -12,7 +12,8 @@ _EXAMPLE = "an override looks like training.max_steps=100 or data.train.0.src=tr
 def apply_override(mapping: dict[str, Any], override: str) -> dict[str, Any]:
     """A copy of `mapping` with one key set. `mapping` itself does not change.
 
-    The part behind the first `=` is YAML; an empty one means null. Maps that are missing on the way are made. An entry
+    The part behind the first `=` is YAML, and null takes a value away; nothing at all is refused, since an unset
+    variable of a shell would take one away in silence. Maps that are missing on the way are made. An entry
     of a list is named by its number, counted from 0, and must exist.
 
     Raises:
@@ -22,6 +23,8 @@ def apply_override(mapping: dict[str, Any], override: str) -> dict[str, Any]:
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         raise UserError(f"{override!r} is not an override; {_EXAMPLE}.")
+    if not value.strip():
+        raise UserError(f"{override!r} has nothing behind the =; give a value, or null to take it away.")
     if keys == ["extends"]:
         raise UserError(f"{override!r}: extends belongs into the file; name the other file with --config instead.")
     return _set(mapping, keys, _parse_value(override, value), override)

@@ -1,8 +1,9 @@
 """What a caller demands of translations, from text to tokens: prefixes, and phrases that one must or none may hold."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import regex
 from numpy.typing import NDArray
 
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.sources.files import read_lines
 from transformer_mt.data.tokenizers import Tokenizer, normalize
@@ -108,33 +110,64 @@ def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
     return read_lines(path)
 
 
-def list_of_texts(texts: Iterable[str], verb: str = "translate") -> list[str]:
-    """The texts as a list. Raises UserError for a single text, and for items that are no texts."""
-    return _checked(texts, str, verb)
+def list_of_texts(texts: Iterable[str], verb: str = "translate", noun: str = "text") -> list[str]:
+    """The texts as a list. Raises UserError for a single text, and for items that are no texts. `noun` is what messages
+    call one of them.
+    """
+    return _checked(texts, str, verb, noun)
+
+
+def pairs_of_texts(texts: Iterable[str], translations: Iterable[str]) -> list[tuple[str, str]]:
+    """What is to be scored. Raises UserError as `list_of_texts` does, and for lists of unequal length."""
+    sides = list_of_texts(texts, "score"), list_of_texts(translations, "score", "translation")
+    if len(sides[0]) != len(sides[1]):
+        raise UserError(
+            f"score got {len(sides[0]):,} texts and {len(sides[1]):,} translations. Give a translation of each."
+        )
+    return list(zip(*sides, strict=True))
 
 
 def list_of_lines(texts: Iterable[str | SourceLine]) -> list[SourceLine]:
     """The texts as lines. Raises UserError for a single text, and for items that are neither text nor line."""
-    lines = _checked(texts, (str, SourceLine), "translate")
+    lines = _checked(texts, (str, SourceLine), "translate", "text")
     lines = [SourceLine(text) if isinstance(text, str) else text for text in lines]
     for number, line in enumerate(lines, start=1):
-        if isinstance(line.constraints, str):
-            raise UserError(
-                f"The constraints of text {number} are a string. Give a tuple of phrases: ({line.constraints!r},)."
-            )
+        _refuse_other_types(number, line)
     return lines
 
 
-def _checked(texts: Iterable, kinds: type | tuple[type, ...], verb: str) -> list:
+def _checked(texts: Iterable, kinds: type | tuple[type, ...], verb: str, noun: str) -> list:
     if isinstance(texts, str):
-        raise UserError(f"{verb} takes a list of texts. Write {verb}([{texts!r}]).")
+        raise UserError(f"{verb} takes a list of {noun}s, and got one alone. Put it into a list: [{texts!r}].")
     if not isinstance(texts, Iterable):
-        raise UserError(f"{verb} takes a list of texts, not what is of type {type(texts).__name__}. Give it a list.")
+        raise UserError(f"{verb} takes a list of {noun}s, not what is of type {type(texts).__name__}. Give it a list.")
     texts = list(texts)
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, kinds):
-            raise UserError(f"Text {number} of {len(texts)} is of type {type(text).__name__}. Give it as str.")
+            told = f"{noun.capitalize()} {number} of {len(texts)}"
+            raise UserError(f"{told} is of type {type(text).__name__}. Give it as str.")
     return texts
+
+
+def _refuse_other_types(number: int, line: SourceLine) -> None:
+    """UserError for a part of a line, which has this number, that is of another type than `SourceLine` says."""
+    for name, value in (("text", line.text), ("prefix", line.prefix)):
+        if not isinstance(value, str):
+            raise UserError(f"The {name} of line {number} is of type {type(value).__name__}. Give it as str.")
+    phrases, place = line.constraints, line.place
+    if isinstance(phrases, str):
+        raise UserError(f"The constraints of line {number} are a string. Give a tuple of phrases: ({phrases!r},).")
+    if not _all_are(phrases, lambda one: isinstance(one, str) or _all_are(one, lambda way: isinstance(way, str))):
+        raise UserError(
+            f"The constraints of line {number} are {phrases!r}. Give a tuple of phrases, each as str, or as a tuple of "
+            "those of which one is enough."
+        )
+    if not _all_are(place, lambda one: isinstance(one, Integral) and 0 <= int(one) <= LARGEST):
+        raise UserError(f"The place of line {number} is {place!r}. Give a tuple of whole numbers from 0 on.")
+
+
+def _all_are(values: object, are: Callable[[Any], bool]) -> bool:
+    return isinstance(values, tuple | list) and all(map(are, values))
 
 
 class CannotMeetError(Exception):
@@ -247,6 +280,16 @@ def without_avoided(demand: Demand, avoided: AvoidedPhrases, path: str, tokenize
         if all(way.after_break for way in ways):
             raise CannotMeetError(f"the constraint {tokenizer.decode(list(phrase[0].tokens))} holds a phrase of {path}")
     return replace(demand, constraints=allowed)
+
+
+def problem_of_blank(line: SourceLine) -> str:
+    """What is wrong with a blank source, of which nothing can be demanded; nothing where nothing is, or with a text."""
+    if line.text.strip() or line.patches is not None:
+        return ""
+    phrases = [phrase for one in line.constraints for phrase in ((one,) if isinstance(one, str) else one)]
+    if not any(text.strip() for text in (line.prefix, *phrases)):
+        return ""
+    return "the source is blank, and a prefix or phrase is demanded of its translation"
 
 
 def refuse_other_search(options: SearchOptions) -> None:

@@ -7,18 +7,21 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from transformer_mt.config.sections.decoding import SCORING, SearchConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.batches.batching import make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import coverages
 from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
-from transformer_mt.decoding.search.options import LengthNorm, SearchOptions
+from transformer_mt.decoding.search.options import LengthNorm, SearchOptions, search_options
 from transformer_mt.decoding.search.top_tokens import refuse_nan
+from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import Workers
 from transformer_mt.model.interface import TranslationModel
 
@@ -79,6 +82,15 @@ def token_log_probs(model: TranslationModel, pairs: list[IdPair]) -> list[list[f
     found = torch.cat([_log_probs_of(model.output(some), of) for some, of in parts])
     refuse_nan(found)
     return [part.tolist() for part in found.cpu().split([len(ids) + 1 for ids in tgt])]
+
+
+def scoring_options(config: SearchConfig, **changes: Any) -> SearchOptions:
+    """`search_options` for a score. UserError for a key that a search obeys and no score, too."""
+    if unread := [key for key in changes if key in SearchOptions.model_fields and key not in SCORING]:
+        raise UserError(
+            f"{', '.join(unread)}: a search obeys this, and scoring does not search. It obeys {', '.join(SCORING)}."
+        )
+    return search_options(config, **changes)
 
 
 def _log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:

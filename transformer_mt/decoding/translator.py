@@ -28,8 +28,9 @@ from transformer_mt.decoding.demands import (
     SourceLine,
     demand_of,
     list_of_lines,
-    list_of_texts,
+    pairs_of_texts,
     problem_of,
+    problem_of_blank,
     refuse_cut_picture,
     refuse_other_search,
     refuse_without_room,
@@ -47,14 +48,13 @@ from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_
 from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
-from transformer_mt.decoding.scoring import KILLED, Scored, Scorer
+from transformer_mt.decoding.scoring import KILLED, Scored, Scorer, scoring_options
 from transformer_mt.decoding.search.batch_search import batch_search
 from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, WordEdges
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
-from transformer_mt.errors import UserError
 from transformer_mt.machine.busy.giving_way import give_way
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
@@ -152,15 +152,11 @@ class Translator:
     def score(self, texts: Iterable[str], translations: Iterable[str], **changes: Any) -> list[Scored]:
         """What the model says of translations that are given, in order; see `Scored`.
 
-        changes: keys of the config's section `decoding`, such as length_penalty=1.0. Raises UserError for lists of
-        unequal length, and as `translate` does.
+        changes: keys of the config's section `decoding` that scoring obeys, such as length_penalty=1.0. Raises
+        UserError for another key, for lists of unequal length, and as `translate` does.
         """
-        sides = [list_of_texts(side, "score") for side in (texts, translations)]
-        if len(sides[0]) != len(sides[1]):
-            raise UserError(
-                f"score got {len(sides[0]):,} texts and {len(sides[1]):,} translations. Give a translation of each."
-            )
-        return self.scorer.score(zip(*sides, strict=True), search_options(self.config.decoding, **changes))
+        pairs = pairs_of_texts(texts, translations)
+        return self.scorer.score(pairs, scoring_options(self.config.decoding, **changes))
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -197,7 +193,8 @@ class Translator:
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
             unknown = tuple(self.src_tokenizer.unknown_words(line.text)) if UNK_ID in row else ()
             too_long = len(row) + 1 > self.config.model.max_len
-            blank = Translated(line.text, [], too_long or index in beyond, unknown, tagged[index].problem)
+            problem = tagged[index].problem or problem_of_blank(line)
+            blank = Translated(line.text, [], too_long or index in beyond, unknown, problem)
             if too_long and options.too_long is TooLong.SPLIT and not blank.problem:
                 yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)
             elif len(row) and not blank.problem and (not too_long or options.too_long is TooLong.TRUNCATE):

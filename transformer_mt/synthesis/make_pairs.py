@@ -11,6 +11,7 @@ from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.lines.line_stream import CHARACTERS_A_LINE, LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 from transformer_mt.synthesis.parallel_files import Pair, ParallelFiles
 
 DAMAGED = "\ufffd"
@@ -122,7 +123,10 @@ class PairMaker:
                     self.files.write(self._make(part))
                 self.report.num_lines += len(part)
         if is_there and not self.files.is_at_end():
-            raise self._other(self.report.num_lines + 1)
+            raise UserError(
+                f"{self.name} has {counted(self.report.num_lines, 'line')}, and {self.files.paths[0].parent} was begun "
+                "with more. Give the same input, or choose another --output."
+            )
 
     def _refuse_other(self, part: list[str], found: list[Pair]) -> None:
         for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
@@ -152,8 +156,10 @@ class PairMaker:
                 self.tell(number, why)
             if why is not None:
                 self.report.blank[why] += 1
-            pairs.append(("", "") if why else self.recipe.pair(line, text))
-            unknown += translated.unknown_words
+                pairs.append(("", ""))
+            else:
+                pairs.append(self.recipe.pair(line, text))
+                unknown += translated.unknown_words
         self.advance(len(part), unknown)
         return pairs
 

@@ -315,7 +315,7 @@ class Trainer:
                 raise told_by_first(nll_not_finite(nll, state.step, self.updater.precision), self.world)
             if self.world.is_first:
                 picture = attention_picture(model, result.samples[0], self.data) if result.samples else None
-                seen = look(model, self.updater, self.data, result)
+                seen = look(self.config, model, self.updater, self.data, result)
         is_best = is_better(self.config.validation.metric, result.metrics, state.best_metrics)
         if is_best:
             state.best_step, state.best_metrics, state.num_bad_validations = state.step, result.metrics, 0

@@ -105,7 +105,7 @@ def test_there_are_commands_and_every_file_is_in_one() -> None:
 
 # Every option that changes what is searched, what is done to a line, or what is written, as it is given.
 OPTIONS = {
-    "--beam-size": ["4"], "--n-best": ["5"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
+    "--beam-size": ["4"], "--n-best": ["6"], "--format": ["moses"], "--prefix": ["tab"], "--avoid": ["words.txt"],
     "--constraints": ["ordered"], "--glossary": ["terms.tsv"], "--keep": ["numbers,urls"],
     "--no-repeat-ngram-size": ["2"], "--min-length": ["2"], "--max-length": ["9"], "--patience": ["2"],
     "--coverage-penalty": ["0.5"], "--length-norm": ["average"], "--allow-unk": [], "--precision": ["int8"],

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
+from transformer_mt.cli.search_flags import SCORE_FLAGS
+from transformer_mt.config.sections.decoding import SCORING, DecodingConfig, SearchConfig
 from transformer_mt.decoding.demands import list_of_texts
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
@@ -80,6 +81,23 @@ def test_what_is_given_replaces_the_config() -> None:
             "diverse_beam_groups too, or leave it out.",
         ),
         (
+            {"beam_size": 1, "patience": 2.0},
+            "patience is 2, that of a beam, and beam_size 1 is greedy search, which has none. Leave one of them out.",
+        ),
+        (
+            {"temperature": 0.7, "patience": 0.5, "n_best": 3},
+            "patience is 0.5, that of a beam, and temperature 0.7 asks for samples, which have no beam. Leave one of "
+            "them out.",
+        ),
+        (
+            {"mbr": "bleu", "mbr_candidates": 2, "n_best": 3},
+            "n_best is 3, and mbr_candidates 2 leaves no more to choose from. Use mbr_candidates 3 or more.",
+        ),
+        (
+            {"mbr": "bleu", "mbr_candidates": 2, "n_best": 3, "temperature": 1.0},
+            "n_best is 3, and mbr_candidates 2 leaves no more to choose from. Use mbr_candidates 3 or more.",
+        ),
+        (
             {"seed": 3},
             "seed is 3, and nothing is drawn by chance. Ask for samples with sampling_topk, sampling_topp or "
             "temperature, or leave seed out.",
@@ -99,6 +117,9 @@ def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None
         ({"glossary": "terms.tsv"}, {"constraints": "ordered"}, "glossary"),
         ({"beam_size": 1}, {"mbr": "chrf", "diverse_beam_groups": 2}, "beam_size"),
         ({"constraints": "unordered"}, {"sampling_topk": 5}, "constraints"),
+        ({"mbr": "bleu", "mbr_candidates": 2}, {"n_best": 3}, "mbr_candidates"),
+        ({"diverse_beam_groups": 2}, {"constraints": "unordered"}, "diverse_beam_groups"),
+        ({"beam_size": 1}, {"patience": 2.0}, "beam_size"),
         ({}, {"constraints": "unordered", "temperature": 1.0}, None),
     ],
 )
@@ -156,6 +177,18 @@ def test_what_is_switched_off_leaves_room_for_what_it_excludes() -> None:
         search_options(DecodingConfig(mbr="chrf"), mbr="none", mbr_candidates=9)
 
 
+def test_a_patience_of_the_config_waits_for_a_beam() -> None:
+    """It is refused only where the caller asks for it, like whatever has no effect."""
+    config = DecodingConfig(patience=2.0)
+    assert search_options(config, beam_size=1).patience == search_options(config, temperature=1.0).patience == 2.0
+    config = DecodingConfig(diverse_beam_groups=2)
+    with pytest.raises(
+        UserError, match=r"diverse_beam_groups is from the config\. Give diverse_beam_groups 1 to leave"
+    ):
+        search_options(config, constraints="unordered")
+    assert search_options(config, constraints="unordered", diverse_beam_groups=1).constraints == "unordered"
+
+
 def test_groups_of_the_config_are_those_of_its_beam() -> None:
     config = DecodingConfig(beam_size=6, diverse_beam_groups=3)
     assert search_options(config).of_group.beam_size == 2
@@ -192,3 +225,7 @@ def test_a_name_stands_for_what_is_done_with_long_lines(name: TooLong) -> None:
 def test_what_is_no_text_is_told_by_its_place(text: object, kind: str) -> None:
     with pytest.raises(UserError, match=f"^Text 2 of 3 is of type {kind}. Give it as str.$"):
         list_of_texts(["a", text, "b"])  # pyright: ignore[reportArgumentType]
+
+
+def test_the_command_and_python_score_by_the_same_keys() -> None:
+    assert SCORE_FLAGS == SCORING

@@ -60,14 +60,14 @@ OLD = "training.init_from=runs/old"
         ([OLD, "model.num_heads=4"], "model.num_heads is 4 and was 2, by which the same weights mean something else"),
         ([OLD, "model.num_decoder_layers=2"],
          r"the part decoder .*num_decoder_layers is 2 and was 1, so that decoder.layers.1\S+ is .* and missing there.*"
-         r"or take what fits: training.init_from.parts: \[encoder, "),
+         r"or take what fits: training.init_from: \{run: runs/old, parts: \[encoder, [^\]]*output\]\}\.$"),
         ([OLD, "model.tie_embeddings=none"], "the part tgt_embeddings .*tie_embeddings is 'none' and was 'decoder'"),
         (["training.init_from={run: runs/old, parts: [output]}", "model.d_model=32"],
          r"the part output .*model.d_model is 32 and was 16, so that .*config.yaml does\)\.$"),
         ([OLD, "model.architecture=decoder_only", "model.num_encoder_layers=0", "tokenizer.joint=true"],
          "model.architecture is 'decoder_only' and was 'encoder_decoder'"),
         ([OLD, "tokenizer.kind=bpe", "tokenizer.vocab_size=400"], "tokenizer.kind is 'bpe' and was 'word'"),
-        ([OLD, "tokenizer.lowercase=true"], "the tokenizers of runs/old, .*lowercase is True and was False"),
+        ([OLD, "tokenizer.lowercase=true"], "the tokenizers of runs/old are kept, .*lowercase is True and was False"),
         ([OLD, "tokenizer.vocab_size=50"], "tokenizer.vocab_size is 50 and was 100"),
         (["training.init_from={run: runs/old, vocabulary: extend}", "tokenizer.lowercase=true"], "lowercase is True"),
         (["training.init_from={run: runs/old, vocabulary: extend}", "tokenizer.kind=bpe", "tokenizer.vocab_size=400"],
@@ -97,6 +97,27 @@ def test_it_is_one_sentence_that_names_the_key(folder: Path, arguments: list[str
     assert sorted((folder / "runs").iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("changed", "refused", "parts"),
+    [
+        (["tokenizer.kind=bpe", "tokenizer.vocab_size=400"], 1, "encoder, decoder"),
+        (["tokenizer.joint=true", "model.tie_embeddings=all", "model.num_encoder_layers=2"], 2, "decoder"),
+    ],
+)
+def test_what_it_advises_is_taken(folder: Path, changed: list[str], refused: int, parts: str, tmp_path: Path) -> None:
+    """A model and tokenizers that differ are told at once, and without the parts that hang on either it trains."""
+    command = ("train", "--config", "old.yaml", "--runs", str(tmp_path), "validation.num_translated=0", *changed)
+    result = call_tmt(folder, *command, OLD)
+    assert result.returncode == 2
+    assert ("does not fit this config" in result.stderr) + (
+        "tokenizers of runs/old are kept" in result.stderr
+    ) == refused
+    (advice,) = re.findall(r"or take what fits: (training\.init_from): (\{.*\})\.$", result.stderr.strip())
+    assert f"parts: [{parts}], vocabulary: new" in advice[1]
+    followed = call_tmt(folder, *command, "=".join(advice))
+    assert followed.returncode == 0, followed.stderr
+
+
 def test_text_of_other_words_is_refused_with_the_way_to_new_words(folder: Path) -> None:
     for language in ("en", "es"):
         (folder / f"other.{language}").write_text("alpha beta gamma\n" * 3)
@@ -115,6 +136,7 @@ def test_text_of_other_words_is_refused_with_the_way_to_new_words(folder: Path) 
         ("runs/old", "vocabulary: extend adds"),
         ({"run": "runs/old", "vocabulary": "extend"}, "a lower tokenizer.min_frequency"),
         ({"run": "runs/old", "vocabulary": "new", "parts": ["encoder"]}, None),
+        ({"run": "runs/old", "vocabulary": "new", "parts": ["encoder", "src_embeddings"]}, "runs/old does not know"),
     ],
 )
 def test_what_makes_words_known_is_said_by_the_vocabulary(folder: Path, init_from: object, way: str | None) -> None:

@@ -1,11 +1,14 @@
 """What a validation looks at beside its scores."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
+from toy import toy_config
 from translators import SMALL, make_translator
 
-from transformer_mt.training.monitoring.look import unmoved_rows
+from transformer_mt.training.monitoring.look import every_word_comes, unmoved_rows
 
 
 @torch.enable_grad()
@@ -35,3 +38,21 @@ def test_positions_that_no_sentence_reaches_are_no_words(positions: str) -> None
     found = unmoved_rows(model, optimizer, 4)
     assert found
     assert not [name for name in found if "positions" in name]
+
+
+PAIRS = {"src": "train.en", "tgt": "train.es"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "comes"),
+    [
+        ({}, True),
+        ({"data": {"train": [{**PAIRS, "weight": 1}, {**PAIRS, "weight": 99}]}}, False),
+        ({"training": {"init_from": "runs/old"}}, False),
+        ({"training": {"init_from": {"run": "runs/old", "vocabulary": "extend"}}}, False),
+        ({"training": {"init_from": {"run": "runs/old", "vocabulary": "new", "parts": ["encoder"]}}}, True),
+    ],
+)
+def test_an_epoch_need_not_bring_every_word(sections: dict, comes: bool) -> None:
+    """With shares a large source may take many epochs to pass, and a kept vocabulary is that of other text."""
+    assert every_word_comes(toy_config(Path("data"), **sections)) == comes

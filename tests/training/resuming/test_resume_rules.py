@@ -51,3 +51,31 @@ def test_another_schedule_needs_the_flag(schedule: str) -> None:
         with pytest.raises(UserError, match=r"training.schedule: was (.|\n)* --change-lr lets the learning rate"):
             allowed_changes(before, now, change_lr=False)
         assert "training.schedule" in allowed_changes(before, now, change_lr=True)
+
+
+SOURCE = {"src": "train.en", "tgt": "train.es"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({**SOURCE, "weight": 2.0}, ["data.train.1.weight: was 1.0, is 2.0"]),
+        ({"tsv": "b.tsv", "weight": 1.0}, [
+            "data.train.1.src: was 'train.en', is None", "data.train.1.tgt: was 'train.es', is None",
+            "data.train.1.tsv: was None, is 'b.tsv'",
+        ]),
+        (None, ["data.train: was [{'src': 'train.en', 'tgt': 'train.es', "]),
+    ],
+)  # fmt: skip
+def test_of_a_source_that_changed_the_key_is_named(changed: dict | None, told: list[str]) -> None:
+    """And not the whole list, in which nobody finds it."""
+    first, second = ({**SOURCE, "weight": 1.0} for _ in range(2))
+    before, now = (
+        toy_config(Path("data"), data={"train": [source for source in sources if source]})
+        for sources in ([first, second], [first, changed])
+    )
+    with pytest.raises(UserError) as refused:
+        allowed_changes(before, now, change_lr=False)
+    lines = [line.strip() for line in str(refused.value).split("\n")[1:-1]]
+    assert [line[: len(one)] for line, one in zip(lines, told, strict=True)] == told
+    assert "None, " not in lines[0].partition(" is ")[0]

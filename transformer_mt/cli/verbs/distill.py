@@ -29,6 +29,9 @@ def distill(
     *,
     models: Models,
     output: OutputOption,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings that replace those of --config, for example data.root=FOLDER.")
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option("--config", "-c", help="Whose training sources are translated. Default: those of the run itself."),
@@ -47,6 +50,10 @@ def distill(
     """
     if config is not None and input is not None:
         raise UserError("--config and --input were both given. Give one of them.")
+    if overrides and config is None:
+        raise UserError(
+            f"{overrides[0]} would be a setting of --config, and none was given. Give one, or leave it out."
+        )
     translator = load_for(output, models, decoding, tag)
     write = partial(
         make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,
@@ -63,7 +70,7 @@ def distill(
     from transformer_mt.data.batches.stream_window import stream_pairs
     from transformer_mt.data.sources.kinds import sources_of_pairs
 
-    data = (load_config(config).config if config is not None else translator.config).data
+    data = (load_config(config, overrides or []).config if config is not None else translator.config).data
     taught = translator.config.data.src_lang, translator.config.data.tgt_lang
     if taught != (data.src_lang, data.tgt_lang):
         raise UserError(

@@ -8,6 +8,7 @@ from transformer_mt.config.sections.lines import LinesConfig, clash_of
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Section
 
 SearchPrecision = Literal["fp32", "bf16", "fp16", "int8", "auto"]
+SCORING = ("to", "length_penalty", "length_norm", "coverage_penalty", "batch_size", "precision")  # what a score obeys
 SAMPLING = ("sampling_topk", "sampling_topp", "temperature")  # each of these keys of `decoding` asks for samples
 MAX_LENGTH_PENALTY = 10.0  # of length^alpha, far beyond any use
 

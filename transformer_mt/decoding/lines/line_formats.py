@@ -106,8 +106,9 @@ def score_json(scored: Scored, word_scores: bool) -> dict:
     """One line of `tmt score --format jsonl`."""
     line: dict[str, Any] = {"source": scored.source, "translation": scored.translation}
     if scored.problem:
-        return line | {"score": None, "log_prob": None, "tokens": [], "problem": scored.problem}
-    line |= {"score": scored.score, "log_prob": scored.log_prob, "tokens": list(scored.tokens)}
+        line |= {"score": None, "log_prob": None, "tokens": [], "problem": scored.problem}
+    else:
+        line |= {"score": scored.score, "log_prob": scored.log_prob, "tokens": list(scored.tokens)}
     if word_scores:
         words = [{"word": word.word, "log_prob": word.log_prob} for word in scored.words]
         line |= {"token_log_probs": list(scored.log_probs), "words": words}

@@ -1,5 +1,6 @@
 """The settings of a search as one object: the section `decoding`, with the changes of a caller."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -112,7 +113,7 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     except UserError as error:
         said = str(error)  # names the keys with their values
         told = [
-            f"{key} is from the config." + f" Give {key} {NONE} to leave it out." * can_be_none(SearchConfig, key)
+            f"{key} is from the config." + _way_without(key)
             for key, value in of_config.items()
             if key not in given and _is_named(key, value, said)
         ]
@@ -121,6 +122,12 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
         if given.get("n_best") == lines.n_best > 1 and _is_named("n_best", lines.n_best, said):
             told.append("n_best is from the config. Give n_best 1 (--n-best 1) to leave it out.")
         raise UserError(" ".join([said, *told])) from None
+
+
+def _way_without(key: str) -> str:
+    """How a caller switches a key of the config off, where that can be done."""
+    off = NONE if can_be_none(SearchConfig, key) else {"diverse_beam_groups": 1}.get(key)
+    return "" if off is None else f" Give {key} {off} to leave it out."
 
 
 def _is_named(key: str, value: Any, said: str) -> bool:
@@ -158,6 +165,14 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
         raise UserError(
             f"diverse_beam_strength is {options.diverse_beam_strength}, and a beam of one group has nothing to keep "
             "clear of. Give diverse_beam_groups too, or leave it out."
+        )
+    if "patience" in given and (options.is_sampling or options.beam_size == 1):
+        other = options.asks_for_samples if options.is_sampling else "beam_size 1 is greedy search, which has none"
+        raise UserError(f"patience is {options.patience:g}, that of a beam, and {other}. Leave one of them out.")
+    if options.mbr is not None and options.n_best > (options.mbr_candidates or math.inf):
+        raise UserError(
+            f"n_best is {options.n_best}, and mbr_candidates {options.mbr_candidates} leaves no more to choose from. "
+            f"Use mbr_candidates {options.n_best} or more."
         )
     wanted = "n_best" if options.n_best == options.num_candidates else "mbr_candidates"
     if options.num_candidates > options.num_rows:

@@ -15,6 +15,9 @@ def kept_tokenizers(config: RunConfig, source: SourceRun) -> tuple[Tokenizer, To
     Raises UserError where those of the run were changed, and where the vocabulary has no room for new words.
     """
     asked, path = source.asked, source.run.path
+    was, now = ((of.data.src_lang, of.data.tgt_lang) for of in (source.config, config))
+    if was != now:
+        print(f"languages: {' to '.join(was)} in {path}, {' to '.join(now)} now")
     if not (asked.keeps_src or asked.keeps_tgt):
         print(f"tokenizers: new, none of {path}'s")
         return None
@@ -39,8 +42,12 @@ def way_to_new_words(config: RunConfig) -> list[str]:
     asked = config.training.init_from
     if asked is None or not (asked.keeps_src or asked.keeps_tgt):
         return []
+    if asked.vocabulary == "new":
+        return [
+            f"what the tokenizer of {asked.run} does not know stays so; the other side's words come from data.train"
+        ]
     if asked.vocabulary == "extend":
-        return ["a lower tokenizer.min_frequency or a larger tokenizer.vocab_size makes more of them new entries"]
+        return ["a lower tokenizer.min_frequency makes more of them new entries, if tokenizer.vocab_size leaves room"]
     return ["training.init_from.vocabulary: extend adds those that data.train has often"]
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
-from transformer_mt.config.sections.init_from import InitFromConfig
+from transformer_mt.config.sections.init_from import OF_SRC_VOCABULARY, OF_TGT_VOCABULARY, InitFromConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.data.sources.kinds import sources_of
@@ -67,8 +67,8 @@ def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
         return None
     refuse_itself(config, run)
     source = _told_by_key(lambda: _opened(config.model, asked))
-    _refuse_other_model(config.model, source)
-    _refuse_other_tokenizers(config.tokenizer, source)
+    if wrong := [*_other_model(config.model, source), *_other_tokenizers(config.tokenizer, source)]:
+        raise UserError(f"{KEY}: {' '.join(wrong)} {_way_out(config, source)}")
     _refuse_other_pictures(config.data, source)
     return source
 
@@ -109,8 +109,8 @@ def _opened(model: ModelConfig, asked: InitFromConfig) -> SourceRun:
     return SourceRun(run, config, checkpoint, asked, list(asked.parts or whole(model)))
 
 
-def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
-    """UserError for the first part that is another in the run's model: its keys, and a weight whose shape shows it."""
+def _other_model(here: ModelConfig, source: SourceRun) -> list[str]:
+    """The first part that is another in the run's model, told: its keys, and a weight whose shape shows it."""
     there, path = source.config.model, source.run.path
     model = outline(here)
     parameters_of(model, source.parts, f"{KEY}.parts")  # refuses a part that this model has not
@@ -124,13 +124,9 @@ def _refuse_other_model(here: ModelConfig, source: SourceRun) -> None:
         told = ", ".join(f"model.{key} is {now_is[key]!r} and was {it_was[key]!r}" for key in keys)
         pairs = ((name, *(side.get(name, "missing") for side in shapes)) for name in names)
         other = next((f"so that {name} is {now} here and {was} there" for name, now, was in pairs if now != was), "")
-        fitting = [one for one in source.parts if not differing_keys(one, here, there)]
-        or_fewer = f", or take what fits: {KEY}.parts: [{', '.join(fitting)}]" if fitting else ""
-        raise UserError(
-            f"{KEY}: the part {part} of {path} does not fit this config: {told}, "
-            f"{other or 'by which the same weights mean something else'}. Give these keys the values that they had "
-            f"(extends: {path}/config.yaml does){or_fewer}."
-        )
+        shown = other or "by which the same weights mean something else"
+        return [f"the part {part} of {path} does not fit this config: {told}, {shown}."]
+    return []
 
 
 def differing_keys(part: str, here: ModelConfig, there: ModelConfig) -> list[str]:
@@ -152,20 +148,35 @@ def _refuse_other_pictures(here: DataConfig, source: SourceRun) -> None:
             )
 
 
-def _refuse_other_tokenizers(here: TokenizerConfig, source: SourceRun) -> None:
-    """UserError for keys by which the config asks for other tokenizers than those that are kept."""
-    asked, there = source.asked, source.config.tokenizer
-    if not (asked.keeps_src or asked.keeps_tgt):
-        return
-    free = _OF_TRAINING if asked.vocabulary == "keep" else (*_OF_TRAINING, *_VOCABULARY_SIZE)
+def _other_tokenizers(here: TokenizerConfig, source: SourceRun) -> list[str]:
+    """The keys by which the config asks for other tokenizers than those that are kept, told."""
+    if not (source.asked.keeps_src or source.asked.keeps_tgt):
+        return []
+    there = source.config.tokenizer
+    keys = _keys_of_tokenizers(here, source)
+    told = ", ".join(f"tokenizer.{key} is {getattr(here, key)!r} and was {getattr(there, key)!r}" for key in keys)
+    return [f"the tokenizers of {source.run.path} are kept, and this config asks for others: {told}."] if keys else []
+
+
+def _keys_of_tokenizers(here: TokenizerConfig, source: SourceRun) -> list[str]:
+    """The keys by which the config describes other tokenizers than the run has."""
+    there = source.config.tokenizer
+    free = _OF_TRAINING if source.asked.vocabulary == "keep" else (*_OF_TRAINING, *_VOCABULARY_SIZE)
     keys = [
         key for key in TokenizerConfig.model_fields if key not in free and getattr(here, key) != getattr(there, key)
     ]
     if here.masks < there.masks:  # the entries are there, and text like them is text again
         keys.remove("masks")
-    if keys:
-        told = ", ".join(f"tokenizer.{key} is {getattr(here, key)!r} and was {getattr(there, key)!r}" for key in keys)
-        raise UserError(
-            f"{KEY} keeps the tokenizers of {source.run.path}, and this config asks for others: {told}. Give these "
-            f"keys the values that they had (extends: {source.run.path}/config.yaml does)."
-        )
+    return keys
+
+
+def _way_out(here: RunConfig, source: SourceRun) -> str:
+    """The old values, or the parts that fit without them; where the tokenizers are others, with new ones."""
+    path = source.run.path
+    fitting = [part for part in source.parts if not differing_keys(part, here.model, source.config.model)]
+    new = ""
+    if _keys_of_tokenizers(here.tokenizer, source):
+        fitting = [part for part in fitting if part not in OF_SRC_VOCABULARY | OF_TGT_VOCABULARY]
+        new = ", vocabulary: new"
+    or_fewer = f", or take what fits: {KEY}: {{run: {path}, parts: [{', '.join(fitting)}]{new}}}" if fitting else ""
+    return f"Give these keys the values that they had (extends: {path}/config.yaml does){or_fewer}."

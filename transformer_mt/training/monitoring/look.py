@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import BOS_ID, SPECIAL_TOKENS
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.preparation import TrainingData
@@ -28,7 +29,9 @@ NUM_BYTES = 256
 Heads = dict[str, list[float]]  # a figure of each head, by the name of the module
 
 
-def look(model: TranslationModel, updater: Updater, data: TrainingData, result: ValidationResult) -> dict[str, Any]:
+def look(
+    config: RunConfig, model: TranslationModel, updater: Updater, data: TrainingData, result: ValidationResult
+) -> dict[str, Any]:
     """The figures of an entry `look`: of the samples of a validation, read by the `model` that was validated, and of
     the weights that are trained. Draws nothing, changes nothing.
     """
@@ -45,7 +48,7 @@ def look(model: TranslationModel, updater: Updater, data: TrainingData, result: 
         num_given = max(map(_num_given, (data.src_tokenizer, data.tgt_tokenizer)))
         figures |= {
             "relative_update": _rounded(relative_update(updater.model, updater.optimizer)),
-            "unmoved": unmoved_rows(updater.model, updater.optimizer, num_given),
+            "unmoved": unmoved_rows(updater.model, updater.optimizer, num_given) if every_word_comes(config) else None,
         }
     return figures
 
@@ -122,6 +125,16 @@ def relative_update(model: nn.Module, optimizer: torch.optim.Optimizer) -> float
         step = first / (second.sqrt() + group["eps"])
         ratios.append(group["lr"] * step.norm() / weight.norm().clamp(min=1e-12))
     return median(torch.stack(ratios).tolist()) if ratios else None
+
+
+def every_word_comes(config: RunConfig) -> bool:
+    """Whether an epoch brings every word of the vocabulary. Where sources have shares, it need not bring all pairs, and
+    another run's vocabulary was learned from other text.
+    """
+    begun = config.training.init_from
+    keeps = begun is not None and (begun.keeps_src or begun.keeps_tgt)
+    shares = config.data.temperature is not None or any(source.weight is not None for source in config.data.train)
+    return not (keeps or shares)
 
 
 @torch.no_grad()

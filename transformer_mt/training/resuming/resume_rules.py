@@ -39,7 +39,8 @@ def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Chang
     if change_lr:
         refused = [key for key in refused if key not in rate]
     if refused:
-        lines = "\n  ".join(f"{key}: was {changes[key][0]!r}, is {changes[key][1]!r}" for key in refused)
+        told = [one for key in refused for one in _one_by_one(key, *changes[key])]
+        lines = "\n  ".join(f"{key}: was {old!r}, is {new!r}" for key, old, new in told)
         by_flag = " --change-lr lets the learning rate change." if set(refused) & rate else ""
         raise UserError(
             f"The run was begun with another config, and going on would not be the same training:\n  {lines}\n"
@@ -94,10 +95,34 @@ def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
     """Print the changes, and note them with their first step in a line of the run's file."""
     if not changes:
         return
-    for key, (before, now) in changes.items():
-        print(f"changed: {key} was {before!r}, is {now!r}")
+    for key, values in changes.items():
+        for name, before, now in _one_by_one(key, *values):
+            print(f"changed: {name} was {before!r}, is {now!r}")
     earlier = run.changes.read_bytes() if run.changes.exists() else b""
     replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
+
+
+def _one_by_one(key: str, before: object, now: object) -> list[tuple[str, object, object]]:
+    """A change as a person reads it: of maps in a list as long as before the keys that differ; of others what is set,
+    without the many keys that are None.
+    """
+    if not (isinstance(before, list) and isinstance(now, list)):
+        return [(key, before, now)]
+    if len(before) == len(now) and all(isinstance(entry, dict) for entry in [*before, *now]):
+        return [
+            (f"{key}.{number}.{name}", old.get(name), new.get(name))
+            for number, (old, new) in enumerate(zip(before, now, strict=True))
+            for name in sorted(old.keys() | new.keys())
+            if old.get(name) != new.get(name)
+        ]
+    return [(key, _set_of(before), _set_of(now))]
+
+
+def _set_of(entries: list) -> list:
+    return [
+        {name: value for name, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
+        for entry in entries
+    ]
 
 
 def flat_settings(config: RunConfig) -> dict[str, object]:
