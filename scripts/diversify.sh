@@ -3,7 +3,7 @@
 # direction translates the targets (data diversification, Nguyen et al. 2020).
 #
 #   bash scripts/diversify.sh CONFIG OUTPUT [KEY=VALUE ...]
-#   bash scripts/diversify.sh multi30k_en_de_tok.yaml FOLDER/diverse data.root=FOLDER
+#   bash scripts/diversify.sh multi30k_en_de_tok.yaml FOLDER/diverse data.root=FOLDER data.both_directions_epochs=0
 #
 # OUTPUT gets the folders forward_1 to forward_3 and back, with a pair of files each, line by line those of data.train. A
 # KEY=VALUE is a setting of all four trainings, whose runs stand in runs/. Each translates with the average of its last ten

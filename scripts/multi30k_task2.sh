@@ -18,7 +18,7 @@ shift
 for side in de en; do
   cat "$folder"/task2/train.lc.norm.tok.[1-5].$side >"$folder/task2/captions.$side"
 done
-bash scripts/diversify.sh multi30k_en_de_tok.yaml "$folder/diverse" data.root="$folder" "$@"
+bash scripts/diversify.sh multi30k_en_de_tok.yaml "$folder/diverse" data.root="$folder" data.both_directions_epochs=0 "$@"
 .venv/bin/tmt train --config multi30k_diverse.yaml --resume auto training.average_last=10 data.root="$folder" "$@"
 
 make() {  # a verb, its run, the side of the captions, a tag, a folder
