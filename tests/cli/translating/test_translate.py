@@ -223,7 +223,7 @@ def test_from_python(trained: Path) -> None:
     assert translator.translate(list(SENTENCES)) == list(SENTENCES.values())
     assert translator.translate([]) == []
     assert translator.translate(sentence for sentence in SENTENCES) == list(SENTENCES.values())
-    with pytest.raises(UserError, match=r"Write translate\(\['seven eight\.'\]\)"):
+    with pytest.raises(UserError, match=r"and got one alone\. Put it into a list: \['seven eight\.'\]"):
         translator.translate("seven eight.")
     assert translator.translate(["", "seven eight."], beam_size=1) == ["", "ocho siete."]
 
