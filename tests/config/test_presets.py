@@ -33,7 +33,8 @@ def changes(preset: str) -> list[str]:
     ]  # fmt: skip
     source_as = "picture" if MODELS[preset]["patches"] else "text"
     is_alone = MODELS[preset]["architecture"] == "encoder_only"
-    return [f"model.preset={preset}", f"data.source_as={source_as}", *(alone if is_alone else [])]
+    turns = [] if source_as == "text" and not is_alone else ["data.both_directions_epochs=0"]  # which only pairs do
+    return [f"model.preset={preset}", f"data.source_as={source_as}", *turns, *(alone if is_alone else [])]
 
 
 def test_the_schema_knows_the_presets() -> None:

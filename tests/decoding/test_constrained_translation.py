@@ -148,7 +148,7 @@ def test_a_constraint_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
     (told,) = translator.translate_lines([SourceLine(TEXTS[0], "uno dos", ("dos", "tres", "cuatro", "seis"))])
     assert told.problem == "prefix and constraints have 5 tokens, and the translation may have 4"
     with pytest.raises(
-        UserError, match=r"The constraints of text 1 are a string. Give a tuple of phrases: \('uno',\)\."
+        UserError, match=r"The constraints of line 1 are a string. Give a tuple of phrases: \('uno',\)\."
     ):
         translator.translate([SourceLine(TEXTS[0], constraints="uno")])  # pyright: ignore[reportArgumentType]
 

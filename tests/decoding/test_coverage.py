@@ -111,9 +111,8 @@ def test_a_score_is_that_of_tmt_score_and_alone_as_in_a_batch(beam_size: int) ->
     together = translator.translate_lines(TEXTS, options)
     alone = [translator.translate_lines([text], options)[0] for text in TEXTS]
     assert [line.text for line in together] == [line.text for line in alone]
-    changes = {"coverage_penalty": 0.7, "beam_size": beam_size}
     given = [(line.source, line.text) for line in together if line.text]
-    scored = translator.score(*zip(*given, strict=True), **changes)
+    scored = translator.score(*zip(*given, strict=True), coverage_penalty=0.7)
     # A text may be read as other tokens than those that the search wrote it with.
     same = [
         (line.hypotheses[0].score, other.score)

@@ -124,7 +124,7 @@ def test_how_many_candidates_there_are() -> None:
     assert search_options(config, mbr="chrf", temperature=1.0, mbr_candidates=9, beam_size=1).of_search.n_best == 9
     assert search_options(config, mbr="chrf").of_search.n_best == 4
     assert search_options(config, mbr="chrf", mbr_candidates=9).of_search.beam_size == 9
-    assert search_options(config, mbr="chrf", mbr_candidates=3, n_best=4).of_search.n_best == 4
+    assert search_options(config, mbr="chrf", mbr_candidates=4, n_best=4).of_search.n_best == 4
     assert search_options(config, mbr="chrf", mbr_candidates=2, beam_size=8).of_search.n_best == 2
     asked = DecodingConfig(beam_size=4, mbr="bleu", mbr_candidates=4)
     assert search_options(asked, beam_size=1).mbr is None, "a validation is greedy"

@@ -118,8 +118,8 @@ def test_so_many_trainings_run_at_once_and_one_that_fails_ends_all(
 
 
 def test_every_row_that_is_shipped_can_be_trained() -> None:
-    """`both-directions` and `less dropout` are shipped configs. The others say how they differ, and none trains what another
-    does, unless it is judged in another way.
+    """`both-directions` and `less dropout` are shipped configs. The others say how they differ, and none trains what
+    another does, unless it is judged in another way.
     """
     config, rows = rows_of(SCRIPT.with_name("ablation_multi30k.yaml"))
     trained = {}

@@ -81,15 +81,6 @@ def test_what_is_given_replaces_the_config() -> None:
             "diverse_beam_groups too, or leave it out.",
         ),
         (
-            {"beam_size": 1, "patience": 2.0},
-            "patience is 2, that of a beam, and beam_size 1 is greedy search, which has none. Leave one of them out.",
-        ),
-        (
-            {"temperature": 0.7, "patience": 0.5, "n_best": 3},
-            "patience is 0.5, that of a beam, and temperature 0.7 asks for samples, which have no beam. Leave one of "
-            "them out.",
-        ),
-        (
             {"mbr": "bleu", "mbr_candidates": 2, "n_best": 3},
             "n_best is 3, and mbr_candidates 2 leaves no more to choose from. Use mbr_candidates 3 or more.",
         ),
@@ -119,7 +110,6 @@ def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None
         ({"constraints": "unordered"}, {"sampling_topk": 5}, "constraints"),
         ({"mbr": "bleu", "mbr_candidates": 2}, {"n_best": 3}, "mbr_candidates"),
         ({"diverse_beam_groups": 2}, {"constraints": "unordered"}, "diverse_beam_groups"),
-        ({"beam_size": 1}, {"patience": 2.0}, "beam_size"),
         ({}, {"constraints": "unordered", "temperature": 1.0}, None),
     ],
 )
@@ -177,10 +167,7 @@ def test_what_is_switched_off_leaves_room_for_what_it_excludes() -> None:
         search_options(DecodingConfig(mbr="chrf"), mbr="none", mbr_candidates=9)
 
 
-def test_a_patience_of_the_config_waits_for_a_beam() -> None:
-    """It is refused only where the caller asks for it, like whatever has no effect."""
-    config = DecodingConfig(patience=2.0)
-    assert search_options(config, beam_size=1).patience == search_options(config, temperature=1.0).patience == 2.0
+def test_groups_of_the_config_are_switched_off_by_one_group() -> None:
     config = DecodingConfig(diverse_beam_groups=2)
     with pytest.raises(
         UserError, match=r"diverse_beam_groups is from the config\. Give diverse_beam_groups 1 to leave"

@@ -166,9 +166,6 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
             f"diverse_beam_strength is {options.diverse_beam_strength}, and a beam of one group has nothing to keep "
             "clear of. Give diverse_beam_groups too, or leave it out."
         )
-    if "patience" in given and (options.is_sampling or options.beam_size == 1):
-        other = options.asks_for_samples if options.is_sampling else "beam_size 1 is greedy search, which has none"
-        raise UserError(f"patience is {options.patience:g}, that of a beam, and {other}. Leave one of them out.")
     if options.mbr is not None and options.n_best > (options.mbr_candidates or math.inf):
         raise UserError(
             f"n_best is {options.n_best}, and mbr_candidates {options.mbr_candidates} leaves no more to choose from. "
