@@ -1,8 +1,9 @@
 """`tmt distill`."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +23,9 @@ from transformer_mt.cli.synthesis import (
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.translator import Translator
 
 
 @partial(with_options, names=SYNTHESIS_FLAGS)
@@ -65,12 +69,22 @@ def distill(
         with input_lines(input) as (lines, name, number):
             write(lines=lines, name=name, num_lines=number)
         return
+    lines, tags = _training_sources(translator, config, overrides or [])
+    write(lines=lines, name="data.train", source_tags=tags)
+
+
+def _training_sources(
+    translator: "Translator", config: str | None, overrides: list[str]
+) -> tuple[Iterator[str], frozenset[str]]:
+    """The sources of `data.train` of the config, or of the teacher's own, in their order, and the tags before them.
+    UserError where the teacher is one of another direction, or lacks the tag of a language.
+    """
     from transformer_mt.config.loading import load_config
     from transformer_mt.config.sections.tokenizer import language_of
     from transformer_mt.data.batches.stream_window import stream_pairs
     from transformer_mt.data.sources.kinds import sources_of_pairs
 
-    data = (load_config(config, overrides or []).config if config is not None else translator.config).data
+    data = (load_config(config, overrides).config if config is not None else translator.config).data
     taught = translator.config.data.src_lang, translator.config.data.tgt_lang
     if taught != (data.src_lang, data.tgt_lang):
         raise UserError(
@@ -78,7 +92,6 @@ def distill(
             f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
         )
     sources = sources_of_pairs(data.train, data)
-    lines = (pair.src for _, pair in stream_pairs(sources))
     tags = frozenset(source.tag for source in data.train if source.tag is not None)
     unknown = sorted(tags.difference(translator.config.tokenizer.tags))
     for one in unknown:
@@ -89,4 +102,4 @@ def distill(
             )
     if unknown:
         remark(f"the teacher's tokenizer.tags lack {', '.join(unknown)}, so it translates what follows the tag")
-    write(lines=lines, name="data.train", source_tags=tags)
+    return (pair.src for _, pair in stream_pairs(sources)), tags
