@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.sections.decoding import SCORING, SearchConfig
-from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.data.batches.batching import make_batch
+from transformer_mt.config.special_ids import PAD_ID, UNK_ID
+from transformer_mt.data.batches.batching import Batch, make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import coverages
@@ -65,23 +65,29 @@ class Scored:
         return not self.source.strip() and not self.translation.strip()
 
 
-@torch.inference_mode()
 def token_log_probs(model: TranslationModel, pairs: list[IdPair]) -> list[list[float]]:
     """The log-probability of each token of the targets, EOS last; natural logarithms. The pairs are one batch.
 
     Raises UserError where the model's output is not a number.
     """
+    src, tgt = zip(*pairs, strict=True)
+    return batch_log_probs(model, make_batch(src, tgt))
+
+
+@torch.inference_mode()
+def batch_log_probs(model: TranslationModel, batch: Batch) -> list[list[float]]:
+    """The log-probability of each target token of a batch, by row. Raises as `token_log_probs` does."""
     assert not model.training, "dropout would change the log-probabilities"
     device = next(model.parameters()).device
-    src, tgt = zip(*pairs, strict=True)
-    batch = make_batch(src, tgt).to(device)
+    lengths = (batch.tgt_out != PAD_ID).sum(dim=1).tolist()
+    batch = batch.to(device)
     hidden = model.real_hidden_states(batch.src, batch.tgt_in, batch.real)
     targets = batch.tgt_out.flatten().index_select(0, batch.real)
     rows = ROWS_AT_ONCE if device.type == "cpu" else ROWS_AT_ONCE_ON_A_GPU
     parts = zip(hidden.split(rows), targets.split(rows), strict=True)
     found = torch.cat([_log_probs_of(model.output(some), of) for some, of in parts])
     refuse_nan(found)
-    return [part.tolist() for part in found.cpu().split([len(ids) + 1 for ids in tgt])]
+    return [part.tolist() for part in found.cpu().split(lengths)]
 
 
 def scoring_options(config: SearchConfig, **changes: Any) -> SearchOptions:

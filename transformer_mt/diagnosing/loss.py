@@ -1,6 +1,7 @@
 """Rules on the loss and the learning rate."""
 
 import math
+from typing import Any
 
 from transformer_mt.diagnosing.history import Finding, History
 from transformer_mt.diagnosing.thresholds import threshold
@@ -17,9 +18,7 @@ def loss_spike(history: History) -> Finding | None:
     pairs, text = spike["pairs"], ""
     hardest = [pair for pair in pairs if pair.get("nll") is not None][:NUM_SHOWN]
     if hardest:
-        shown = (
-            f"{pair['where']} ({pair['nll']:.2f}): {_cut(pair['src'])!r} / {_cut(pair['tgt'])!r}" for pair in hardest
-        )
+        shown = (f"{pair['where']} ({pair['nll']:.2f}): {_texts(pair)}" for pair in hardest)
         text = f" Hardest of its {counted(spike['num_pairs'], 'pair')}: {'; '.join(shown)}."
     elif pairs:
         named = "; ".join(pair["where"] for pair in pairs[:NUM_SHOWN])
@@ -84,5 +83,7 @@ def _number(nll: float) -> str:
     return f"{nll:.2f}" if math.isfinite(nll) else "not a number"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+def _texts(pair: dict[str, Any]) -> str:
+    """Source and target, cut; a picture has no text."""
+    texts = (text for text in (pair["src"], pair["tgt"]) if text)
+    return " / ".join(repr(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…") for text in texts)
