@@ -113,6 +113,31 @@ def test_text_beside_pairs_is_passed_over_and_said(folder: Path) -> None:
     assert "\ndata check (80 training pairs): " in trained.stdout
 
 
+def test_one_language_on_both_sides_is_written_whole(folder: Path) -> None:
+    """It was written to one file. The last pair is longer than what faults are looked for in, and is a leak."""
+    long = " ".join(f"word{n}" for n in range(4_000))
+    for name in ("train.en", "train.es", "valid.en", "valid.es"):
+        with (folder / "data" / name).open("a") as file:
+            file.write(f"\n{long} {name[-2:]}\n")
+    mapping = toy_mapping(Path("data"))
+    mapping["data"] |= {"src_lang": "en", "tgt_lang": "en"}
+    mapping["model"]["max_len"] = mapping["training"]["max_tokens"] = 5_000
+    (folder / "one.yaml").write_text(yaml.safe_dump(mapping))
+    result = call_tmt(folder, "data", "check", "-c", "one.yaml", "--write", "clean", "--jsonl", "found.jsonl")
+    assert result.returncode == 0, result.stderr
+    names = [f"{name}.{side}" for name in ("kept", "taken_out") for side in ("src", "tgt")]
+    assert {path.name for path in (folder / "clean").iterdir()} == {*names, "taken_out.reasons.tsv"}
+    src, tgt = (
+        {line for name in names if name.endswith(side) for line in (folder / "clean" / name).read_text().split("\n")}
+        for side in (".src", ".tgt")
+    )
+    assert src == set((folder / "data/train.en").read_text().split("\n"))
+    assert tgt == set((folder / "data/train.es").read_text().split("\n"))
+    found = [json.loads(line) for line in (folder / "found.jsonl").open()]
+    (last,) = [one for one in found if one["split"] == "train" and one.get("src", "").startswith("word0 ")]
+    assert "leak" in last["faults"]
+
+
 def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:
     """A source of the other direction had been found in a wrong language as a whole, and taken out by --write."""
     pairs = list(builtin_pairs("train"))[:400]

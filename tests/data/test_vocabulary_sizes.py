@@ -1,6 +1,7 @@
 """The size that `auto` takes keeps the rule, and the table counts what the tokenizers give."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from commands import call_tmt
@@ -69,6 +70,17 @@ def test_a_corpus_too_small_for_a_size_ends_the_table() -> None:
     assert len(rows) == 1
     assert rows[0].entries[0] < 300
     assert len(list(table_lines(rows))) == 2
+
+
+def test_no_more_of_a_corpus_is_read_than_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "MEASURED_PAIRS", 700)
+    config = TokenizerConfig(kind="bpe", joint=True)
+
+    def two_chunks(side: int) -> Iterator[list[str]]:
+        yield from texts(side)[:2]
+        raise AssertionError("a third is asked for")
+
+    assert list(measured(two_chunks, config, FEW[:1])) == list(measured(lambda side: texts(side)[:2], config, FEW[:1]))
 
 
 def test_the_rule_is_the_papers() -> None:

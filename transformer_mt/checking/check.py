@@ -1,4 +1,4 @@
-"""The check of whole splits: two readings for what is wrong, and a third for its texts."""
+"""The check of whole splits: two readings for what is wrong, one of samples between them, and one for the texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -24,7 +24,7 @@ from transformer_mt.errors import UserError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-FORMAT_VERSION = 3  # raise it whenever the same corpus would give another result
+FORMAT_VERSION = 4  # raise it whenever the same corpus would give another result
 STRETCH, MOST_STRETCHES = 100, 30  # neighbouring pairs that are looked at, and how often
 LEAST_PAIRS = 500  # in fewer no shift is looked for
 REGION = 600  # pairs in which the beginning of a shift is looked for line by line
@@ -123,7 +123,7 @@ def _directions(corpus: Corpus, languages: list[tuple[str, str]]) -> list[_Direc
 def _look(one: _Direction) -> Counts:
     starts = _starts(len(one.pairs))
     texts = [_texts(one, start, start + STRETCH) for start in starts]
-    pairs = [pair for src, tgt in texts for pair in zip(src, tgt, strict=True)]
+    pairs = _each_once(starts, texts)
     flags = [faults_of_pair(src, tgt, (letters_of(src), letters_of(tgt)), 2**30) for src, tgt in pairs]
     counts: Counts = {"num_looked_at": len(pairs), "looked_for_shifts": 0, "can_tell": 0}
     for name in (name for one in flags for name in names_of(one)):
@@ -150,6 +150,15 @@ def _starts(num_pairs: int) -> list[int]:
     last = max(0, num_pairs - STRETCH)
     many = min(MOST_STRETCHES, -(-num_pairs // STRETCH))
     return sorted({int(start) for start in np.linspace(0, last, many)})
+
+
+def _each_once(starts: list[int], texts: list[tuple[list[str], list[str]]]) -> list[tuple[str, str]]:
+    """The pairs of the stretches, which overlap where the corpus is small."""
+    found, end = [], 0
+    for start, (src, tgt) in zip(starts, texts, strict=True):
+        found += list(zip(src, tgt, strict=True))[max(0, end - start) :]
+        end = start + STRETCH
+    return found
 
 
 def _texts(one: _Direction, first: int, last: int) -> tuple[list[str], list[str]]:

@@ -103,7 +103,8 @@ def look_again(
 
 
 def _see(learned: Learned, held_out: HeldOut | None, block: Block) -> _Seen:
-    sides = [["" if is_beyond(text) else text[:MOST_READ] for text in side] for side in block.sides]
+    whole = [["" if is_beyond(text) else text for text in side] for side in block.sides]
+    sides = [[text[:MOST_READ] for text in side] for side in whole]
     src, tgt = sides
     flags = np.zeros(len(block), np.uint32)
     elsewhere = []
@@ -113,7 +114,7 @@ def _see(learned: Learned, held_out: HeldOut | None, block: Block) -> _Seen:
         if own := learned.languages[side]:
             flags[[other_language(text, own) is not None for text in texts]] |= BITS["language"]
         if held_out is not None:
-            flags |= held_out.flags(side, texts)
+            flags |= held_out.flags(side, whole[side])
     flags[elsewhere[0] != elsewhere[1]] |= BITS["language"]
     is_swapped = elsewhere[0] & elsewhere[1]
     flags[is_swapped] &= ~np.uint32(BITS["language"] | BITS["script"])

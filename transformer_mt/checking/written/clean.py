@@ -61,6 +61,8 @@ def _names(split: CheckedSplit, endings: tuple[str, str]) -> tuple[list[str], li
     of = ""
     if split.direction:
         of, endings = f".{'-'.join(split.direction)}", (f".{split.direction[0]}", f".{split.direction[1]}")
+    if endings[0] == endings[1]:  # both sides in one language
+        endings = (".src", ".tgt")
     kept, out = ([f"{name}{of}{ending}" for ending in endings] for name in (KEPT, OUT))
     return kept, out, f"{OUT}{of}{REASONS}"
 

@@ -46,9 +46,10 @@ def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Ite
     def some(side: int) -> Iterator[list[str]]:
         num_pairs = 0
         for chunk in texts(side):
-            if num_pairs < MEASURED_PAIRS:
-                yield chunk
+            yield chunk
             num_pairs += len(chunk)
+            if num_pairs >= MEASURED_PAIRS:
+                return
 
     for size in (size + len(config.all_tags) for size in sizes):
         both = train_tokenizers(some, config.model_copy(update={"vocab_size": size}))
