@@ -12,7 +12,6 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.errors import UserError
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import causal_mask, padding_mask
 from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
@@ -125,11 +124,6 @@ def test_attention_weights_are_dropped_in_training_only() -> None:
     x = torch.randn(1, 6, 8)
     assert not torch.equal(attention.train()(x, x), attention(x, x))
     assert torch.equal(attention.eval()(x, x), attention(x, x))
-
-
-def test_heads_that_do_not_divide_are_a_user_error() -> None:
-    with pytest.raises(UserError, match="num_heads is 3, which does not divide d_model 32"):
-        MultiHeadAttention(32, 3, 0.0, True)
 
 
 @pytest.mark.parametrize("norm_position", ["pre", "post"])

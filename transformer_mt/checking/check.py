@@ -14,12 +14,12 @@ from transformer_mt.checking.faults.leaks import HeldOut
 from transformer_mt.checking.faults.ratios import Bands
 from transformer_mt.checking.faults.rules import BITS, TAKEN_OUT
 from transformer_mt.checking.first_look import FirstLook, look_first
-from transformer_mt.checking.reading import Block, changed_error, read_blocks
+from transformer_mt.checking.reading import Block, read_blocks
 from transformer_mt.checking.second_look import Learned, learn, look_again
 from transformer_mt.checking.shifts import MARGIN, shifted_parts
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.data.longest_line import is_beyond
-from transformer_mt.data.sources.source import Source
+from transformer_mt.data.sources.source import Source, changed_error
 from transformer_mt.errors import UserError
 
 MAX_WORDS = 1024  # where no config says how long a sentence may be

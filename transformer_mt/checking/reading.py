@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from transformer_mt.data.sources.source import Source
-from transformer_mt.errors import UserError
 
 BLOCK = 4_000  # pairs
 
@@ -70,9 +69,3 @@ def _of_source(source: Source, number: int, first: int, margin: int) -> Iterator
             yield cut(BLOCK)
     while (left := len(lines) - lead) > 0:
         yield cut(min(left, BLOCK))
-
-
-def changed_error(sources: Sequence[Source]) -> UserError:
-    """What to raise where a second reading gave other pairs than the first."""
-    names = ", ".join(source.description for source in sources)
-    return UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")

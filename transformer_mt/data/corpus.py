@@ -11,7 +11,7 @@ from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.longest_line import LONGEST_LINE, beyond_error, is_beyond
 from transformer_mt.data.sources.kinds import sources_of, sources_of_pairs
-from transformer_mt.data.sources.source import PairBlock, Source, with_bar
+from transformer_mt.data.sources.source import PairBlock, Source, changed_error, with_bar
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 
@@ -105,8 +105,7 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = Fals
     def write(folder: Path) -> Counts:
         counts = _write_pairs(folder / TABLE, sources)
         if _corpus_key(sources) != key:
-            names = ", ".join(source.description for source in sources)
-            raise UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
+            raise changed_error(sources)
         return counts
 
     def read(folder: Path) -> "Dataset":

@@ -78,8 +78,8 @@ codecs.register_error("tmt_hex", _hex)
 codecs.register_error("tmt_within", lambda error: ("x", getattr(error, "end", 0)))
 
 
-def _piece(token: str) -> bytes:
-    """The text behind a subword's entry, of which the first and last character may be cut."""
+def bytes_of(token: str) -> bytes:
+    """The text behind a subword's entry, of which the first and last character may be cut. Of no byte is 0xFF."""
     return bytes(BYTES_BY_CHARACTER.get(character, 0xFF) for character in token)
 
 
@@ -280,12 +280,12 @@ class SubwordTokenizer(Tokenizer):
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         """As above; bytes that are no character by themselves are a letter, since they may be a part of one."""
-        return ((i, _piece(token).decode("utf-8", errors="tmt_within")) for i, token in super()._texts())
+        return ((i, bytes_of(token).decode("utf-8", errors="tmt_within")) for i, token in super()._texts())
 
     def _readable(self, token: str) -> str:
         if token in SPECIAL_TOKENS:
             return token
-        return _piece(token).decode("utf-8", errors="tmt_hex").replace(" ", "▁")
+        return bytes_of(token).decode("utf-8", errors="tmt_hex").replace(" ", "▁")
 
     @staticmethod
     def _train(model, trainer, texts: Iterable[list[str]], config: TokenizerConfig) -> hf.Tokenizer:

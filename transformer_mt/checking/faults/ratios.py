@@ -50,10 +50,9 @@ class Bands:
         """Which pairs are out of the ordinary; those with an empty side are not."""
         total, ratio = _total_and_ratio(src, tgt)
         group = np.searchsorted(self.edges, total)
-        shorter = np.minimum(src.astype(np.float64), tgt / np.exp(self.median[group]))
-        longer = np.maximum(src.astype(np.float64), tgt / np.exp(self.median[group]))
+        apart = np.abs(src - tgt / np.exp(self.median[group]))
         far = (ratio < self.low[group]) | (ratio > self.high[group])
-        return far & (src > 0) & (tgt > 0) & (longer - shorter >= LEAST_CHARACTERS)
+        return far & (src > 0) & (tgt > 0) & (apart >= LEAST_CHARACTERS)
 
 
 def _total_and_ratio(

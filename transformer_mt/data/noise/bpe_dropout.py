@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers
 
 from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data.noise import merge_kernels
-from transformer_mt.data.tokenizers import BYTES_BY_CHARACTER, BPETokenizer
+from transformer_mt.data.tokenizers import BYTES_BY_CHARACTER, BPETokenizer, bytes_of
 from transformer_mt.machine.numba_modules import needs_numba, run_loop
 
 Flat = tuple[NDArray[np.int32], NDArray[np.int64]]  # ids of sentences, one after the other, and how many each has
@@ -30,7 +30,7 @@ class BPEDropout:
         self.threshold = round(probability * 2**32)
         model = json.loads(tokenizer.backend.to_str())["model"]
         vocab: dict[str, int] = model["vocab"]
-        spelled = sorted((i, b"" if entry in SPECIAL_TOKENS else _bytes(entry)) for entry, i in vocab.items())
+        spelled = sorted((i, b"" if entry in SPECIAL_TOKENS else bytes_of(entry)) for entry, i in vocab.items())
         self.pieces = np.array([byte for _, piece in spelled for byte in piece], np.uint8)
         self.piece_starts = np.cumsum([0, *(len(piece) for _, piece in spelled)], dtype=np.int32)
         self.byte_ids = np.zeros(256, np.int32)
@@ -75,10 +75,6 @@ def line_seeds(place: tuple[int, ...], lines: NDArray[np.int64]) -> NDArray[np.i
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
-
-
-def _bytes(entry: str) -> bytes:
-    return bytes(BYTES_BY_CHARACTER[character] for character in entry)
 
 
 @cache

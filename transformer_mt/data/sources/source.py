@@ -125,6 +125,12 @@ def with_bar(blocks: Iterator[PairBlock], what: str) -> Iterator[PairBlock]:
             bar.update(len(block.lines))
 
 
+def changed_error(sources: Sequence[Source]) -> UserError:
+    """What to raise where a second reading gave other pairs than the first."""
+    names = ", ".join(source.description for source in sources)
+    return UserError(f"{names} changed while being read. Wait until nothing writes to it, and start again.")
+
+
 def _in_blocks(pairs: Iterator[RawPair]) -> Iterator[PairBlock]:
     block: list[RawPair] = []
     num_characters = 0

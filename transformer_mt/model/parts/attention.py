@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.errors import UserError
 from transformer_mt.model.cpu import attention as cpu
 from transformer_mt.model.gpu import attention as gpu
 from transformer_mt.model.parts.linears import is_plain, product, stacked
@@ -83,10 +82,6 @@ class MultiHeadAttention(Attention):
         scaled: bool = True,
     ) -> None:
         super().__init__()
-        if d_model % num_heads:
-            raise UserError(
-                f"num_heads is {num_heads}, which does not divide d_model {d_model}. Choose a divisor of {d_model}."
-            )
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads or num_heads
         self.head_dim = d_model // num_heads
