@@ -122,3 +122,13 @@ def test_a_score_is_that_of_tmt_score_and_alone_as_in_a_batch(beam_size: int) ->
     assert same
     for searched, given_score in same:
         assert searched == pytest.approx(given_score, abs=1e-4)
+
+
+@pytest.mark.parametrize("search", [{"beam_size": 4}, {"mbr": "chrf", "mbr_candidates": 3}, {"temperature": 2.0}, {}])
+def test_a_translation_is_the_same_whether_or_not_scores_are_wanted(search: dict[str, Any]) -> None:
+    translator = make_translator(SMALL, noise=0.5, decoding={"beam_size": 6 if "mbr" in search else 1})
+    given = {**search, "coverage_penalty": 100.0}
+    scored = translator.translate_lines(TEXTS, search_options(translator.config.decoding, **given))
+    assert translator.translate(TEXTS, **given) == [line.text for line in scored]
+    if "beam_size" in search:
+        assert translator.translate(TEXTS, **search) != translator.translate(TEXTS, **given)

@@ -60,11 +60,6 @@ def _source_weights(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer:
     return torch.cat(recorded, dim=2).mean(dim=1)[:, -tgt_in.size(1) :, : src.size(1)]
 
 
-def searched_with(options: SearchOptions) -> SearchOptions:
-    """The options of the search whose hypotheses `by_coverage` ranks: what the beam has finished, or the samples."""
-    return options.model_copy(update={"n_best": options.num_rows})
-
-
 def by_coverage(
     model: TranslationModel, rows: Sequence[Sequence[int]], found: list[list[Hypothesis]], options: SearchOptions
 ) -> list[list[Hypothesis]]:

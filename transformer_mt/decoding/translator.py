@@ -21,7 +21,7 @@ from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam_memory import refuse_what_never_fits
-from transformer_mt.decoding.coverage import by_coverage, searched_with
+from transformer_mt.decoding.coverage import by_coverage
 from transformer_mt.decoding.demands import (
     AvoidedPhrases,
     CannotMeetError,
@@ -332,9 +332,12 @@ class Translator:
         return [Found([h for h in one.hypotheses if not avoided.is_in(h.tokens)], one.unmet) for one in found]
 
     def _search(self, rows: list[list[int]], options: SearchOptions, demands: list[Demand]) -> list[Found]:
-        if not (options.coverage_penalty and options.scored):
+        # Greedy search finds one hypothesis, and samples keep their order: there the penalty changes scores alone.
+        is_ranked = options.num_rows > 1 and not options.keeps_order
+        if not (options.coverage_penalty and (options.scored or is_ranked)):
             return self._by_log_prob(rows, options, demands)
-        found = self._by_log_prob(rows, searched_with(options), demands)
+        # Ranked is all that the beam has finished, or all samples.
+        found = self._by_log_prob(rows, options.model_copy(update={"n_best": options.num_rows}), demands)
         ranked = by_coverage(self.search_model, rows, [one.hypotheses for one in found], options)
         return [Found(hypotheses, one.unmet) for hypotheses, one in zip(ranked, found, strict=True)]
 
