@@ -87,3 +87,4 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
     ]
     assert OTHER_DECODING.keys() == SearchConfig.model_fields.keys()
     assert len({*names}) == len(names)
+    assert not [name for name in names if "/" in name]  # a path would be a folder

@@ -299,7 +299,7 @@ def _search_parts(decoding: dict[str, Any]) -> list[str]:
     for key, value in decoding.items():
         is_told = key in ("beam_size", "length_penalty") or (decoding["beam_size"] == 1 and key in beam_only)
         if value != default[key] and not is_told:
-            short = f"{Path(value).stem}-{_key(value)}" if key == "avoid" else value
+            short = f"{Path(value).stem}-{_key(value)}" if key in ("avoid", "glossary") else value
             parts.append(key.replace("_", "-") + ("" if value is True else f"-{short}"))
     return parts
 
