@@ -130,6 +130,16 @@ def test_each_piece_of_a_long_line_has_its_own_terms(tmp_path: Path) -> None:
         assert translated.text.count("diez ocho") >= (text.split(" ").count("one") if too_long is TooLong.SPLIT else 1)
 
 
+@pytest.mark.parametrize("num_words", [38, 39, 40])
+def test_a_line_that_just_fills_the_model_is_looked_at_whole(num_words: int, tmp_path: Path) -> None:
+    """With EOS it has 40 places. The model does not know the term, which is no longer read from a line that is cut."""
+    translator = any_translator("word", glossary=str(glossary(tmp_path / "terms", "zebu\tcinco\n")))
+    options = search_options(translator.config.decoding, too_long=TooLong.TRUNCATE)
+    (translated,) = translator.translate_lines(["zebu" + " one" * (num_words - 1)], options)
+    assert translated.too_long == (num_words == 40)
+    assert ("cinco" in translated.text) != translated.too_long
+
+
 def test_terms_and_an_order_are_refused_by_both_names() -> None:
     with pytest.raises(UserError, match=r"constraints is ordered and glossary terms.tsv, whose terms have no order"):
         search_options(DecodingConfig(glossary="terms.tsv"), constraints="ordered")

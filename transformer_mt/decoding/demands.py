@@ -174,9 +174,9 @@ class CannotMeetError(Exception):
     """No translation can meet the demand of a line; the message says why, without the line's number."""
 
 
-def refuse_cut_picture(is_whole: bool, model: ModelConfig) -> None:
+def refuse_cut_picture(is_cut: bool, model: ModelConfig) -> None:
     """Raise CannotMeetError for the terms of a glossary in the beginning of a picture."""
-    if not is_whole and model.patches is not None:
+    if is_cut and model.patches is not None:
         raise CannotMeetError("the beginning of its picture has no text, in which terms could be found")
 
 

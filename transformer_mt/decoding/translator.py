@@ -200,7 +200,7 @@ class Translator:
             elif len(row) and not blank.problem and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
-                    demands[index] = self._demand_of(line, row, options)
+                    demands[index] = self._demand_of(line, row, too_long, options)
                 except CannotMeetError as error:
                     yield index, replace(blank, problem=str(error))
                 else:
@@ -226,13 +226,12 @@ class Translator:
                 for index, (found, problem) in zip(batch, result, strict=True):
                     yield index, replace(to_do[index], hypotheses=found, problem=problem)
 
-    def _demand_of(self, line: SourceLine, row: list[int], options: SearchOptions) -> Demand:
-        """The demand of a line with these ids. Raises CannotMeetError."""
+    def _demand_of(self, line: SourceLine, row: list[int], is_cut: bool, options: SearchOptions) -> Demand:
+        """The demand of a line with these ids, which may be those of its beginning. Raises CannotMeetError."""
         limit = self._largest_length(row, options)
         if options.glossary is not None:
-            is_whole = len(row) < self.config.model.max_len - 1
-            refuse_cut_picture(is_whole, self.config.model)
-            text = line.text if is_whole else self.src_tokenizer.decode(row)  # of a beginning only its own terms
+            refuse_cut_picture(is_cut, self.config.model)
+            text = self.src_tokenizer.decode(row) if is_cut else line.text  # of a beginning only its own terms
             terms = self._glossary(options.glossary).constraints_of(text, line.constraints)
             line = replace(line, constraints=(*line.constraints, *terms))
         demand = demand_of(line, self.tgt_tokenizer, limit)
