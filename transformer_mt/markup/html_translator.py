@@ -7,6 +7,7 @@ from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
 from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
@@ -27,7 +28,7 @@ class HtmlTranslator(WrappingTranslator):
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
     ) -> list[Translated]:
         """All hypotheses of each text, in order. Those of its segments stand side by side: the first, then the second,
-        and so on, scored as one hypothesis.
+        and so on, scored as one hypothesis. Each segment has the tag of a language that its text begins with.
 
         A text has none where one of its segments has none. Raises UserError for a line with a prefix or constraints.
         """
@@ -43,15 +44,22 @@ class HtmlTranslator(WrappingTranslator):
                 "Leave out constraints or HTML."
             )
         # What is too long for any model is not looked at: the translator says so of it.
-        marked = [Marked([]) if is_beyond(line.text) else take_out(line.text) for line in lines]
+        languages = TargetLanguages.of(self.config)
+        tagged = [Tagged("", "") if is_beyond(line.text) else languages.typed(line.text) for line in lines]
+        marked = [take_out(one.text) for one in tagged]
         flat = [
-            SourceLine(segment.text, place=(*line.place, part))
-            for line, one in zip(with_places(lines), marked, strict=True)
+            SourceLine(Tagged(read.tag, segment.text).whole, place=(*line.place, part))
+            for line, read, one in zip(with_places(lines), tagged, marked, strict=True)
             for part, segment in enumerate(one.segments)
         ]
         results = iter(self.translator.translate_lines(flat, options))
         of_lines = [[next(results) for _ in one.segments] for one in marked]
-        pairs = [(result.source, h.text) for found in of_lines for result in found for h in result.hypotheses]
+        pairs = [
+            (segment.text, h.text)
+            for one, found in zip(marked, of_lines, strict=True)
+            for segment, result in zip(one.segments, found, strict=True)
+            for h in result.hypotheses
+        ]
         alignments = iter(self.aligner.align(pairs))
         joined = []
         for line, one, found in zip(lines, marked, of_lines, strict=True):

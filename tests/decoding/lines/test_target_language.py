@@ -1,5 +1,6 @@
 """The tag of the target language, put before lines: `to` is what the tag typed in the line is, and no word of it."""
 
+import re
 from dataclasses import replace
 from html import escape
 from typing import Any
@@ -85,8 +86,16 @@ def test_each_piece_of_a_long_line_has_the_tag(translator: Translator) -> None:
 def test_what_is_done_to_lines_sees_no_tag(translator: Translator) -> None:
     aligner = Aligner.train(toy_pairs(50))
     options = search_options(translator.config.decoding, to="en")
-    html = HtmlTranslator(translator, aligner).translate_lines([f"<p>{SENTENCES[0]}</p><p>{SENTENCES[1]}</p>"], options)
-    assert html[0].text == "".join(f"<p>{escape(text)}</p>" for text in translator.translate(SENTENCES[:2], to="en"))
+    first, rest = SENTENCES[1].split(maxsplit=1)
+    page = f"<p>{SENTENCES[0]}</p><p><i>{first}</i> {rest}</p>"
+    pages = HtmlTranslator(translator, aligner)
+    for text, to in ((page, "en"), (f"<2en> {page}", "es"), (f"<2en> {page}", None)):
+        (html,) = pages.translate_lines([text], search_options(translator.config.decoding, to=to))
+        assert html.source == text
+        assert html.text == pages.translate([page], to="en")[0]
+        assert re.sub("</?i>", "", html.text) == "".join(
+            f"<p>{escape(text)}</p>" for text in translator.translate(SENTENCES[:2], to="en")
+        )
     kept = KeepingTranslator(translator, translator.tgt_tokenizer, ["numbers"], lambda: aligner)
     (line,) = kept.translate_lines(["one 12 two"], options)
     assert line.source == "one 12 two"

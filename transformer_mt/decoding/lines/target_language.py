@@ -67,18 +67,26 @@ class TargetLanguages:
         language = to or self.default
         return f"<2{language}>" if language else ""
 
+    def typed(self, text: str) -> Tagged:
+        """A line and the tag of one of these languages that it begins with; the line as it is where it has none."""
+        first, rest = [*text.split(maxsplit=1), "", ""][:2]
+        written = first.lower() if self.lowercase else first
+        for name in self.names:
+            tag = f"<2{name}>"
+            if written == (tag.lower() if self.lowercase else tag):
+                return Tagged(tag, rest)
+        return Tagged("", text)
+
     def parted(self, text: str, to: str | None) -> Tagged:
         """A line and its tag: the one that it begins with, else that of `to`, which was checked. That of a language
         which the model has not is a problem. LineError where the line needs a tag and has none.
         """
         if not self.names:
             return Tagged("", text)
-        first, rest = [*text.split(maxsplit=1), "", ""][:2]
-        typed = first.lower() if self.lowercase else first
-        for name in self.names:
-            tag = f"<2{name}>"
-            if typed == (tag.lower() if self.lowercase else tag):
-                return Tagged(tag, rest)
+        typed = self.typed(text)
+        if typed.tag:
+            return typed
+        first = next(iter(text.split(maxsplit=1)), "")
         tag = self.tag_of(to)
         if not tag and self.is_needed and text.strip():
             what = f"names another language, {first}" if language_of(first) else "does not say to which"
