@@ -190,3 +190,12 @@ def test_a_long_line_keeps_all_in_its_pieces() -> None:
     (translated,) = translator.translate_lines([text], options)
     assert (translated.too_long, translated.problem) == (True, "")
     assert_kept(text, translated.text)
+
+
+def test_samples_of_a_line_are_those_of_its_place() -> None:
+    translator = keeping("word")
+    options = search_options(translator.config.decoding, temperature=1.0, n_best=3)
+    texts = ["one {name} two", "three four", "five {name} six"]
+    for place, line in enumerate(translator.translate_lines(texts, options)):
+        (alone,) = translator.translate_lines([SourceLine(texts[place], place=(place,))], options)
+        assert [h.text for h in line.hypotheses] == [h.text for h in alone.hypotheses]

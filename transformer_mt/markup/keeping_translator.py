@@ -17,7 +17,7 @@ from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import has_word
-from transformer_mt.decoding.demands import SourceLine, list_of_lines
+from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.lines.wrapping import WrappingTranslator
@@ -55,7 +55,7 @@ class KeepingTranslator(WrappingTranslator):
         """
         options = options or search_options(self.config.decoding)
         refuse_order(options)
-        lines = list_of_lines(texts)
+        lines = with_places(list_of_lines(texts))
         spans = [[] if is_beyond(line.text) else self._find(line.text) for line in lines]
         is_other_search = options.is_sampling or options.diverse_beam_groups > 1  # which takes no constraints
         tried = [
