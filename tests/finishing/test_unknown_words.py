@@ -123,6 +123,12 @@ def test_each_unk_has_its_source_word() -> None:
         assert line.text == expected
 
 
+def test_the_tag_of_a_language_is_no_word_of_the_source() -> None:
+    tagged = make_translator(SMALL, tokenizer={"joint": False, "tags": ["<2es>"]})
+    given = Given({"<2es> zebu eats": "<unk> come"}, tagged.config)
+    assert UnknownWordReplacer(given, TOY, tagged.tgt_tokenizer).translate(given.translations) == ["zebu come"]
+
+
 def test_the_dictionary_comes_before_the_source_s_word(tmp_path: Path) -> None:
     path = tmp_path / "words.tsv"
     path.write_text("zug\ttren\nLondon\tLondres\nUSA\tEstados  Unidos\n", encoding="utf-8")

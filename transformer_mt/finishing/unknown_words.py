@@ -16,6 +16,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import JOINER, join_words
 from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
@@ -68,7 +69,7 @@ class UnknownWordReplacer(Treatment):
     def _treated(self, line: Translated, options: SearchOptions, avoided: AvoidedPhrases | None) -> Translated:
         if not any(UNK in h.tokens for h in line.hypotheses):
             return line
-        src = words_of(line.source)
+        src = words_of(TargetLanguages.of(self.config).typed(line.source).text)  # a tag is no word of it
         found = [replace(h, text=self._filled(h, src)) for h in line.hypotheses]
         if avoided is not None:
             found = [h for h in found if not avoided.is_in_text(h.text)]
