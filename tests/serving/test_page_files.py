@@ -53,4 +53,7 @@ def test_what_cannot_be_shown_is_refused(server: Served) -> None:
     values = {"q": "one " * 200, "translation": "uno", "source": "en", "target": "es"}
     assert "Give a shorter" in server.post("/page/attention", values).json["error"]
     assert server.post("/page/attention", {**values, "q": ""}).status == 400
-    assert server.post("/page/translate", {"q": ["one", "two"], "source": "en", "target": "es"}).status == 400
+    for name, path in (("q", "/page/translate"), ("q", "/page/attention"), ("translation", "/page/attention")):
+        for several in ([], ["one", "two"]):
+            answer = server.post(path, {**values, "q": "one", name: several})
+            assert (answer.status, answer.json["error"]) == (400, f"Invalid request: {name} is a list. Give one text.")

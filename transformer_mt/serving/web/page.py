@@ -63,18 +63,16 @@ async def settings(server: Server, parameters: Parameters) -> dict[str, Any]:
 
 async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     """`q` sentence by sentence: its translations, the best first, and which words of the best translate which."""
-    texts, _ = parameters.texts("q")
-    if len(texts) != 1:
-        raise Refusal(400, "Invalid request: q is a list. Give one text.")
+    text = parameters.text("q")
     service = server.service
-    server.metrics.num_chars += service.limits.check(texts)
+    server.metrics.num_chars += service.limits.check([text])
     tgt = known(service, parameters.word("target"))
     source = parameters.word("source")
-    src = service.source_of(texts[0], tgt)[0] if source == AUTO else known(service, source)
+    src = service.source_of(text, tgt)[0] if source == AUTO else known(service, source)
     if src == tgt:
-        return {"source": src, "sentences": [{"source": texts[0], "space": "", "hypotheses": []}], "space": ""}
+        return {"source": src, "sentences": [{"source": text, "space": "", "hypotheses": []}], "space": ""}
     served = _served(server, src, tgt)
-    sentences = Sentences.of(texts[0])
+    sentences = Sentences.of(text)
     lines = [SourceLine(piece.text, place=(0, i)) for i, piece in enumerate(sentences.pieces)]
     kind = service.kind(served, NUM_ALTERNATIVES)
     found = await service.batcher.search(kind, lines)
@@ -103,10 +101,7 @@ def _links(alignment: Alignment | None) -> dict[str, Any]:
 
 async def attention(server: Server, parameters: Parameters) -> dict[str, Any]:
     """Every attention of the model on a sentence `q` and its translation `translation`."""
-    (text, *more), _ = parameters.texts("q")
-    (translation, *others), _ = parameters.texts("translation")
-    if more or others:
-        raise Refusal(400, "Invalid request: q or translation is a list. Give one text.")
+    text, translation = parameters.text("q"), parameters.text("translation")
     server.service.limits.check([text, translation])
     src, tgt = (known(server.service, parameters.word(name)) for name in ("source", "target"))
     return {"attentions": await server.service.look(_served(server, src, tgt), text, translation)}

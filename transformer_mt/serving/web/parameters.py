@@ -35,6 +35,13 @@ class Parameters:
             raise Refusal(400, f"Invalid request: {name} is neither a text nor a list of texts. Give one of them.")
         return [whole(text) for text in texts], isinstance(value, list)
 
+    def text(self, name: str) -> str:
+        """The one text of that name. Raises Refusal where there is none, and for a list of several or of none."""
+        texts, _ = self.texts(name)
+        if len(texts) != 1:
+            raise Refusal(400, f"Invalid request: {name} is a list. Give one text.")
+        return texts[0]
+
     def word(self, name: str, default: str | None = None) -> str:
         """A short text. Raises Refusal where there is none and no default, and for anything else."""
         value = self._values.get(name)
