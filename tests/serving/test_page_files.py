@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from servers import Served
+from servers import Serve, Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
@@ -37,6 +37,15 @@ def test_sentences_come_with_their_alternatives_and_the_places_of_words(server: 
                  ((one["source"], best["src_words"]), (best["text"], best["tgt_words"]))]  # fmt: skip
         assert [" ".join(side) for side in words] == [re.sub(r"(?=\.)", " ", t) for t in (one["source"], best["text"])]
         assert all(i < len(words[0]) and j < len(words[1]) for i, j in best["links"])
+
+
+@pytest.mark.parametrize(
+    ("search", "number"), [(("--beam-size", "1"), 1), (("--mbr", "chrf", "--mbr-candidates", "3"), 3)]
+)
+def test_a_search_that_finds_fewer_shows_what_it_finds(serve: Serve, search: tuple[str, ...], number: int) -> None:
+    found = serve("--workers", "1", *search).post("/page/translate", {"q": TEXT, "source": "en", "target": "es"})
+    assert found.status == 200, found
+    assert [len(one["hypotheses"]) for one in found.json["sentences"]] == [number, number]
 
 
 def test_attention_is_a_distribution_over_words(server: Served) -> None:

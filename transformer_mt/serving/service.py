@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -156,6 +156,13 @@ class Service:
                 raise Refusal(400, str(error)) from None
             self._kinds[key] = Kind(served.number, options)
         return self._kinds[key]
+
+    def largest_kind(self, served: Served, most: int) -> Kind:
+        """The kind of search for a direction that finds as many hypotheses as it can, up to `most`."""
+        for num_hypotheses in range(most, 1, -1):
+            with suppress(Refusal):
+                return self.kind(served, num_hypotheses)
+        return self.kind(served)
 
     async def translate(self, request: Request) -> list[Translated]:
         """The translations of the texts, in order. Raises Refusal where one has none."""

@@ -74,7 +74,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     served = _served(server, src, tgt)
     sentences = Sentences.of(text)
     lines = [SourceLine(piece.text, place=(0, i)) for i, piece in enumerate(sentences.pieces)]
-    kind = service.kind(served, NUM_ALTERNATIVES)
+    kind = service.largest_kind(served, NUM_ALTERNATIVES)
     found = await service.batcher.search(kind, lines)
     refuse_missing([line.text for line in lines], found)
     pairs = [(one.source, h.text) for one in found for h in one.hypotheses]
