@@ -36,10 +36,15 @@ def test_sentences_are_split_or_not(server: Served, translator: Translator) -> N
     text = f"{SENTENCES[0]}\n{SENTENCES[1]}"
     one, two = translator.translate(SENTENCES[:2])
 
-    def translated(**values: Any) -> str:
+    def translated(text: str = text, **values: Any) -> str:
         answer = server.post("/v2/translate", {"text": [text], "target_lang": "ES", **values})
         return answer.json["translations"][0]["text"]
 
+    whole = translator.translate([" ".join(SENTENCES[:2])])[0]
+    assert whole != f"{one} {two}"
+    html = f"<p>{text}</p>"
+    for split, wanted in (("", f"{one} {two}"), ("1", f"{one} {two}"), ("nonewlines", f"{one} {two}"), ("0", whole)):
+        assert translated(html, tag_handling="html", split_sentences=split) == f"<p>{wanted}</p>"
     assert translated() == f"{one}\n{two}"
     assert translated(split_sentences="nonewlines") == f"{one} {two}"
     assert translated(split_sentences="0") == translator.translate([text])[0] != f"{one}\n{two}"

@@ -48,7 +48,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
         raise Refusal(400, "Value for 'tag_handling' not supported. Give html or xml.")
     if tags == "xml":
         refuse_what_html_changes(texts)
-    split = parameters.word("split_sentences", "0" if tags == "html" else "1")
+    split = parameters.word("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):
         raise Refusal(400, "Value for 'split_sentences' not supported. Give 0, 1 or nonewlines.")
     if split == "nonewlines":
@@ -58,7 +58,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
         sources = [_ours(service, "source_lang", source)] * len(texts)
     else:
         sources = [service.source_of(text, tgt)[0] for text in texts]
-    found = await translate_from(service, texts, sources, tgt, bool(tags), split=split != "0" or tags == "html")
+    found = await translate_from(service, texts, sources, tgt, bool(tags), split=split != "0")
     server.metrics.num_billed += num_chars
     return {
         "translations": [
