@@ -1,10 +1,13 @@
 """A beam that no memory would hold is refused before anything is searched."""
 
+from typing import Any
+
 import pytest
 import torch
 from translators import SMALL, make_translator
 
 from transformer_mt.decoding import beam_memory as module
+from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.errors import UserError
 
@@ -20,9 +23,27 @@ def test_what_fits_to_the_byte_is_searched_and_what_does_not_is_refused(monkeypa
     with pytest.raises(UserError, match=r"^A beam of 3 takes 0\.0 GiB at least with 2 texts at once, and this machine"):
         translator.translate_lines(texts, options)
     assert len(translator.translate_lines(texts[:1], options)) == 1
-    samples = search_options(translator.config.decoding, sampling_topk=2, n_best=3, batch_size=2)
-    with pytest.raises(UserError, match=r"^An n_best of 3 takes .* Lower n_best or batch_size\.$"):
-        translator.translate_lines(texts, samples)
     module.refuse_what_never_fits(10**9, 10**9, 100, options, torch.device("meta"))  # not this machine's memory
     monkeypatch.setattr(module, "memory_of_machine", lambda: None)
     assert len(translator.translate_lines(texts, options)) == 3
+
+
+@pytest.mark.parametrize(
+    ("search", "told"),
+    [
+        ({"sampling_topk": 2, "n_best": 3}, r"^Drawing 3 samples takes .* Lower n_best or batch_size\.$"),
+        ({"temperature": 1.0, "mbr": "chrf", "mbr_candidates": 50}, "^Drawing 50 .* Lower mbr_candidates or batch_s"),
+        ({"temperature": 1.0, "mbr": "chrf"}, "^Drawing 30 .* Lower mbr_candidates or batch_size"),
+        ({"mbr": "chrf", "mbr_candidates": 50}, "^A beam of 50 .* Lower mbr_candidates or batch_size"),
+        ({"n_best": 5, "diverse_beam_groups": 2}, "^A beam of 6 .* Lower n_best or batch_size"),
+        ({"beam_size": 5, "n_best": 4}, "^A beam of 5 .* Lower beam_size or batch_size"),
+        ({"beam_size": 5, "mbr": "chrf", "mbr_candidates": 4}, "^A beam of 5 .* Lower beam_size or batch_size"),
+        ({"beam_size": 1, "constraints": "unordered"}, r"^A beam of 3 .* Lower batch_size\.$"),
+    ],
+)
+def test_what_makes_them_so_many_is_named(search: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = make_translator(SMALL)
+    monkeypatch.setattr(module, "memory_of_machine", lambda: 1)
+    line = SourceLine("one two", constraints=("uno dos",) if "constraints" in search else ())
+    with pytest.raises(UserError, match=told):
+        translator.translate_lines([line], search_options(translator.config.decoding, **search))

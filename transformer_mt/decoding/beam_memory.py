@@ -19,8 +19,20 @@ def refuse_what_never_fits(
     there = memory_of_machine()
     needed = num_texts * num_rows * vocab_size * _BYTES_OF_LOGIT
     if device.type == "cpu" and there is not None and needed > there:
-        what, key = ("An n_best of", "n_best") if options.is_sampling else ("A beam of", "beam_size")
+        what = f"Drawing {num_rows:,} samples" if options.is_sampling else f"A beam of {num_rows:,}"
         raise UserError(
-            f"{what} {num_rows:,} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and this "
-            f"machine has {gibibytes(there)}. Lower {key} or batch_size."
+            f"{what} takes {gibibytes(needed)} at least with {num_texts:,} texts at once, and this machine has "
+            f"{gibibytes(there)}. Lower {_key_of(num_rows, options)}batch_size."
         )
+
+
+def _key_of(num_rows: int, options: SearchOptions) -> str:
+    """The key that makes the hypotheses of a text so many, with the word behind it; nothing where the constraints of
+    lines do.
+    """
+    if num_rows > options.num_rows:
+        return ""
+    # A beam grows until it has a place for each candidate, and as many in each group.
+    is_grown = options.beam_size - options.num_candidates < options.diverse_beam_groups
+    key = options.key_of_candidates if options.is_sampling or is_grown else "beam_size"
+    return f"{key} or "

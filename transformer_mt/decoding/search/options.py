@@ -63,6 +63,11 @@ class SearchOptions(SearchConfig):
         return self.n_best if self.mbr is None else max(self.n_best, self.mbr_candidates or among)
 
     @property
+    def key_of_candidates(self) -> str:
+        """The key that says how many these are."""
+        return "n_best" if self.n_best == self.num_candidates else "mbr_candidates"
+
+    @property
     def num_rows(self) -> int:
         """The hypotheses of a sentence that are extended together: the samples, or the beam."""
         return self.num_candidates if self.is_sampling else self.beam_size
@@ -171,11 +176,10 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
             f"n_best is {options.n_best}, and mbr_candidates {options.mbr_candidates} leaves no more to choose from. "
             f"Use mbr_candidates {options.n_best} or more."
         )
-    wanted = "n_best" if options.n_best == options.num_candidates else "mbr_candidates"
     if options.num_candidates > options.num_rows:
         raise UserError(
-            f"{wanted} is {options.num_candidates}, and beam_size {options.beam_size} finds no more than "
-            f"{options.beam_size}. Use beam_size {options.num_candidates} or more."
+            f"{options.key_of_candidates} is {options.num_candidates}, and beam_size {options.beam_size} finds no more "
+            f"than {options.beam_size}. Use beam_size {options.num_candidates} or more."
         )
     if options.mbr is not None and options.num_candidates == 1:
         raise UserError(
