@@ -2,13 +2,17 @@
 
 import asyncio
 import os
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.options import search_options
-from transformer_mt.serving.pool import Pool
+from transformer_mt.serving import pool as module
+from transformer_mt.serving.pool import MOST_TRIES, DiedError, Pool
 from transformer_mt.serving.search_process import Job, Setup
 
 BLANKS = " " * 3_000_000  # more than the system holds between two processes, in both directions
@@ -39,3 +43,37 @@ def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(run: Path) -> 
         pool.end()
     assert [translated.source for translated in found] == [BLANKS, "one two."]
     assert pool.num_begun_again == 0
+
+
+@pytest.mark.parametrize("num_failures", [1, MOST_TRIES])
+def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
+    run: Path, num_failures: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.01)
+    pool = Pool(Setup([run]), 1)
+    left = [OSError("no more processes")] * num_failures
+    start = ForkServerProcess.start
+
+    def failing(process: ForkServerProcess) -> None:
+        if left:
+            raise left.pop()
+        start(process)
+
+    async def die() -> None:
+        pool.attach()
+        doing = pool.start(Job("search", 0, ([SourceLine("one two.")], search_options(DecodingConfig()))))
+        pool.kill(doing)
+        with pytest.raises(DiedError):
+            await doing
+        while not pool.is_lost and not pool.num_idle:
+            await asyncio.sleep(0.01)
+
+    try:
+        pool.begin()
+        pool.wait_until_ready()
+        monkeypatch.setattr(ForkServerProcess, "start", failing)
+        asyncio.run(asyncio.wait_for(die(), 60))
+    finally:
+        pool.end()
+    assert pool.is_lost == (num_failures == MOST_TRIES)
+    assert capfd.readouterr().err.count("cannot be begun: no more processes") == num_failures

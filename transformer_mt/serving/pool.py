@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -15,6 +16,7 @@ from transformer_mt.serving.search_process import Job, Outcome, Setup, live
 # What a process imports, once for all of them: the server's process of processes has it, and they are its copies.
 LIBRARIES = ["torch", "numpy", "tokenizers", "pydantic", "regex", "safetensors.torch", "numba"]
 MOST_TRIES = 3  # to begin a process anew, one after the other, before the server gives the place up
+PAUSE = 1.0  # in seconds, before the next try where the system gave no process
 END_SECONDS = 2.0
 
 
@@ -115,12 +117,16 @@ class Pool:
                 place.process.join()
 
     def _begin(self, place: _Place) -> None:
-        place.end, theirs = self._context.Pipe()
-        place.process = self._context.Process(target=live, args=(theirs, self.setup), daemon=True)
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=live, args=(theirs, self.setup), daemon=True)
         try:
-            place.process.start()
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
         finally:
             theirs.close()
+        place.end, place.process = ours, process
 
     def _listen(self, place: _Place) -> None:
         assert place.end is not None
@@ -160,6 +166,10 @@ class Pool:
             place.failed_starts += 1
         if doing is not None and not doing.done():
             doing.set_exception(DiedError())
+        self._begin_another(place)
+
+    def _begin_another(self, place: _Place) -> None:
+        """Begin a process in the place of one that has ended, unless that failed too often."""
         if not self._ended and place.failed_starts < MOST_TRIES:
             self.num_begun_again += 1
             asyncio.get_running_loop().run_in_executor(None, self._begin_again, asyncio.get_running_loop(), place)
@@ -168,8 +178,17 @@ class Pool:
     def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
         """In a thread, because beginning a process takes its time."""
         place.process.join()
-        self._begin(place)
-        loop.call_soon_threadsafe(self._listen, place)
+        try:
+            self._begin(place)
+        except (OSError, EOFError) as error:  # nobody reads what the thread raises
+            print(f"A process of the search cannot be begun: {error or type(error).__name__}", file=sys.stderr)
+            loop.call_soon_threadsafe(loop.call_later, PAUSE, self._count_failed_start, place)
+        else:
+            loop.call_soon_threadsafe(self._listen, place)
+
+    def _count_failed_start(self, place: _Place) -> None:
+        place.failed_starts += 1
+        self._begin_another(place)
 
 
 def _ended_early(place: _Place) -> str:
