@@ -5,7 +5,7 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -108,9 +108,9 @@ def _plain(stream: io.FileIO) -> "AbstractContextManager[ByteStream]":
 
 
 @contextmanager
-def open_output(path: Path | None, *inputs: "ByteStream") -> Iterator[TextIO]:
-    """The file of the results, emptied, or standard output. UserError where it is one of the inputs or cannot be
-    written.
+def open_output(path: Path | None, *inputs: "ByteStream", others: Iterable[Path] = ()) -> Iterator[TextIO]:
+    """The file of the results, emptied, or standard output. UserError where it is one of the inputs, or of the `others`
+    that are read beside them, or cannot be written.
     """
     if path is None or path == STANDARD:
         if sys.__stdout__ is None:
@@ -118,8 +118,11 @@ def open_output(path: Path | None, *inputs: "ByteStream") -> Iterator[TextIO]:
         yield read_output()
         return
     # Opening the file would empty it before it is read.
-    if path.is_file() and any(os.path.samestat(os.fstat(lines.fileno()), path.stat()) for lines in inputs):
-        raise UserError(f"--output {path} is the input itself. Name another file.")
+    if path.is_file():
+        if any(os.path.samestat(os.fstat(lines.fileno()), path.stat()) for lines in inputs):
+            raise UserError(f"--output {path} is the input itself. Name another file.")
+        if any(other.is_file() and path.samefile(other) for other in others):
+            raise UserError(f"--output {path} is a file that another option names to be read. Name another file.")
     try:
         with path.open("w", encoding="utf-8", newline="\n") as sink:
             yield sink

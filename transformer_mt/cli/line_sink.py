@@ -3,7 +3,7 @@
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -92,12 +92,13 @@ def open_sink(
     rest: Callable[[int], str],
     results: str = "translations",
     is_told: bool = True,
+    others: Iterable[Path] = (),
 ) -> Iterator[LineSink]:
     """The sink of `--output`, or standard output; see `LineSink` and `open_output`. On Ctrl-C, and where a line is at
     fault, the file ends with a whole line, and, if `is_told`, a user is told how to go on. Open it last, so that an
     error before leaves an earlier file as it was.
     """
-    with open_output(path, *inputs) as stream:
+    with open_output(path, *inputs, others=others) as stream:
         sink = LineSink(stream, None if stream is read_output() else path, rest, results)
         try:
             yield sink

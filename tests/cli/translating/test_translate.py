@@ -133,6 +133,17 @@ def test_the_output_may_not_be_standard_input(tmt, trained: Path) -> None:
     assert (trained / "both.txt").read_text() == "seven eight.\n"
 
 
+@pytest.mark.parametrize("option", ["--prefix", "--avoid", "--glossary"])
+def test_the_output_may_not_be_a_file_that_another_option_names(option: str, call, trained: Path) -> None:
+    (trained / "named.txt").write_text("seven\tsiete\n")
+    result = call("translate", option, "named.txt", "--output", "./named.txt", "seven eight.")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.endswith(
+        "--output named.txt is a file that another option names to be read. Name another file.\n"
+    )
+    assert (trained / "named.txt").read_text() == "seven\tsiete\n"
+
+
 @pytest.mark.parametrize(
     ("closed", "message"),
     [("<&-", "Standard input is closed. Give sentences"), ("'a' >&-", "Standard output is closed. Name a file")],

@@ -13,7 +13,7 @@ import typer
 
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged, rest_of
 from transformer_mt.cli.line_sink import open_sink
-from transformer_mt.cli.options import Models, path_option
+from transformer_mt.cli.options import Models, path_option, user_path
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.cli.verb_options import with_options
@@ -78,7 +78,8 @@ def translate(
         format = FORMATS[asked.format]
         by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
         is_told = not text.is_waited_for and not sys.stdin.isatty()
-        with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told) as sink:
+        others = _other_files(image, asked, options)
+        with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told, others=others) as sink:
             positions = translator.config.model.max_len
             stream = TranslationStream(sink, format, options, text.name, positions, text.is_waited_for, first_line)
             try:
@@ -151,6 +152,12 @@ def _treated(translator: "Translator", asked: "LineOptions", options: "SearchOpt
     from transformer_mt.finishing.treated import treated  # with the aligner and all, which few translations need
 
     return treated(translator, asked, options, remark)
+
+
+def _other_files(images: list[Path] | None, asked: "LineOptions", options: "SearchOptions") -> list[Path]:
+    """What is read beside the input, by options or by the config."""
+    named = asked.prefix_file, asked.unk_dictionary, options.avoid, options.glossary
+    return [*(images or []), *(user_path(path) for path in named if path is not None)]
 
 
 def _is_file(sentence: str) -> bool:
