@@ -6,11 +6,11 @@ from typing import Any
 from starlette.routing import Route
 
 from transformer_mt.config.language_names import name_of
+from transformer_mt.markup.tokens import RAW, VOID
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.endpoints import DEEPL, Server, route
 from transformer_mt.serving.web.libretranslate import translate_from
-from transformer_mt.serving.web.markup_tags import refuse_what_html_changes
 from transformer_mt.serving.web.parameters import Parameters
 
 NO_LIMIT = 10**12  # how DeepL writes that there is none
@@ -24,6 +24,7 @@ REFUSED = {
     "splitting_tags": "Where text is split at tags is settled by their names",
     "non_splitting_tags": "Where text is split at tags is settled by their names",
 }
+_END = re.compile(rf"</\s*({'|'.join(sorted(VOID | RAW))})\s*>", re.IGNORECASE)
 PLAIN_FORMALITIES = ("default", "prefer_more", "prefer_less")
 
 
@@ -47,7 +48,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     if tags not in ("", "html", "xml"):
         raise Refusal(400, "Value for 'tag_handling' not supported. Give html or xml.")
     if tags == "xml":
-        refuse_what_html_changes(texts)
+        _refuse_what_html_changes(texts)
     split = parameters.word("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):
         raise Refusal(400, "Value for 'split_sentences' not supported. Give 0, 1 or nonewlines.")
@@ -100,3 +101,15 @@ def _refuse_what_is_not_here(parameters: Parameters) -> None:
     formality = parameters.word("formality", "default")
     if formality not in PLAIN_FORMALITIES:
         raise Refusal(400, "'formality' is not supported for given 'target_lang'. Give default, or prefer_more.")
+
+
+def _refuse_what_html_changes(texts: list[str]) -> None:
+    """Raise Refusal for elements of XML around text that HTML takes for empty, or for no text. Their end tags would be
+    lost, or their text left as it is.
+    """
+    for text in texts:
+        if found := _END.search(text):
+            raise Refusal(
+                400, f"An element <{found[1]}> around text is not supported, because HTML has one of that name. "
+                "Rename it."
+            )  # fmt: skip
