@@ -11,8 +11,8 @@ from translators import rules
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.search.batch_search import choose_search
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.choose_search import choose_search
 from transformer_mt.decoding.search.greedy import greedy_search
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules

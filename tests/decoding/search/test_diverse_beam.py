@@ -10,8 +10,8 @@ from languages import Case, Language, Languages, allowed_tokens, drop_as_on_a_gp
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.search.batch_search import choose_search
 from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.choose_search import choose_search
 from transformer_mt.decoding.search.diverse_beam import diverse_beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis
 from transformer_mt.decoding.search.options import SearchOptions, search_options

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from transformer_mt.decoding.search.choose_search import choose_search
+from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.constrained_beam import Found, beam_sizes, constrained_beam_search
 from transformer_mt.decoding.search.constraints import Constraints
-from transformer_mt.decoding.search.greedy import StepFunction
+from transformer_mt.decoding.search.diverse_beam import diverse_beam_search
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Demand, WordEdges, make_rules
+from transformer_mt.decoding.search.sampling import sampling
+
+Search = Callable[..., list[list[Hypothesis]]]
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,14 @@ def batch_search(
         lambda decoder: [Found(hypotheses) for hypotheses in search(decoder, limits, options, device, rules)],
         options.num_rows,
     )
+
+
+def choose_search(options: SearchOptions, demands: Sequence[Demand]) -> Search:
+    """Sampling, greedy search, a plain or a diverse beam: given a decoder that has begun a batch, the largest lengths,
+    options, device and rules, it finds hypotheses of each sentence. Samples differ by the places of their demands.
+    """
+    if options.is_sampling:
+        return partial(sampling, places=[demand.place for demand in demands])
+    if options.diverse_beam_groups > 1:
+        return diverse_beam_search
+    return greedy_search if options.beam_size == 1 else beam_search
