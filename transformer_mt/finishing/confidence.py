@@ -15,10 +15,10 @@ import numpy as np
 from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.evidence import UNK, Evidence, words_of_text
 from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.wrapping import Treatment
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Confidence, Translated, Translation, WordConfidence
 from transformer_mt.finishing.calibration import Array, Calibrator, calibration_error, log_odds
-from transformer_mt.finishing.treatment import Treatment
 
 LEAST = 0.01  # what a word counts at least in its sentence
 SUREST = 12.0  # log-odds; a model that gives a token 0.999995 is as sure as one that gives it 1

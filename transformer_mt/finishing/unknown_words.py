@@ -17,10 +17,10 @@ from transformer_mt.data.word_splitting import JOINER, join_words
 from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.target_language import TargetLanguages
+from transformer_mt.decoding.lines.wrapping import Treatment
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
-from transformer_mt.finishing.treatment import Treatment
 from transformer_mt.plurals import counted
 
 UNK = SPECIAL_TOKENS[UNK_ID]

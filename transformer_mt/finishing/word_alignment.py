@@ -7,9 +7,9 @@ from typing import Protocol
 from transformer_mt.aligning.aligner import Pair
 from transformer_mt.aligning.alignment import Alignment, HardLinks, SoftLinks
 from transformer_mt.decoding.lines.line_stream import LineTranslator
+from transformer_mt.decoding.lines.wrapping import Treatment
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
-from transformer_mt.finishing.treatment import Treatment
 
 
 class PairAligner(Protocol):

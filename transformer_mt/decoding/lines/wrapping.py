@@ -37,3 +37,22 @@ class WrappingTranslator(ABC):
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
     ) -> list[Translated]:
         """As `Translator.translate_lines`."""
+
+
+class Treatment(WrappingTranslator):
+    """Translates lines by `translator`, and treats what comes of it."""
+
+    def translate_lines(
+        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
+    ) -> list[Translated]:
+        """As `Translator.translate_lines`, treated."""
+        options = self.changed(options or search_options(self.config.decoding))
+        return self.treated(self.translator.translate_lines(texts, options), options)
+
+    def changed(self, options: SearchOptions) -> SearchOptions:
+        """The options under which the treatment wants lines to be translated."""
+        return options
+
+    @abstractmethod
+    def treated(self, lines: list[Translated], options: SearchOptions) -> list[Translated]:
+        """The lines after the treatment, in order."""
