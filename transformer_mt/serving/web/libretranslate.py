@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from transformer_mt.config.language_names import name_of
 from transformer_mt.serving.refusal import Refusal
-from transformer_mt.serving.service import MOST_ALTERNATIVES, Request, Service, hypotheses_of
+from transformer_mt.serving.service import MOST_ALTERNATIVES, Request, Served, Service, hypotheses_of
 from transformer_mt.serving.web.endpoints import LIBRETRANSLATE, Server, route
 from transformer_mt.serving.web.parameters import Parameters
 
@@ -66,11 +66,7 @@ async def translate_from(
     for src in dict.fromkeys(sources):
         if src == tgt:
             continue
-        served = service.by_pair.get((src, tgt))
-        if served is None:
-            raise Refusal(
-                400, f"{name_of(tgt)} ({tgt}) is not available as a target language from {name_of(src)} ({src})."
-            )
+        served = served_of(service, src, tgt)
         places = [i for i, of_text in enumerate(sources) if of_text == src]
         works.append((places, Request([texts[i] for i in places], served, alternatives + 1, html, split)))
     results = await asyncio.gather(*(service.translate(request) for _, request in works))
@@ -127,6 +123,14 @@ def known(service: Service, code: str) -> str:
     if found is None:
         raise Refusal(400, f"{code} is not supported. This server has {', '.join(service.languages)}.")
     return found
+
+
+def served_of(service: Service, src: str, tgt: str) -> Served:
+    """The run of a pair of languages. Raises Refusal where none is served."""
+    served = service.by_pair.get((src, tgt))
+    if served is None:
+        raise Refusal(400, f"{name_of(tgt)} ({tgt}) is not available as a target language from {name_of(src)} ({src}).")
+    return served
 
 
 def _detected(code: str, probability: float) -> dict[str, Any]:

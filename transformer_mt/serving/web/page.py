@@ -11,11 +11,10 @@ from transformer_mt.config.language_names import name_of
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.pages.over_http import HEADERS
 from transformer_mt.serving.languages import direction_of
-from transformer_mt.serving.refusal import Refusal
-from transformer_mt.serving.service import Served, refuse_missing
+from transformer_mt.serving.service import refuse_missing
 from transformer_mt.serving.texts import Sentences
 from transformer_mt.serving.web.endpoints import LIBRETRANSLATE, Handler, Server, route
-from transformer_mt.serving.web.libretranslate import AUTO, known
+from transformer_mt.serving.web.libretranslate import AUTO, known, served_of
 from transformer_mt.serving.web.parameters import Parameters
 
 FOLDER = Path(__file__).with_name("page_files")
@@ -71,7 +70,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     src = service.source_of(text, tgt)[0] if source == AUTO else known(service, source)
     if src == tgt:
         return {"source": src, "sentences": [{"source": text, "space": "", "hypotheses": []}], "space": ""}
-    served = _served(server, src, tgt)
+    served = served_of(server.service, src, tgt)
     sentences = Sentences.of(text)
     lines = [SourceLine(piece.text, place=(0, i)) for i, piece in enumerate(sentences.pieces)]
     kind = service.largest_kind(served, NUM_ALTERNATIVES)
@@ -104,11 +103,4 @@ async def attention(server: Server, parameters: Parameters) -> dict[str, Any]:
     text, translation = parameters.text("q"), parameters.text("translation")
     server.service.limits.check([text, translation])
     src, tgt = (known(server.service, parameters.word(name)) for name in ("source", "target"))
-    return {"attentions": await server.service.look(_served(server, src, tgt), text, translation)}
-
-
-def _served(server: Server, src: str, tgt: str) -> Served:
-    served = server.service.by_pair.get((src, tgt))
-    if served is None:
-        raise Refusal(400, f"{name_of(tgt)} ({tgt}) is not available as a target language from {name_of(src)} ({src}).")
-    return served
+    return {"attentions": await server.service.look(served_of(server.service, src, tgt), text, translation)}
