@@ -11,14 +11,17 @@ from toy import toy_pairs
 from translators import SMALL, make_translator, write_run
 
 from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+from transformer_mt.finishing.treated import treated
 from transformer_mt.finishing.unknown_words import UnknownWordReplacer, read_dictionary
 from transformer_mt.finishing.word_alignment import AlignedTranslator
 from transformer_mt.markup.html_translator import HtmlTranslator
+from transformer_mt.storage.run_folder import RunFolder
 
 NEW = [src for src, _ in named_pairs(700)[600:]]
 LINES = ["Qux one two three.", "one Baz two three.", "four five."]
@@ -170,13 +173,15 @@ def test_what_is_avoided_is_not_put_in(tmp_path: Path) -> None:
 
 def test_pieces_of_words_write_no_unk_and_stay_as_they_are() -> None:
     pieces = make_translator({"num_encoder_layers": 1, **SMALL}, tokenizer={"kind": "bpe", "vocab_size": 300})
-    given = Given({"one Ab": "uno <unk>"}, pieces.config)
-    replacing = UnknownWordReplacer(given, TOY, pieces.tgt_tokenizer)
-    assert replacing.translate(["one Ab"]) == ["uno <unk>"]
-    whole = UnknownWordReplacer(given, TOY, WORDS.tgt_tokenizer)
-    assert whole.translate(["one Ab"]) == ["uno Ab"]
-    assert [options and options.allow_unk for options in given.asked] == [False, True]
+    pieces.checkpoints = [(RunFolder(Path("run")), Path("step_1"))]
+    told: list[str] = []
+    options = search_options(pieces.config.decoding)
+    assert treated(pieces, LinesConfig(replace_unk=True), options, told.append) is pieces
+    assert told == ["--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it"]
     assert all(UNK_ID not in row for row in pieces.tgt_tokenizer.encode_batch(NEW))
+    given = Given({"one Ab": "uno <unk>"}, WORDS.config)
+    assert UnknownWordReplacer(given, TOY, WORDS.tgt_tokenizer).translate(["one Ab"]) == ["uno Ab"]
+    assert [options and options.allow_unk for options in given.asked] == [True]
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ class UnknownWordReplacer(Treatment):
     then a name as a rule. This is multiplied by the aligner's prior of the places. The likeliest pair of an UNK and a
     source word is linked first.
 
-    Tokens, scores and log-probabilities stay those of the search. A tokenizer that `knows_every_text` writes no UNK,
-    and nothing is changed. A hypothesis that holds a phrase of `avoid` once the words are in is left out.
+    Tokens, scores and log-probabilities stay those of the search. A hypothesis that holds a phrase of `avoid` once the
+    words are in is left out. Of a tokenizer that `knows_every_text` there is no UNK to replace.
     """
 
     def __init__(
@@ -57,12 +57,10 @@ class UnknownWordReplacer(Treatment):
 
     def changed(self, options: SearchOptions) -> SearchOptions:
         """The search may write UNK."""
-        return options if self.tgt_tokenizer.knows_every_text else options.model_copy(update={"allow_unk": True})
+        return options.model_copy(update={"allow_unk": True})
 
     def treated(self, lines: list[Translated], options: SearchOptions) -> list[Translated]:
         """The lines with words for each UNK."""
-        if self.tgt_tokenizer.knows_every_text:
-            return lines
         avoided = None if options.avoid is None else AvoidedPhrases.read(Path(options.avoid), self.tgt_tokenizer)
         return [self._treated(line, options, avoided) for line in lines]
 
