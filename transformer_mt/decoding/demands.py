@@ -110,11 +110,22 @@ def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
     return read_lines(path)
 
 
-def list_of_texts(texts: Iterable[str], verb: str = "translate", noun: str = "text") -> list[str]:
-    """The texts as a list. Raises UserError for a single text, and for items that are no texts. `noun` is what messages
-    call one of them.
+def list_of_texts(
+    texts: Iterable, verb: str = "translate", noun: str = "text", kinds: type | tuple[type, ...] = str
+) -> list[Any]:
+    """The texts as a list. Raises UserError for a single text, and for items that are none of the `kinds`. `noun` is
+    what messages call one of them.
     """
-    return _checked(texts, str, verb, noun)
+    if isinstance(texts, str):
+        raise UserError(f"{verb} takes a list of {noun}s, and got one alone. Put it into a list: [{texts!r}].")
+    if not isinstance(texts, Iterable):
+        raise UserError(f"{verb} takes a list of {noun}s, not what is of type {type(texts).__name__}. Give it a list.")
+    texts = list(texts)
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, kinds):
+            told = f"{noun.capitalize()} {number} of {len(texts)}"
+            raise UserError(f"{told} is of type {type(text).__name__}. Give it as str.")
+    return texts
 
 
 def pairs_of_texts(texts: Iterable[str], translations: Iterable[str]) -> list[tuple[str, str]]:
@@ -129,24 +140,11 @@ def pairs_of_texts(texts: Iterable[str], translations: Iterable[str]) -> list[tu
 
 def list_of_lines(texts: Iterable[str | SourceLine]) -> list[SourceLine]:
     """The texts as lines. Raises UserError for a single text, and for items that are neither text nor line."""
-    lines = _checked(texts, (str, SourceLine), "translate", "text")
+    lines = list_of_texts(texts, kinds=(str, SourceLine))
     lines = [SourceLine(text) if isinstance(text, str) else text for text in lines]
     for number, line in enumerate(lines, start=1):
         _refuse_other_types(number, line)
     return lines
-
-
-def _checked(texts: Iterable, kinds: type | tuple[type, ...], verb: str, noun: str) -> list:
-    if isinstance(texts, str):
-        raise UserError(f"{verb} takes a list of {noun}s, and got one alone. Put it into a list: [{texts!r}].")
-    if not isinstance(texts, Iterable):
-        raise UserError(f"{verb} takes a list of {noun}s, not what is of type {type(texts).__name__}. Give it a list.")
-    texts = list(texts)
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, kinds):
-            told = f"{noun.capitalize()} {number} of {len(texts)}"
-            raise UserError(f"{told} is of type {type(text).__name__}. Give it as str.")
-    return texts
 
 
 def _refuse_other_types(number: int, line: SourceLine) -> None:
@@ -180,16 +178,13 @@ def refuse_cut_picture(is_cut: bool, model: ModelConfig) -> None:
         raise CannotMeetError("the beginning of its picture has no text, in which terms could be found")
 
 
-NO_DEMAND = Demand()
-
-
 def demand_of(line: SourceLine, tokenizer: Tokenizer, limit: int) -> Demand:
     """The demand of a line as tokens; `limit` is the largest length of its translation, EOS counted. Raises
     CannotMeetError.
     """
     constraints = tuple(_constraint(i, phrase, tokenizer) for i, phrase in enumerate(line.constraints, start=1))
     if not line.prefix.strip():
-        return Demand(constraints=constraints) if constraints else NO_DEMAND
+        return Demand(constraints=constraints)
     prefix = tokenizer.encode(line.prefix)
     if UNK_ID in prefix:
         unknown = ", ".join(tokenizer.unknown_words(line.prefix))
