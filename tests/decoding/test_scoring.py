@@ -152,7 +152,8 @@ def test_wrong_lists_get_one_clear_sentence() -> None:
 def test_output_that_is_no_number_is_refused() -> None:
     translator = make_translator(TINY)
     translator.model.output.weight.fill_(math.nan)
-    scorer = Scorer(packed(translator.model, "fp32"), translator.src_tokenizer, translator.tgt_tokenizer)
+    tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
+    scorer = Scorer(packed(translator.model, "fp32"), *tokenizers, translator.languages)
     with pytest.raises(UserError, match="not a number"):
         scorer.score([("one.", "uno.")], search_options(translator.config.decoding))
 

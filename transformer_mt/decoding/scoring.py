@@ -18,7 +18,7 @@ from transformer_mt.data.batches.batching import Batch, make_batch
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import coverages
-from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import LengthNorm, SearchOptions, search_options
 from transformer_mt.decoding.search.top_tokens import refuse_nan
 from transformer_mt.errors import UserError
@@ -108,9 +108,7 @@ def _log_probs_of(logits: Tensor, targets: Tensor) -> Tensor:
 class Scorer:
     """Scores given translations by a model that is packed for decoding, its two tokenizers and its languages."""
 
-    def __init__(
-        self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, languages: TargetLanguages | None = None
-    ) -> None:
+    def __init__(self, model: TranslationModel, src: Tokenizer, tgt: Tokenizer, languages: TargetLanguages) -> None:
         self.model = model
         self.languages = languages
         self.src_tokenizer = src
@@ -126,9 +124,7 @@ class Scorer:
         together, `options.batch_size` at a time.
         """
         pairs = list(pairs)
-        tagged = [Tagged("", "" if is_beyond(src) else src) for src, _ in pairs]
-        if self.languages is not None:
-            tagged = self.languages.all_parted([one.text for one in tagged], options.to)
+        tagged = self.languages.all_parted(["" if is_beyond(src) else src for src, _ in pairs], options.to)
         ids = [self._ids_of([one.whole for one in tagged], 0), self._ids_of([pair[1] for pair in pairs], 1)]
         problems = [
             one.problem or self._problem(pair, *rows) for one, pair, *rows in zip(tagged, pairs, *ids, strict=True)
