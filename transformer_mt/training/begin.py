@@ -15,7 +15,12 @@ from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
 from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
 from transformer_mt.training.monitoring.metrics_file import cut_back, read_scores
 from transformer_mt.training.resuming.checkpoints import recover, regular_steps, set_damaged_aside, settings_so_far
-from transformer_mt.training.resuming.resume_rules import TRANSLATIONS, Changes, adapted_grad_accum, allowed_changes
+from transformer_mt.training.resuming.resume_rules import (
+    Changes,
+    adapted_grad_accum,
+    allowed_changes,
+    changed_translations,
+)
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
 
@@ -73,7 +78,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     state = TrainingState.read(run.step(run.steps()[-1]) / STATE)
     if config.training.max_tokens != "auto":
         state.max_tokens = config.training.max_tokens
-    translations = [key for key in TRANSLATIONS if key in changes]
+    translations = changed_translations(before, config)
     if translations:
         state.comparable_from = state.step + 1
     metric, remark = config.validation.metric, None

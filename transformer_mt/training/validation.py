@@ -14,7 +14,7 @@ from transformer_mt.data.noise.noise import mono_rows
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.target_language import TargetLanguages
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.diagnosing.output_figures import output_figures
 from transformer_mt.errors import LineError, UserError
@@ -53,6 +53,11 @@ class ValidationResult:
     metrics: dict[str, float]
     samples: list[Sample]
     outputs: dict[str, float] = field(default_factory=dict)
+
+
+def validation_search(config: RunConfig) -> SearchOptions:
+    """The search of a validation is greedy: quick, and enough to see which checkpoint is better."""
+    return search_options(config.decoding, beam_size=1, scored=False)
 
 
 def refuse_unread_sources(config: RunConfig, data: TrainingData) -> None:
@@ -134,12 +139,11 @@ class Validator:
         }
 
     def _translate(self, model: TranslationModel, between_batches: Callable[[], None]) -> list[str]:
-        """Greedily: quick, and enough to see which checkpoint is better."""
         if not self.sources:
             return []
         data = self.data
         translator = Translator(model, data.src_tokenizer, data.tgt_tokenizer, self.config, self.precision)
-        options = search_options(self.config.decoding, beam_size=1, scored=False)
+        options = validation_search(self.config)
         sources = self.world.share(self.sources)
 
         def translate() -> list[str]:

@@ -9,9 +9,10 @@ from toy import toy_config
 
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.errors import UserError
-from transformer_mt.training.resuming.resume_rules import allowed_changes
+from transformer_mt.training.resuming.resume_rules import allowed_changes, changed_translations
 
 BEFORE: dict[str, Any] = {"factor": 2.0, "lr": 1e-3, "warmup_steps": 10, "max_steps": 100, "decay_steps": 30}
 NOW: dict[str, Any] = {"factor": 3.0, "lr": 2e-3, "warmup_steps": 20, "max_steps": 200, "decay_steps": None}
@@ -79,3 +80,30 @@ def test_of_a_source_that_changed_the_key_is_named(changed: dict | None, told: l
     lines = [line.strip() for line in str(refused.value).split("\n")[1:-1]]
     assert [line[: len(one)] for line, one in zip(lines, told, strict=True)] == told
     assert "None, " not in lines[0].partition(" is ")[0]
+
+
+GLOSSARY = {"glossary": "terms.tsv"}
+OF_THE_BEAM = {"beam_size": 8, "length_penalty": 1.0, "patience": 2.0, "mbr": "chrf", "mbr_candidates": 8}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "changed"),
+    [
+        *[
+            ({}, change, list(change))
+            for change in (
+                {"allow_unk": True}, {"max_length_ratio": 3.0}, {"max_length_extra": 5}, {"min_length": 2},
+                {"max_length": 20}, {"no_repeat_ngram_size": 3}, {"avoid": "words.txt"}, GLOSSARY, {"to": "es"},
+            )
+        ],
+        ({}, {"temperature": 0.5, "beam_size": 1, "seed": 2, "precision": "int8", "batch_size": 8}, []),
+        ({}, OF_THE_BEAM, []),
+        (GLOSSARY, {**GLOSSARY, **OF_THE_BEAM}, ["length_penalty", "patience"]),
+        (GLOSSARY, OF_THE_BEAM, ["glossary"]),
+    ],
+)  # fmt: skip
+def test_what_a_validation_translates_otherwise_is_named(before: dict, now: dict, changed: list[str]) -> None:
+    """A validation searches greedily, and with a beam where a source has terms of a glossary."""
+    config = toy_config(Path("data"))
+    was, is_now = (config.model_copy(update={"decoding": DecodingConfig(**of_each)}) for of_each in (before, now))
+    assert changed_translations(was, is_now) == [f"decoding.{key}" for key in changed]

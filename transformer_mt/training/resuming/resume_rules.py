@@ -8,6 +8,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.validation import validation_search
 
 # The end, how often to validate, the checkpoints to keep, the search.
 FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_minutes", "training.log_every_steps",
@@ -16,10 +17,10 @@ FREE_TO_CHANGE = ("training.max_steps", "training.max_epochs", "training.max_min
                   "training.sharding", "training.timeout_minutes", "training.grad_accum", "validation.", "decoding.",
                   "data.root", "data.cache_dir", "data.allow_left_out", "data.check", "data.test",
                   "name")  # fmt: skip
-# Those of them that change which sentences a validation translates, or their translations: earlier BLEU and chrF cannot
-# be compared with later ones.
-TRANSLATIONS = ("validation.num_translated", "decoding.allow_unk", "decoding.max_length_ratio",
-                "decoding.max_length_extra")  # fmt: skip
+# Of the search of a validation these change nothing, or no more than rounding, and the second ones only where it has a
+# beam, as terms of a glossary ask for one.
+_WITHOUT_EFFECT = {"coverage_penalty", "constraints", "diverse_beam_strength", "seed", "batch_size", "precision"}
+_OF_A_BEAM = {"length_penalty", "length_norm", "patience"}
 
 Changes = dict[str, tuple[object, object]]  # the old and the new value by setting
 Splits = dict[str, dict[str, str | int]]  # fingerprint and number of pairs, by the split's name
@@ -47,6 +48,17 @@ def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Chang
             f"Restore these values, or train from the start under another name (name=NEW).{by_flag}"
         )
     return changes
+
+
+def changed_translations(before: RunConfig, now: RunConfig) -> list[str]:
+    """The settings that differ and change which sentences a validation translates, or their translations: earlier BLEU
+    and chrF cannot be compared with later ones.
+    """
+    old, new = (vars(validation_search(config)) for config in (before, now))
+    passed_over = _WITHOUT_EFFECT if old["glossary"] and new["glossary"] else _WITHOUT_EFFECT | _OF_A_BEAM
+    of_search = [f"decoding.{key}" for key in old if old[key] != new[key] and key not in passed_over]
+    others = before.validation.num_translated != now.validation.num_translated
+    return ["validation.num_translated"] * others + of_search
 
 
 def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_processes: int) -> int:
