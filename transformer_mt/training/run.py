@@ -139,7 +139,7 @@ def _train(
     _compare_with_now(state, updater, data)
 
     def write_first() -> None:
-        refuse_without_room(run, updater.model, config.training.keep_checkpoints, config.training.ema_decay)
+        refuse_without_room(run, updater.model, config)
         write_beginnings(asked, run, None if going_on else data, begun.source)
         record_changes(begun.changes, run, state.step)
 

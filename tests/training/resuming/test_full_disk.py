@@ -10,10 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from saved_runs import TRAINING, metrics, train, weights
+from saved_runs import TRAINING, config_of, metrics, train, weights
 
+from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
+from transformer_mt.model.named_parts import freeze
+from transformer_mt.storage.checkpoint_files import OPTIMIZER, WEIGHTS
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.storage.weights import read_tensors
 from transformer_mt.training import loop
 from transformer_mt.training.monitoring.metrics_file import MetricsFile
 from transformer_mt.training.resuming import checkpoints
@@ -23,17 +27,15 @@ from transformer_mt.training.resuming.training_state import TrainingState
 
 def test_room_is_looked_at_before_the_first_step(data: Path, tmp_path: Path, monkeypatch) -> None:
     run = RunFolder(tmp_path / "run")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 * 2**18))
-    with pytest.raises(UserError, match=r"5 checkpoints of 0\.3 MB, of which 5 are still .* lies 1\.0 MB are free"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=420_000))
+    with pytest.raises(UserError, match=r"5 checkpoints of 0\.1 MB, of which 5 are still .* lies 0\.4 MB are free"):
         train(data, run)
     assert not run.path.exists(), "what is refused leaves nothing"
     assert train(data, run, keep_checkpoints=1).exit_status == 0
 
 
 def test_a_resumed_run_needs_room_for_what_it_does_not_hold_yet(data: Path, run: RunFolder, monkeypatch) -> None:
-    from transformer_mt.decoding.load_model import load_run
-
-    size = checkpoints.checkpoint_bytes(load_run(run, "last")[1].parameters())
+    size = checkpoints.checkpoint_bytes(config_of(data), load_run(run, "last")[1])
     missing = TRAINING["keep_checkpoints"] + 2 - len(run.steps())
     assert missing in (1, 2)
     monkeypatch.setattr(checkpoints, "free_bytes", lambda path: missing * size - 1)
@@ -43,19 +45,24 @@ def test_a_resumed_run_needs_room_for_what_it_does_not_hold_yet(data: Path, run:
     assert train(data, run, resume=True, max_steps=13).exit_status == 0
 
 
-def test_what_a_checkpoint_weighs_is_known(data: Path, straight: RunFolder) -> None:
-    from transformer_mt.decoding.load_model import load_run
-
-    real = sum(path.stat().st_size for path in straight.step(12).iterdir())
-    expected = checkpoints.checkpoint_bytes(load_run(straight, "last")[1].parameters())
-    assert real <= expected <= real + 2**18
+@pytest.mark.parametrize("training", [{}, {"freeze": ["encoder"], "ema_decay": 0.9}])
+def test_what_a_checkpoint_weighs_is_known(data: Path, tmp_path: Path, training: dict) -> None:
+    """Of what is frozen Adam has no means."""
+    run, config = RunFolder(tmp_path / "run"), config_of(data, **training)
+    assert train(data, run, max_steps=2, **training).exit_status == 0
+    real = sum(path.stat().st_size for path in run.step(2).iterdir())
+    model = load_run(run, "last")[1]
+    freeze(model, config.training.freeze)
+    assert real <= checkpoints.checkpoint_bytes(config, model) <= real + 2**13
+    weights, moments = (read_tensors(run.step(2) / name) for name in (WEIGHTS, OPTIMIZER))
+    assert real <= checkpoints.bytes_of_files(config, weights, moments) <= real + 2**13
 
 
 def test_without_room_a_save_is_not_begun(data: Path, straight: RunFolder, tmp_path: Path, monkeypatch) -> None:
     run = RunFolder(tmp_path / "run")
     free = iter([10**9, 10**9, 0])  # at the start, at step 3, at step 6
     monkeypatch.setattr(checkpoints, "free_bytes", lambda path: next(free))
-    with pytest.raises(SaveError, match=r"room for .*step_6: it needs 0\.3 MB, and 0\.0 MB are free\. The"):
+    with pytest.raises(SaveError, match=r"room for .*step_6: it needs 0\.1 MB, and 0\.0 MB are free\. The"):
         train(data, run)
     assert run.steps() == [3]
     monkeypatch.undo()
@@ -167,7 +174,7 @@ def test_a_disk_that_is_full_for_a_while(
             filler.unlink()
         return update(self, split, micro_batches, step, place, batch_of)
 
-    monkeypatch.setattr(checkpoints, "checkpoint_bytes", lambda *_: 0)  # let it try
+    monkeypatch.setattr(checkpoints, "bytes_of_files", lambda *_: 0)  # let it try
     monkeypatch.setattr(loop, "save_checkpoint", save)
     monkeypatch.setattr(loop.Updater, "update", updated)
     assert train(data, run, on_save_error="continue", keep_checkpoints=1, log_every_steps=1).exit_status == 0

@@ -5,18 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.model_size import model_size
 from transformer_mt.model.named_parts import freeze, trained
-
-_BYTES = 4  # a number takes in the files of a checkpoint
-_OF_A_TENSOR = 75  # bytes of its entry in the head of a file, beside its name
-_OF_TEXT = 4096  # of state and manifest
+from transformer_mt.training.resuming.checkpoints import checkpoint_bytes, most_checkpoints
 
 
 @dataclass(frozen=True)
@@ -43,26 +38,16 @@ def known_costs(config: RunConfig, data: TrainingData, max_tokens: int | None, g
     """`max_tokens` and `grad_accum` are those of the config, or those that `auto` has come to; None: not known yet."""
     sizes = data.src_tokenizer.vocab_size, data.tgt_tokenizer.vocab_size
     epoch = None if max_tokens is None else first_epoch(config, data, max_tokens, grad_accum)
-    training = config.training
     with torch.device("meta"):
         outline = ARCHITECTURES[config.model.architecture](config.model, *sizes)
-    freeze(outline, training.freeze)
+    freeze(outline, config.training.freeze)
     return KnownCosts(
         parameters=model_size(config.model, *sizes).parameters,
         trained=sum(parameter.numel() for parameter in trained(outline).values()),
-        checkpoint_bytes=_checkpoint_bytes(config, outline),
-        checkpoints=training.keep_checkpoints + 1 + (training.average_last is not None),
+        checkpoint_bytes=checkpoint_bytes(config, outline),
+        checkpoints=most_checkpoints(config),
         epoch=epoch,
     )
-
-
-def _checkpoint_bytes(config: RunConfig, outline: TranslationModel) -> int:
-    """Weights, Adam's two means of those that are trained, and with `ema_decay` the weights beside their average."""
-    weights, moved = dict(outline.named_parameters()), trained(outline)
-    copies = [weights, moved, moved, *([weights] if config.training.ema_decay is not None else [])]
-    numbers = sum(parameter.numel() for each in copies for parameter in each.values())
-    heads = sum(len(name) + _OF_A_TENSOR for each in [*copies, moved] for name in each)  # with Adam's count of steps
-    return _BYTES * numbers + heads + _OF_TEXT + len(dump_config(config).encode())
 
 
 def first_epoch(config: RunConfig, data: TrainingData, max_tokens: int, grad_accum: int) -> Epoch | None:

@@ -13,7 +13,7 @@ The newest checkpoint is `last`. Its state names the `best` step, whose folder i
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -33,6 +33,8 @@ from transformer_mt.storage.weights import read_tensors, read_weights, save_tens
 from transformer_mt.training.resuming.training_state import TrainingState
 
 TRAINED = "trained"  # the key of a weight among the optimizer's tensors, where model.safetensors has its average
+_OF_A_TENSOR = 75  # bytes of its entry in the head of a file, beside its name
+_OF_TEXT = 4096  # bytes of state and manifest
 _ASIDE = ".aside-"
 _WHOLE = "The checkpoints before it are whole"
 _GO_ON = "go on with --resume"
@@ -68,7 +70,7 @@ def save_checkpoint(
         (folder / SETTINGS).write_text(dump_config(config), encoding="utf-8")
 
     final = run.step(state.step)
-    needed, free = checkpoint_bytes(weights.values(), config.training.ema_decay), free_bytes(run.checkpoints)
+    needed, free = bytes_of_files(config, weights, moments), free_bytes(run.checkpoints)
     if free < needed:
         raise SaveError(
             f"There is no room for the checkpoint {final}: it needs {megabytes(needed)}, and {megabytes(free)} are "
@@ -189,21 +191,40 @@ def recover(run: RunFolder) -> None:
             os.rename(aside, final)
 
 
-def refuse_without_room(run: RunFolder, model: nn.Module, keep: int, ema_decay: float | None) -> None:
-    """UserError where the disk cannot hold the newest `keep` checkpoints, the best, and one that is being written."""
-    size, free = checkpoint_bytes(model.parameters(), ema_decay), free_bytes(run.checkpoints)
-    missing = keep + 2 - len(regular_steps(run))
+def refuse_without_room(run: RunFolder, model: nn.Module, config: RunConfig) -> None:
+    """UserError where the disk cannot hold all checkpoints that the run will have at once."""
+    size, free = checkpoint_bytes(config, model), free_bytes(run.checkpoints)
+    most = most_checkpoints(config)
+    missing = most - len(regular_steps(run))
     if free < missing * size:
         raise UserError(
-            f"The run will hold up to {keep + 2} checkpoints of {megabytes(size)}, of which {missing} are still to be "
+            f"The run will hold up to {most} checkpoints of {megabytes(size)}, of which {missing} are still to be "
             f"written, and where {run.path} lies {megabytes(free)} are free. Free some space, lower "
             "training.keep_checkpoints, or choose another place with --runs."
         )
 
 
-def checkpoint_bytes(weights: Iterable[Tensor], ema_decay: float | None = None) -> int:
-    """The size of a checkpoint on the disk: the weights, Adam's two means of each, their average, and some text."""
-    return (3 if ema_decay is None else 4) * sum(weight.numel() * weight.element_size() for weight in weights) + 2**18
+def most_checkpoints(config: RunConfig) -> int:
+    """On the disk at once: the newest, the best, and one that is being written, or an average, which is smaller."""
+    return config.training.keep_checkpoints + 2
+
+
+def checkpoint_bytes(config: RunConfig, model: nn.Module) -> int:
+    """The size of a checkpoint on the disk: weights, Adam's two means and its count of steps for each that is trained,
+    and with `ema_decay` the weights beside their average.
+    """
+    weights, moved = dict[str, Tensor](model.named_parameters()), trained(model)
+    counts = {name: torch.empty((), device="meta") for name in moved}
+    beside = weights if config.training.ema_decay is not None else {}
+    return bytes_of_files(config, weights, moved, moved, counts, beside)
+
+
+def bytes_of_files(config: RunConfig, *tensors: Mapping[str, Tensor]) -> int:
+    """The size of the files of a checkpoint that holds these tensors."""
+    every = [(name, tensor) for each in tensors for name, tensor in each.items()]
+    numbers = sum(tensor.numel() * tensor.element_size() for _, tensor in every)
+    heads = sum(len(name) + _OF_A_TENSOR for name, _ in every)
+    return numbers + heads + _OF_TEXT + len(dump_config(config).encode())
 
 
 def free_bytes(path: Path) -> int:
