@@ -79,6 +79,8 @@ def test_nor_is_it_beside_overrides_of_ones_own():
     write("own.yaml", "extends: base.yaml\ndata: {train: [{tsv: a.tsv}], validation: [{tsv: v.tsv}]}\n")
     assert load_config("own.yaml", ["data.train=[{tsv: b.tsv}]"]).config.data.validation != []
     assert "data" in refusal("base.yaml", "data=3", own)
+    for no_map in ("data=3", "data=null", "data=[1]"):
+        assert "a map of keys is needed" in refusal("base.yaml", own, no_map)
 
 
 # Finding

@@ -238,16 +238,17 @@ def _keys_of(override: str) -> list[str]:
 
 def _without_builtin(mapping: dict[str, Any], given: set[tuple[str, ...]]) -> dict[str, Any]:
     """`_without_other_data` for overrides, whose first two keys are `given`. UserError where no validation is left."""
-    if ("data", "train") not in given:
+    data = mapping["data"] if ("data", "train") in given else None
+    if not isinstance(data, dict):  # it was replaced since, with what is refused as no section
         return mapping
-    below = {key: value for key, value in mapping["data"].items() if ("data", key) not in given}
-    dropped = below.keys() - _without_other_data({"data": below}, mapping["data"])["data"].keys()
+    below = {key: value for key, value in data.items() if ("data", key) not in given}
+    dropped = below.keys() - _without_other_data({"data": below}, data)["data"].keys()
     if "validation" in dropped:
         raise UserError(
             "data.train was given, and data.validation is still the built-in corpus. Give data.validation too: "
             "data.validation='[{src: FILE, tgt: FILE}]'."
         )
-    return {**mapping, "data": {key: value for key, value in mapping["data"].items() if key not in dropped}}
+    return {**mapping, "data": {key: value for key, value in data.items() if key not in dropped}}
 
 
 def _replaced_by_preset(below: dict[str, Any], model: object) -> dict[str, Any]:
