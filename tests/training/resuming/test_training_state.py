@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from toy import toy_config
 
+from transformer_mt.errors import UserError
 from transformer_mt.training.resuming.training_state import TrainingState
 
 LIMITS = {"max_steps": None, "max_epochs": None, "max_minutes": None}
@@ -41,3 +42,21 @@ def test_a_training_ends_when_its_patience_does() -> None:
     assert TrainingState(step=1, num_bad_validations=2).reason_to_stop(config) is None
     reason = TrainingState(step=1, num_bad_validations=3).reason_to_stop(config)
     assert reason == "bleu has not improved in 3 validations"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"step": 3, "phase": 1, "lane": 2}', r"Another version .*: it holds lane and phase, .* Go on with that"),
+        ('{"step": 3', r"is missing or damaged .* Delete .*step_3 to go on from the checkpoint before it"),
+        ("[]", r"is missing or damaged .* Delete .*step_3"),
+    ],
+)
+def test_a_state_of_another_version_is_no_damaged_one(text: str, told: str, tmp_path: Path) -> None:
+    """Its checkpoint is good, and nobody is advised to delete it."""
+    path = tmp_path / "step_3" / "state.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(UserError, match=told) as refused:
+        TrainingState.read(path)
+    assert ("Delete" in str(refused.value)) == ("damaged" in str(refused.value))

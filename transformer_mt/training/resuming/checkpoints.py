@@ -100,7 +100,7 @@ def regular_steps(run: RunFolder) -> list[int]:
 def _is_only_for_a_stop(checkpoint: Path) -> bool:
     try:
         return TrainingState.read(checkpoint / STATE).only_for_a_stop
-    except UserError:  # it is damaged, which whoever reads it says
+    except UserError:  # it is damaged or of another version, which whoever reads it says
         return False
 
 

@@ -81,10 +81,17 @@ class TrainingState:
 
     @classmethod
     def read(cls, path: Path) -> "TrainingState":
-        """What `write` wrote; UserError where it is missing or damaged."""
+        """What `write` wrote; UserError where it is missing or damaged, or another version of tmt wrote it."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            unknown = sorted(content.keys() - cls.__dataclass_fields__.keys())
+        except (OSError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{path} is missing or damaged ({error}). Delete {path.parent} to go on from the checkpoint before it."
             ) from error
+        if unknown:
+            raise UserError(
+                f"Another version of tmt wrote {path}: it holds {' and '.join(unknown)}, which this version does not "
+                "know. Go on with that version, or train from the start under another name (name=NEW)."
+            )
+        return cls(**content)
