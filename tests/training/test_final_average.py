@@ -61,7 +61,13 @@ def lose_line(run: RunFolder) -> None:
     run.metrics.write_text("".join(f"{line}\n" for line in lines if line and '"average"' not in line))
 
 
-@pytest.mark.parametrize("lose", [lose_all, lose_line])
+def tear_line(run: RunFolder) -> None:
+    """As a kill may, and an editor beside it: half the line, and lines that are none."""
+    written = run.metrics.read_bytes()
+    run.metrics.write_bytes(b"[]\n{}\nnull\n\xff\n" + written[:-20])
+
+
+@pytest.mark.parametrize("lose", [lose_all, lose_line, tear_line])
 def test_after_a_kill_it_is_made_again(
     run: RunFolder, config: RunConfig, tmp_path: Path, lose: Callable[[RunFolder], None]
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformer_mt.training.resuming.training_state import TrainingState
 
 Curve = tuple[list[int], list[float]]  # steps, values
 NO_CURVES = ("kind", "step", "epoch", "elapsed_seconds", "num_tokens")
-OTHER = ("kind", "epoch", "elapsed_seconds")  # fields of a validation's line that are no scores
+OTHER = ("kind", "step", "epoch", "elapsed_seconds")  # fields of a validation's line that are no scores
 
 
 class MetricsFile:
@@ -80,9 +81,9 @@ def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
     nan. Empty where there is no file.
     """
     found = {}
-    for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
-        if line and (entry := json.loads(line))["kind"] == kind:
-            found[entry.pop("step")] = {
+    for _, entry in _lines(path):
+        if entry["kind"] == kind:
+            found[entry["step"]] = {
                 name: math.nan if value is None else value for name, value in entry.items() if name not in OTHER
             }
     return found
@@ -94,14 +95,18 @@ def cut_back(path: Path, state: TrainingState) -> None:
     """
     validated = state.last_validation_step
     newest = dict.fromkeys(("train", "spike", "average"), state.step) | {"validation": validated, "look": validated}
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    if path.exists():
+        kept = [line for line, entry in _lines(path) if entry["step"] <= newest.get(entry["kind"], -1)]
+        replace_file(path, "".join(f"{line}\n" for line in kept))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines that are ours, each with its entry. A kill may have torn one, and an editor written another."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.split("\n"):
         try:
             entry = json.loads(line)
-            if entry["step"] <= newest[entry["kind"]]:
-                kept.append(line + "\n")
-        except (ValueError, LookupError, TypeError):
+        except ValueError:
             continue
-    replace_file(path, "".join(kept))
+        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int):
+            yield line, entry
