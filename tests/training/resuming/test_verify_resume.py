@@ -160,10 +160,11 @@ def _first_child(process: subprocess.Popen[str]) -> list[str]:
 def test_it_is_short_whatever_the_config_says(steps: int, folder: Path) -> None:
     """Metrics sums are always cut in two by the kill, and a schedule's warm-up ends before its last step."""
     schedules = [
-        [f"training.schedule={name}", "training.max_steps=9000", "training.warmup_steps=4000"]
+        [f"training.schedule={name}", "training.max_steps=9000", f"training.warmup_steps={warmup}"]
         + ["training.lr=0.1"] * ("lr" in schedule.keys)
         + ["training.decay_steps=5000"] * ("decay_steps" in schedule.keys)
         for name, schedule in SCHEDULES.items()
+        for warmup in (4000, steps - 1)
     ]
     others = [["decoding.precision=auto", "validation.num_translated=2"]]
     others += [["training.average_last=5", "training.keep_checkpoints=5"]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_mt.config.loading import load_config
-from transformer_mt.config.schedules import SCHEDULES
+from transformer_mt.config.schedules import SCHEDULES, length_of_decay
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.storage.checkpoint_files import STATE
@@ -105,10 +105,11 @@ def shortening(config: RunConfig, steps: int) -> list[str]:
         "validation.num_translated": min(config.validation.num_translated, MAX_TRANSLATED),
         "validation.patience": "null",
     }
-    if SCHEDULES[config.training.schedule].needs_end and config.training.warmup_steps >= steps:
-        changes["training.warmup_steps"] = half  # the warm-up must end before max_steps
+    decay = length_of_decay(steps, None)  # a tenth of the steps
+    if SCHEDULES[config.training.schedule].needs_end and config.training.warmup_steps + decay > steps:
+        changes["training.warmup_steps"] = half  # the warm-up must end before the decay, or else before max_steps
     if config.training.decay_steps is not None:
-        changes["training.decay_steps"] = "null"  # that is, a tenth of the steps
+        changes["training.decay_steps"] = "null"
     if config.training.consistency is not None:  # so that both kinds of steps are compared
         changes["training.consistency.start_step"] = min(config.training.consistency.start_step, half)
     if config.decoding.precision == "auto":
