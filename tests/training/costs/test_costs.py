@@ -18,7 +18,7 @@ from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs.measuring import _in_a_process, _train
-from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end
+from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end, told
 from transformer_mt.training.run import start_or_resume
 
 JOINT = {"kind": "word", "vocab_size": 100, "min_frequency": 1, "joint": True}
@@ -87,6 +87,23 @@ def test_minutes_are_steps_and_validations_and_checkpoints(corpus: Path) -> None
     assert minutes(config, epoch, steps, found) == pytest.approx((25 * 4 * 0.5 + 3 * 7 + 6 + 3 * 3) / 60)
     short = config.model_copy(update={"training": config.training.model_copy(update={"max_minutes": 0.2})})
     assert minutes(short, epoch, steps, found) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("training", "data", "steps"),
+    [
+        ({"max_epochs": 2, "max_minutes": 5}, {"streaming": True}, "not known of a stream"),
+        (
+            {"max_epochs": 2, "max_tokens": "auto", "update_tokens": 512},
+            {},
+            "not known before max_tokens: auto is tried",
+        ),
+        ({"max_minutes": 5}, {}, "as many as max_minutes allow"),
+    ],
+)
+def test_steps_that_nobody_knows_are_told_with_their_reason(corpus: Path, training: dict, data: dict, steps: str):
+    config = toy_config(corpus, training={"max_steps": None, **training}, data=data)
+    assert f"steps to the end  {steps}" in told(config, costs(config, measured=False))
 
 
 @pytest.fixture

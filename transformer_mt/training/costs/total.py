@@ -92,7 +92,8 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
     rows.append(("steps an epoch", unknown if updates is None else f"{updates:,}"))
     rows.append(("padding", unknown if padding is None else f"{padding:.1%} of all positions"))
     epochs = f", {found['epochs']:.1f} epochs" if found["epochs"] else ""
-    rows.append(("steps to the end", f"{steps:,}{epochs}" if steps else "as many as max_minutes allow"))
+    open_end = unknown if config.training.max_epochs else "as many as max_minutes allow"
+    rows.append(("steps to the end", f"{steps:,}{epochs}" if steps else open_end))
     if found["measured_steps"] is None:
         rows.append(("memory, minutes", "not measured"))
     else:
