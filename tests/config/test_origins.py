@@ -60,6 +60,24 @@ def test_each_value_has_the_line_preset_override_or_default_that_it_comes_from()
     assert of["training.grad_accum"] == of["decoding.beam_size"] == DEFAULT
 
 
+def test_what_reverse_changed_has_the_line_of_the_other_side_and_tells_of_it() -> None:
+    Path("languages.yaml").write_text("extends: own.yaml\ndata:\n  src_lang: en\n  test: [{tsv: d}]\n")
+    by = ", by data.reverse (override)"
+    of = found("data.reverse=true", file="languages.yaml")
+    assert of["data.src_lang"] == f"default{by}"
+    assert of["data.tgt_lang"] == f"languages.yaml:3{by}"
+    assert of["data.train"] == f"lower.yaml:3{by}"
+    assert of["name"] == f"the name of the file{by}"
+    assert "data.reverse" not in of
+    named = found("data.reverse=true", "name=other", "data.test=[{tsv: e}]", file="languages.yaml")
+    assert (named["name"], named["data.test"]) == ("override", f"override{by}")
+    Path("turned.yaml").write_text("extends: languages.yaml\ndata: {reverse: true}\n")
+    assert found(file="turned.yaml")["data.tgt_lang"] == "languages.yaml:3, by data.reverse (turned.yaml:2)"
+    assert found(file="turned.yaml")["name"] == "the name of the file"
+    forward = found("data.reverse=false", file="turned.yaml")
+    assert (forward["name"], forward["data.src_lang"]) == (f"the name of the file{by}", "languages.yaml:3")
+
+
 def test_files_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "above").mkdir()
     file = tmp_path / "above/lower.yaml"

@@ -15,10 +15,12 @@ from transformer_mt.config.loading import (
     with_overrides,
 )
 from transformer_mt.config.presets import MODELS
+from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import key_lines, parse_yaml
 
 Keys = tuple[str, ...]
 
+_REVERSE = ("data", "reverse")
 DEFAULT, OVERRIDE, OF_THE_FILE = "default", "override", "the name of the file"
 
 
@@ -61,8 +63,23 @@ def origins_of(file: str, overrides: Sequence[str] = ()) -> dict[Keys, str]:
     given = [_as_layer(override) for override in overrides]
     for layer in sorted(given, key=lambda layer: _preset_of(layer) is None):  # a preset is applied first
         _take(origins, layer, dict.fromkeys(_values(layer), OVERRIDE))
-    there = set(_values(with_overrides(mapping, overrides)))
-    return {keys: origin for keys, origin in origins.items() if keys in there}
+    whole = with_overrides(mapping, overrides)
+    there = set(_values(whole))
+    found = {keys: origin for keys, origin in origins.items() if keys in there}
+    if _REVERSE in found:
+        by = f", by data.reverse ({found[_REVERSE]})"
+        if whole["name"] != mapping["name"] and found["name",] != OVERRIDE:
+            found["name",] += by
+        if whole["data"]["reverse"]:
+            found |= {keys: origin + by for keys, origin in _of_other_side(found).items()}
+    return found
+
+
+def _of_other_side(origins: Mapping[Keys, str]) -> dict[Keys, str]:
+    """The origins of what `data.reverse` changes: each language's is that of the other one."""
+    src, tgt = ("data", "src_lang"), ("data", "tgt_lang")
+    splits = {("data", split): origins["data", split] for split in SPLITS if ("data", split) in origins}
+    return {src: origin_of(tgt, origins), tgt: origin_of(src, origins), **splits}
 
 
 def _take(origins: dict[Keys, str], layer: dict[str, Any], own: dict[Keys, str]) -> None:
