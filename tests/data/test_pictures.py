@@ -187,13 +187,16 @@ def test_a_font_by_its_family_and_by_its_file(tmp_path: Path) -> None:
         ("No Such Family", "no font No Such Family is installed"),
         (str(tmp_path / "gone.ttf"), "there is no file"),
         (str(tmp_path / "none.ttf"), "is no font that can be drawn with"),
+        ("~nobodyxyz/f.ttf", "~nobodyxyz/f.ttf cannot be looked for"),
+        (300 * "f", "f cannot be looked for .*too long"),
     ):
         with pytest.raises(UserError, match=f"data.font: .*{said}"):
             Font.find(asked)
 
 
-def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path) -> None:
-    font = Path(shutil.copy(FONTS / "DejaVuSerif.ttf", tmp_path / "mine.ttf"))
+def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    font = Path(shutil.copy(FONTS / "DejaVuSerif.ttf", "mine.ttf"))
     config = toy_config(write_toy_corpus(tmp_path), **{**DRAWN, "data": {**DRAWN["data"], "font": str(font)}})
     data = prepare_data(config)
     save_tokenizers(tmp_path / "kept", data.src_tokenizer, data.tgt_tokenizer)
@@ -205,9 +208,13 @@ def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path) -> None:
     shutil.copy(FONTS / "DejaVuSans.ttf", font)
     with pytest.raises(UserError, match=r"trained on pictures in DejaVu Serif Book .* is another file"):
         load_tokenizers(tmp_path / "kept", config.tokenizer)
-    font.unlink()
-    with pytest.raises(UserError, match="there is no file"):
+    font.unlink()  # nobody can name another, for the weights know this one alone
+    way_out = (
+        rf"there is no file {tmp_path}/mine.ttf. Relative .* in DejaVu Serif Book \(.*src.json\): put that"
+    )
+    with pytest.raises(UserError, match=way_out) as refused:
         load_tokenizers(tmp_path / "kept", config.tokenizer)
+    assert "name another" not in str(refused.value)
     kept = tmp_path / "kept" / "src.json"
     kept.write_text(json.dumps({"picture": {"font": None}}))
     with pytest.raises(UserError, match="does not say how pictures are drawn"):

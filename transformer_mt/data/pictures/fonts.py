@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from PIL import ImageFont
 
 DEFAULT_FONT = "DejaVu Sans"  # comes with matplotlib, under a free licence: Latin, Greek, Cyrillic and more
+NAME_ANOTHER = "Name a TrueType or OpenType file, or the family of an installed font (fc-list shows which there are)."
 
 
 @dataclass(frozen=True)
@@ -22,16 +23,15 @@ class Font:
     asked: str | None
 
     @classmethod
-    def find(cls, asked: str | None) -> "Font":
-        """The font of this file or family. UserError where there is none, or the file is no font."""
-        font = cls(_file_of(asked or DEFAULT_FONT), asked)
+    def find(cls, asked: str | None, way_out: str = NAME_ANOTHER) -> "Font":
+        """The font of this file or family. UserError, with `way_out`, where there is none, or the file is no font."""
+        font = cls(_file_of(asked or DEFAULT_FONT, way_out), asked)
         try:
             font.at_size(10)
             len(font.characters)
         except (OSError, RuntimeError) as error:
             raise UserError(
-                f"data.font: {font.path} is no font that can be drawn with ({str(error).splitlines()[0]}). Name a "
-                "TrueType or OpenType file, or the family of an installed one."
+                f"data.font: {font.path} is no font that can be drawn with ({str(error).splitlines()[0]}). {way_out}"
             ) from None
         return font
 
@@ -66,13 +66,19 @@ class Font:
         return next((font for font in fitting if sum(font.getmetrics()) <= height), self.at_size(1))
 
 
-def _file_of(asked: str) -> Path:
+def _file_of(asked: str, way_out: str) -> Path:
     """The file that a config names, or that of the installed family of this name."""
-    path = Path(asked).expanduser()
-    if path.suffix.lower() in (".ttf", ".otf", ".ttc") or path.is_file():
-        if not path.is_file():
-            raise UserError(f"data.font: there is no file {path}. Put the font there, or name another.")
+    try:
+        path = Path(asked).expanduser()
+        is_file = path.is_file()
+    except (OSError, RuntimeError) as error:  # ~somebody who does not exist, a name that is too long
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"data.font: {asked} cannot be looked for ({reason}). {way_out}") from None
+    if is_file:
         return path
+    if path.suffix.lower() in (".ttf", ".otf", ".ttc"):
+        start = "" if path.is_absolute() else " Relative names start at the working folder."
+        raise UserError(f"data.font: there is no file {path.absolute()}.{start} {way_out}")
     from matplotlib import font_manager
 
     wanted = asked.casefold().replace(" ", "")
@@ -86,7 +92,4 @@ def _file_of(asked: str) -> Path:
     stems = {Path(name).stem.casefold().replace("-regular", ""): name for name in font_manager.findSystemFonts()}
     if wanted in stems:
         return Path(stems[wanted])
-    raise UserError(
-        f"data.font: no font {asked} is installed on this machine. Install it, or name the file of a font (fc-list "
-        "shows which there are)."
-    )
+    raise UserError(f"data.font: no font {asked} is installed on this machine. {way_out}")

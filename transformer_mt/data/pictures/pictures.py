@@ -97,7 +97,8 @@ class Pictures(Tokenizer):
             raise UserError(f"{path} does not say how pictures are drawn ({error}). {way_out}") from None
         if way != WAY:
             raise UserError(f"{path}: the model was trained on pictures laid out in another way. Train it anew.")
-        font = Font.find(asked)
+        way_out = f"The model was trained on pictures in {name} ({path}): put that font there, or install it."
+        font = Font.find(asked, way_out)
         if font.sha256 != sha256:
             raise UserError(
                 f"{path}: the model was trained on pictures in {name} with the SHA-256 {sha256[:12]}…, and {font.path} "
