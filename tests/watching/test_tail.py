@@ -6,8 +6,12 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import toy_config
 
+from transformer_mt.config.loading import dump_config
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.watching.event_files import EventFiles, SampleText
+from transformer_mt.watching.live_run import LiveRun
 from transformer_mt.watching.metrics_tail import MetricsTail, thinned
 
 LINES = [
@@ -100,3 +104,10 @@ def test_samples_come_back_as_they_were_and_a_resumed_training_replaces_them(tmp
     files.update()
     assert {step: sample.translation for step, sample in files.samples[1].items()} == {10: "first", 15: "again"}
     assert files.pictures["cross-attention"][0] == 15
+
+
+def test_a_run_that_has_written_nothing_yet_is_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_config(toy_config(tmp_path)))
+    shown = "".join(LiveRun(RunFolder(tmp_path)).look().parts.values())
+    assert "not begun" in shown
+    assert "No such file" not in shown

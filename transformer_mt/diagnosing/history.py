@@ -157,8 +157,9 @@ def read_recorded(run: RunFolder) -> Recorded:
 
 
 def _lines(path: Path) -> Iterator[Entry | None]:
-    """The entries of a file; None for a line that is none."""
-    for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]):
+    """The entries of a file, which has none before it is begun; None for a line that is none."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in filter(None, text.split("\n")[:-1]):
         try:
             entry = json.loads(line)
             kind, step = str(entry["kind"]), int(entry["step"])
