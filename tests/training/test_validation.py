@@ -12,6 +12,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
@@ -85,6 +86,22 @@ def test_the_sample_is_drawn_from_the_seed_and_translated_greedily(corpus: Path,
     drawn = [Validator(config.model_copy(update={"seed": seed}), data, "fp32").sources for seed in (3, 4, 3)]
     assert drawn[0] == drawn[2] != drawn[1]
     assert drawn[0][:5] == sources
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [("glossary", "terms.txt, line 1 has 1 column"), ("avoid", "terms.txt holds no word or phrase to avoid")],
+)
+def test_lists_of_the_search_are_read_before_the_first_step(corpus: Path, tmp_path: Path, key: str, told: str) -> None:
+    """And not at the first validation, which may come hours later."""
+    path, run = tmp_path / "terms.txt", RunFolder(tmp_path / "run")
+    config = toy_config(corpus, decoding={key: str(path)})
+    with pytest.raises(UserError, match=rf"no file .*terms.txt. Check the name after decoding\.{key}"):
+        start_or_resume(config, run, resume=False)
+    path.write_text("\n" if key == "avoid" else "term\n")
+    with pytest.raises(UserError, match=told):
+        start_or_resume(config, run, resume=False)
+    assert not run.path.exists()
 
 
 def test_as_many_as_asked_for_are_scored_though_more_are_shown(corpus: Path, data: PreparedData) -> None:

@@ -46,7 +46,7 @@ from transformer_mt.training.resuming.run_lock import sole_trainer
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.stop_signals import stop_on_signals
 from transformer_mt.training.updates import Updater
-from transformer_mt.training.validation import refuse_unread_sources
+from transformer_mt.training.validation import refuse_unread
 
 NOTABLE_SECONDS = 3.0  # compiling that takes longer is told, because a user would wonder
 SAME_SIGNAL_SECONDS = 2.0
@@ -120,7 +120,7 @@ def _train(
     if begun.remark:
         print(begun.remark)
     data = _prepare_together(begun, run, world)
-    world.first(lambda: refuse_unread_sources(config, data), patient=True)
+    world.first(lambda: refuse_unread(config, data), patient=True)
     print("\n".join(report_lines(data, *way_to_new_words(config))))
     has_pairs = not all(source.mono for source in config.data.train)
     if config.data.check == "quick" and not going_on and has_pairs:

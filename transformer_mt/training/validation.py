@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,9 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.noise.noise import mono_rows
 from transformer_mt.data.preparation import TrainingData
+from transformer_mt.decoding.demands import AvoidedPhrases
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
+from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
@@ -60,10 +63,15 @@ def validation_search(config: RunConfig) -> SearchOptions:
     return search_options(config.decoding, beam_size=1, scored=False)
 
 
-def refuse_unread_sources(config: RunConfig, data: TrainingData) -> None:
-    """UserError where a validation would translate a line that does not say to which of several languages, or names
-    one that is not learned: now, rather than after the first epoch.
+def refuse_unread(config: RunConfig, data: TrainingData) -> None:
+    """UserError where a validation would translate by a list that cannot be read, or a line that does not say to which
+    of several languages, or names one that is not learned: now, rather than after the first epoch.
     """
+    decoding = config.decoding
+    if decoding.avoid is not None:
+        AvoidedPhrases.read(Path(decoding.avoid), data.tgt_tokenizer, "decoding.avoid")
+    if decoding.glossary is not None:
+        Glossary.read(Path(decoding.glossary), data.src_tokenizer.lowercase, "decoding.glossary")
     languages = TargetLanguages.of(config)
     if not languages.names:
         return
@@ -71,7 +79,7 @@ def refuse_unread_sources(config: RunConfig, data: TrainingData) -> None:
     translated = np.flatnonzero(~mono_rows(split.corpus)[split.rows])
     for text in split.texts(translated.tolist())[0]:
         try:
-            problem = languages.parted(text, config.decoding.to).problem
+            problem = languages.parted(text, decoding.to).problem
         except LineError as error:
             raise UserError(
                 f"A validation translates, and in data.validation {text.strip()[:60]!r} does not begin with the tag of "
