@@ -9,12 +9,9 @@ from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.training.proofs.batch_order import batch_order
-from transformer_mt.training.proofs.cache import cache
-from transformer_mt.training.proofs.causality import causality
+from transformer_mt.training.proofs.agreements import batch_order, cache, causality, padding
 from transformer_mt.training.proofs.gradients import gradients
 from transformer_mt.training.proofs.loss import loss_falls
-from transformer_mt.training.proofs.padding import padding
 from transformer_mt.training.proofs.subject import Failure, Subject, few_pairs, subject
 from transformer_mt.training.updates import Updater
 
