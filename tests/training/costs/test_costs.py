@@ -14,7 +14,6 @@ from commands import call_tmt
 from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import metrics_with_clock
 
-from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs.measuring import _in_a_process, _train
@@ -169,7 +168,7 @@ def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: 
 def test_memory_and_minutes_are_within_15_per_cent(corpus: Path, tmp_path: Path, name: str) -> None:
     config = case(corpus, name, max_epochs=None, max_steps=600, checkpoint_every_steps=200)
     found = costs(config, measured=True)
-    num_bytes, _ = _in_a_process(_train, dump_config(config), str(tmp_path))
+    num_bytes, _ = _in_a_process(_train, config, str(tmp_path))
     seconds = metrics_with_clock(tmp_path / "run")[-1]["elapsed_seconds"]
     print(name, found["training_bytes"] / num_bytes, 60 * found["minutes"] / seconds)
     assert found["training_bytes"] == pytest.approx(num_bytes, rel=0.15)

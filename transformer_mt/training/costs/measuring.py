@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from transformer_mt.config.loading import dump_config, load_mapping, parse_run_config
+from transformer_mt.config.loading import parse_run_config
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -62,9 +61,8 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     """
     with unwind_on_signals(), tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
         few = few_steps(config, tgt_a_src)
-        text = dump_config(few)
-        bytes_of_training, state = _in_a_process(_train, text, folder)
-        bytes_of_search, _ = _in_a_process(_search, text, folder)
+        bytes_of_training, state = _in_a_process(_train, few, folder)
+        bytes_of_search, _ = _in_a_process(_search, few, folder)
         seconds, tokens = _of_steps(folder)
         paced, steps = [step for step in seconds if step > WARM_UP and step - 1 not in DISTURBED], NUM_STEPS
         whole, num_tokens = sum(seconds[step] for step in paced), sum(tokens[step] for step in paced)
@@ -72,7 +70,7 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
         if on_a_gpu or whole < SECONDS:
             steps = ON_A_GPU if on_a_gpu else TOGETHER * (1 + math.ceil(SECONDS * len(paced) / whole / TOGETHER))
             with tempfile.TemporaryDirectory(prefix="longer-", dir=folder) as longer:
-                _in_a_process(_train, dump_config(_steps_alone(few, steps)), longer)
+                _in_a_process(_train, _steps_alone(few, steps), longer)
                 seconds_of_lines, tokens_of_lines = _of_steps(longer)
             lines = tokens_of_lines.keys()
             if on_a_gpu:
@@ -89,7 +87,7 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
 
 def few_steps(config: RunConfig, tgt_a_src: float) -> RunConfig:
     """The config with a few steps, each of them written down, validations and one checkpoint among them."""
-    mapping: dict[str, Any] = parse_yaml(dump_config(config), "the config")  # pyright: ignore[reportAssignmentType]
+    mapping = config.model_dump()
     mapping["training"] |= {
         "max_steps": NUM_STEPS, "max_epochs": None, "max_minutes": None, "schedule": "noam", "factor": 1.0, "lr": None,
         "warmup_steps": 1000, "decay_steps": None, "log_every_steps": 1, "checkpoint_every_steps": SAVED,
@@ -120,11 +118,11 @@ def _of_steps(folder: str) -> tuple[dict[int, float], dict[int, int]]:
     return seconds, {now["step"]: now["num_tokens"] - before["num_tokens"] for before, now in both}
 
 
-def _in_a_process(work: Any, *arguments: str) -> tuple[int, Any]:
+def _in_a_process(work: Any, config: RunConfig, folder: str) -> tuple[int, Any]:
     """The peak memory of a process that does this and nothing else, and what it returned; or its UserError."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_do, args=(work, sender, *arguments))
+    process = context.Process(target=_do, args=(work, sender, config, folder))
     process.start()
     sender.close()
     try:
@@ -144,34 +142,28 @@ def _in_a_process(work: Any, *arguments: str) -> tuple[int, Any]:
     return num_bytes, result
 
 
-def _do(work: Any, sender: Connection, *arguments: str) -> None:
+def _do(work: Any, sender: Connection, config: RunConfig, folder: str) -> None:
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         sys.stderr = nowhere  # the bar
         try:
-            result = work(*arguments)
+            result = work(config, folder)
             sender.send(("", _peak_bytes(), result))
         except UserError as error:
             sender.send((str(error), 0, None))
 
 
-def _train(config_text: str, folder: str) -> tuple[int, int]:
-    config = _read(config_text)
+def _train(config: RunConfig, folder: str) -> tuple[int, int]:
     run = RunFolder(Path(folder) / "run")
     start_or_resume(config, run, resume=False)
     state = json.loads((run.step(run.steps()[-1]) / "state.json").read_text())
     return state["max_tokens"], state["micro_batches_per_update"]
 
 
-def _search(config_text: str, folder: str) -> None:
-    config = _read(config_text)
+def _search(config: RunConfig, folder: str) -> None:
     split = prepare_training_data(config).validation
     translator = Translator.load(str(Path(folder) / "run"), "last", config.training.device)
     number = min(len(split), SAMPLE * config.decoding.batch_size)
     translator.translate([src for src, _ in split.sample_texts(number, config.seed)])
-
-
-def _read(config_text: str) -> RunConfig:
-    return load_mapping(parse_yaml(config_text, "the config"))  # pyright: ignore[reportArgumentType]
 
 
 def _peak_bytes() -> int:
