@@ -137,32 +137,24 @@ class DataConfig(Section):
                 raise ValueError(f"{split} has a weight, which is a share of the batches of train; take it out")
         weights = [source.weight for source in self.train if source.weight is not None]
         if self.temperature is not None:
-            self._check_temperature(has_weights=bool(weights))
-        if not weights:
-            return self
-        if len(weights) < len(self.train):
-            raise ValueError(
-                f"train has {len(self.train)} sources and a weight for {len(weights)} of them; give one to all or none"
-            )
-        if not any(weights):
-            raise ValueError("the weights of train sum to nothing; give one source at least a weight above 0")
-        if self.both_directions_epochs:
-            raise ValueError(
-                f"train has a weight, and both_directions_epochs is {self.both_directions_epochs}, whose epochs have "
-                "every pair twice; take one of both out"
-            )
-        if self.streaming:
-            raise ValueError(
-                "train has a weight, and streaming is true; a stream is read in its order, so take one of both out"
-            )
+            said = f"temperature is {self.temperature:g}"
+            if weights:
+                raise ValueError(f"{said}, and train has a weight, which is a share too; take one of both out")
+            if len(self.train) == 1:
+                raise ValueError(f"{said}, which is for the shares of several sources, and train has one; take it out")
+            self._check_shares(said)
+        if weights:
+            if len(weights) < len(self.train):
+                raise ValueError(
+                    f"train has {len(self.train)} sources and a weight for {len(weights)} of them; give one to all or "
+                    "none"
+                )
+            if not any(weights):
+                raise ValueError("the weights of train sum to nothing; give one source at least a weight above 0")
+            self._check_shares("train has a weight")
         return self
 
-    def _check_temperature(self, has_weights: bool) -> None:
-        said = f"temperature is {self.temperature:g}"
-        if has_weights:
-            raise ValueError(f"{said}, and train has a weight, which is a share too; take one of both out")
-        if len(self.train) == 1:
-            raise ValueError(f"{said}, which is for the shares of several sources, and train has one; take it out")
+    def _check_shares(self, said: str) -> None:
         if self.both_directions_epochs:
             raise ValueError(
                 f"{said}, and both_directions_epochs is {self.both_directions_epochs}, whose epochs have every pair "
