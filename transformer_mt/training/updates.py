@@ -14,7 +14,7 @@ from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.world import ALONE, World
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.loss import CrossEntropy, LossSums, cross_entropy_sums
+from transformer_mt.model.loss import LossSums, cross_entropy_sums
 from transformer_mt.model.named_parts import freeze
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.storage.weights import unique_weights
@@ -64,7 +64,7 @@ class Updater:
         self.compiled = CompiledStep(model) if compiled else None
         self.sharing = share_model(model, config.sharding, world)
         if self.compiled:
-            self._take_cross_entropy(self.compiled.cross_entropy)
+            self.with_loss.cross_entropy = self.compiled.cross_entropy
         self.prior = None if prior is None else prior.to(device)
         self.with_loss.prior = self.prior
         self.config = config
@@ -228,7 +228,7 @@ class Updater:
         if self.compiled:
             self.compiled.undo()
             self.compiled = self.graphs = None
-            self._take_cross_entropy(cross_entropy_sums)
+            self.with_loss.cross_entropy = cross_entropy_sums
 
     def _graphs(self) -> PassGraphs | None:
         """Passes as graphs, which go with compiling: whoever does not want the one is spared the other."""
@@ -238,9 +238,6 @@ class Updater:
         if not isinstance(model, Transformer) or not can_be_captured(model, precision, self.device):
             return None
         return PassGraphs(model, self.with_loss, precision, self.config.label_smoothing, CudaGraphs(self.device))
-
-    def _take_cross_entropy(self, cross_entropy: CrossEntropy) -> None:
-        self.with_loss.cross_entropy = cross_entropy
 
     @property
     def with_loss(self) -> WithLoss:
