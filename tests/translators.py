@@ -21,7 +21,7 @@ from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.storage.weights import save_weights
+from transformer_mt.storage.weights import save_tensors, unique_weights
 
 SMALL = {"d_model": 16, "d_ff": 24, "num_heads": 4, "num_decoder_layers": 2, "max_len": 24}
 ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
@@ -99,7 +99,7 @@ def write_run(folder: Path, translator: Translator) -> Path:
     for path in (run.config, checkpoint / SETTINGS):
         path.write_text(text, encoding="utf-8")
     save_tokenizers(run.tokenizers, translator.src_tokenizer, translator.tgt_tokenizer)
-    save_weights(translator.model, checkpoint / WEIGHTS)
+    save_tensors(unique_weights(translator.model), checkpoint / WEIGHTS)
     (checkpoint / STATE).write_text(json.dumps({"best_step": None}), encoding="utf-8")
     write_manifest(checkpoint, [WEIGHTS, SETTINGS, STATE])
     return folder

@@ -24,11 +24,6 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     path.chmod(mode)
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the model's parameters."""
-    save_tensors(unique_weights(model), path)
-
-
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fill the model's parameters; UserError where the file is missing, damaged or of another shape."""
     expected = unique_weights(model)
@@ -37,7 +32,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_weights(model: nn.Module, path: Path) -> dict[str, Tensor]:
-    """The weights that `save_weights` wrote; UserError where the file is missing, damaged or of another model."""
+    """The `unique_weights` in a file; UserError where it is missing, damaged or of another model."""
     tensors = read_tensors(path)
     expected = unique_weights(model)
     if tensors.keys() != expected.keys():

@@ -242,11 +242,11 @@ def test_a_disk_that_takes_nothing_is_said_and_hides_nothing(
 def test_weights_that_do_not_fit_the_disk_are_left_out(
     config: RunConfig, data: PreparedData, run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(model: nn.Module, path: Path) -> None:
+    def full(tensors: dict[str, torch.Tensor], path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("transformer_mt.training.debugging.update_record.save_weights", full)
+    monkeypatch.setattr("transformer_mt.training.debugging.update_record.save_tensors", full)
     updater = make_updater(config, data)
     plant_gradient(updater.model, "decoder")
     assert "its weights could not be kept (No space left on device)" in stop(updater, data, run)

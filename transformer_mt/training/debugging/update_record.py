@@ -14,7 +14,7 @@ from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import make_file, replace_file
-from transformer_mt.storage.weights import save_weights
+from transformer_mt.storage.weights import save_tensors, unique_weights
 
 HEADER = "tmt_update"
 SIDES = ("src", "tgt_in", "tgt_out")
@@ -65,7 +65,7 @@ def write_record(path: Path, record: UpdateRecord, batches: list[Batch]) -> None
 
 def write_weights(path: Path, model: nn.Module) -> None:
     """Write the weights of the update at `path`, whole or not at all. Raises OSError or SafetensorError."""
-    make_file(weights_path(path), lambda file: save_weights(model, file))
+    make_file(weights_path(path), lambda file: save_tensors(unique_weights(model), file))
 
 
 def read_record(path: Path) -> tuple[UpdateRecord, list[Batch]]:
