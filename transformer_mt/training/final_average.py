@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.storage.checkpoint_files import WEIGHTS
+from transformer_mt.storage.checkpoint_files import WEIGHTS, own_steps
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 from transformer_mt.training.averaging import average_checkpoints
@@ -43,8 +43,7 @@ def average_at_end(
 
     def make() -> list[int]:
         remove_superfluous(run, state.best_step, config.training.keep_checkpoints)  # a kill may have come before that
-        there = sum(step > 0 for step in run.steps())
-        steps = average_checkpoints(run, min(config.training.average_last or 1, there))
+        steps = average_checkpoints(run, min(config.training.average_last or 1, len(own_steps(run))))
         made.append((steps, read_tensors(run.average / WEIGHTS)))
         return steps
 
