@@ -209,9 +209,7 @@ def test_a_run_keeps_its_font_and_refuses_another(tmp_path: Path, monkeypatch: p
     with pytest.raises(UserError, match=r"trained on pictures in DejaVu Serif Book .* is another file"):
         load_tokenizers(tmp_path / "kept", config.tokenizer)
     font.unlink()  # nobody can name another, for the weights know this one alone
-    way_out = (
-        rf"there is no file {tmp_path}/mine.ttf. Relative .* in DejaVu Serif Book \(.*src.json\): put that"
-    )
+    way_out = rf"there is no file {tmp_path}/mine.ttf. Relative .* in DejaVu Serif Book \(.*src.json\): put that"
     with pytest.raises(UserError, match=way_out) as refused:
         load_tokenizers(tmp_path / "kept", config.tokenizer)
     assert "name another" not in str(refused.value)

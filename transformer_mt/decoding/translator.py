@@ -16,14 +16,12 @@ from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import UNK_ID
-from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.beam_memory import refuse_what_never_fits
 from transformer_mt.decoding.coverage import by_coverage
 from transformer_mt.decoding.demands import (
-    AvoidedPhrases,
     CannotMeetError,
     SourceLine,
     demand_of,
@@ -43,11 +41,11 @@ from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
-from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
 from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
+from transformer_mt.decoding.phrase_lists import PhraseLists
 from transformer_mt.decoding.scoring import KILLED, Scored, Scorer, scoring_options
 from transformer_mt.decoding.search.batch_search import batch_search
 from transformer_mt.decoding.search.constrained_beam import Found
@@ -90,8 +88,7 @@ class Translator:
         self.precision = precision
         self.languages = TargetLanguages.of(config)
         self._workers = Workers("the search", KILLED)
-        self._avoided_by_path: dict[str, AvoidedPhrases] = {}
-        self._glossary_by_path: dict[str, Glossary] = {}
+        self.phrase_lists = PhraseLists(config.decoding, src, tgt)
         self.checkpoints: list[tuple[RunFolder, Path]] = []  # where `load` had the weights from
         self.note = ""  # for a person, about the checkpoint and the precision that were taken
 
@@ -232,33 +229,18 @@ class Translator:
         if options.glossary is not None:
             refuse_cut_picture(is_cut, self.config.model)
             text = self.src_tokenizer.decode(row) if is_cut else line.text  # of a beginning only its own terms
-            terms = self._glossary(options.glossary).constraints_of(text, line.constraints)
+            terms = self.phrase_lists.glossary(options.glossary).constraints_of(text, line.constraints)
             line = replace(line, constraints=(*line.constraints, *terms))
         demand = demand_of(line, self.tgt_tokenizer, limit)
         if options.is_sampling:
             demand = replace(demand, place=line.place)
         if options.avoid is not None:
-            demand = without_avoided(demand, self._avoided(options.avoid), options.avoid, self.tgt_tokenizer)
+            avoided = self.phrase_lists.avoided(options.avoid)
+            demand = without_avoided(demand, avoided, options.avoid, self.tgt_tokenizer)
         if demand.constraints:
             refuse_other_search(options)
             refuse_without_room(demand, options.constraints == "ordered", self._edges, limit)
         return demand
-
-    def _avoided(self, path: str) -> AvoidedPhrases:
-        """The phrases of a file, which is read once."""
-        if path not in self._avoided_by_path:
-            self._avoided_by_path[path] = AvoidedPhrases.read(
-                Path(path), self.tgt_tokenizer, named_by(self.config.decoding, "avoid", path)
-            )
-        return self._avoided_by_path[path]
-
-    def _glossary(self, path: str) -> Glossary:
-        """The terms of a file, which is read once."""
-        if path not in self._glossary_by_path:
-            self._glossary_by_path[path] = Glossary.read(
-                Path(path), self.src_tokenizer.lowercase, named_by(self.config.decoding, "glossary", path)
-            )
-        return self._glossary_by_path[path]
 
     def _largest_length(self, row: list[int], options: SearchOptions) -> int:
         """Of a translation of a source of these ids, EOS counted."""
@@ -314,7 +296,7 @@ class Translator:
         found = self._search(rows, options, demands)
         if options.avoid is None:
             return found
-        avoided = self._avoided(options.avoid)
+        avoided = self.phrase_lists.avoided(options.avoid)
         for _ in range(SEARCHES_TO_AVOID):
             sequences = {
                 i: {avoided.sequence_in(h.tokens) for h in one.hypotheses if avoided.is_in(h.tokens)}

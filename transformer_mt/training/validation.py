@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -13,10 +12,9 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.noise.noise import mono_rows
 from transformer_mt.data.preparation import TrainingData
-from transformer_mt.decoding.demands import AvoidedPhrases
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
-from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.lines.target_language import TargetLanguages
+from transformer_mt.decoding.phrase_lists import PhraseLists
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.diagnosing.output_figures import output_figures
@@ -68,10 +66,7 @@ def refuse_unread(config: RunConfig, data: TrainingData) -> None:
     of several languages, or names one that is not learned: now, rather than after the first epoch.
     """
     decoding = config.decoding
-    if decoding.avoid is not None:
-        AvoidedPhrases.read(Path(decoding.avoid), data.tgt_tokenizer, "decoding.avoid")
-    if decoding.glossary is not None:
-        Glossary.read(Path(decoding.glossary), data.src_tokenizer.lowercase, "decoding.glossary")
+    PhraseLists(decoding, data.src_tokenizer, data.tgt_tokenizer).read(decoding)
     languages = TargetLanguages.of(config)
     if not languages.names:
         return

@@ -144,6 +144,14 @@ def test_the_output_may_not_be_a_file_that_another_option_names(option: str, cal
     assert (trained / "named.txt").read_text() == "seven\tsiete\n"
 
 
+@pytest.mark.parametrize("option", ["--avoid", "--glossary"])
+def test_a_list_that_is_not_there_costs_no_earlier_output(option: str, call, trained: Path) -> None:
+    (trained / "earlier.txt").write_text("siete\n")
+    result = call("translate", option, "nowhere.txt", "--output", "earlier.txt", "seven eight.")
+    assert (result.returncode, (trained / "earlier.txt").read_text()) == (2, "siete\n")
+    assert "nowhere.txt" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("closed", "message"),
     [("<&-", "Standard input is closed. Give sentences"), ("'a' >&-", "Standard output is closed. Name a file")],

@@ -69,6 +69,7 @@ def translate(
         from transformer_mt.decoding.lines.line_formats import FORMATS
 
         translator = models.load(decoding.get("precision"))
+        translator.phrase_lists.read(options)  # before the output is opened
         pictures = _pictures(image, translator, asked, options) if image else []
         works = translator if asked.is_plain else _treated(translator, asked, options)
         text = _Text(texts, None if input == STANDARD else input, first_line)
