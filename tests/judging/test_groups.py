@@ -5,10 +5,11 @@ from collections import Counter
 
 import pytest
 from sets import small_set
+from toy import toy_config
 
 from transformer_mt.judging.groups import by_certainty, by_length, by_rarity, in_groups
 from transformer_mt.judging.scores import score_set
-from transformer_mt.judging.words import Frequencies, frequencies_in, words_of
+from transformer_mt.judging.words import Frequencies, frequencies_in, frequencies_of_training, words_of
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,16 @@ def test_groups_by_rarity_by_hand() -> None:
     assert [(group.label, group.sizes) for group in groups] == [("0", [1]), ("1–9", [2]), ("10–99", [1]), ("100+", [2])]
     found = [group.scores["F1"][0].value for group in groups]
     assert found == pytest.approx([0, 100 * 2 / 3, 100, 100 * 4 / 5])
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_words_seen_in_training_are_never_unseen_whatever_their_case(tmp_path, lowercase: bool) -> None:
+    for side, text in (("en", "The dog sleeps\n"), ("es", "Der Hund schläft\n")):
+        (tmp_path / f"train.{side}").write_text(text * 1000, encoding="utf-8")
+    frequencies = frequencies_of_training(toy_config(tmp_path), lowercase)
+    texts = ["Der Hund schläft"]
+    groups = by_rarity(small_set(None, texts, texts), frequencies, lowercase)
+    assert [(group.label, group.sizes) for group in groups] == [("1,000+", [3])]
 
 
 def test_frequencies_are_counted_in_words() -> None:

@@ -105,17 +105,17 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
     if is_mixed:
         other = systems[is_run.index(False)]
         sets = [with_file(one, made[0], other, files[0].refs[0], is_run.index(False) == 0) for one in sets]
-    frequencies = cache(lambda: _frequencies(made[0]))  # read once, and only for a report
+    frequencies = cache(lambda: _frequencies(made[0], lowercase))  # read once, and only for a report
     settings = differing_settings([one.config for one in made]) if len(made) > 1 else None
     return Judged([judge_set(one, tokenizer, lowercase, frequencies) for one in sets], settings)
 
 
-def _frequencies(system: "RunSystem") -> Any:
+def _frequencies(system: "RunSystem", lowercase: bool) -> Any:
     """How often words come in the training data; None, and a remark, where that cannot be read any more."""
     from transformer_mt.judging.words import frequencies_of_training
 
     try:
-        return frequencies_of_training(system.config)
+        return frequencies_of_training(system.config, lowercase)
     except UserError as error:
         remark(f"rarity of words: counted in the references, because the training data cannot be read. {error}")
         return None

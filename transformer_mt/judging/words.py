@@ -54,16 +54,16 @@ def frequencies_in(texts: Iterable[str]) -> Frequencies:
     return Frequencies(_counted(texts), "in the references themselves", (0, 1, 2, 5, 20))
 
 
-def frequencies_of_training(config: RunConfig) -> Frequencies:
-    """The words of the target side of the run's training data, of `MOST_PAIRS` at most. UserError where it cannot be
-    read any more.
+def frequencies_of_training(config: RunConfig, lowercase: bool) -> Frequencies:
+    """The words of the target side of the run's training data, of `MOST_PAIRS` at most; in lower case where texts are
+    compared so. UserError where it cannot be read any more.
     """
     counts: Counter[str] = Counter()
     num_pairs = 0
     for source in sources_of(config.data.train, config.data):
         for block in source.blocks():
             texts = block.tgt[: MOST_PAIRS - num_pairs]
-            counts += _counted(text.lower() if config.tokenizer.lowercase else text for text in texts)
+            counts += _counted(text.lower() if lowercase else text for text in texts)
             num_pairs += len(texts)
             if num_pairs == MOST_PAIRS:
                 return Frequencies(counts, f"in the first {MOST_PAIRS:,} training pairs", (0, 1, 10, 100, 1000))
