@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.cli.options import Models, user_path
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
-from transformer_mt.config.switching_off import switched_off
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
 
 def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judged:
     """One or two runs, or a run and a file of finished translations."""
-    from transformer_mt.config.sections.decoding import SearchConfig
     from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
     from transformer_mt.evaluation.evaluate import Scoring
     from transformer_mt.judging.judgement import judge_set
@@ -96,9 +94,6 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
     if is_mixed and len(files) != 1:
         raise UserError("One of both is a file of finished translations. Say of what: --src FILE --ref FILE.")
     made = _translated(asked, [path for path, run in zip(systems, is_run, strict=True) if run], scoring)
-    config = made[0].config
-    to = switched_off(SearchConfig, asked.decoding).get("to")
-    tokenizer = asked.bleu_tokenize or bleu_tokenizer(to or config.data.tgt_lang)
     # A model that was trained in lower case cannot write capitals.
     lowercase = asked.lowercase or any(system.config.tokenizer.lowercase for system in made)
     sets = sets_of_runs(made, scoring)
@@ -107,7 +102,9 @@ def _judged_runs(asked: Asked, systems: list[Path], is_run: list[bool]) -> Judge
         sets = [with_file(one, made[0], other, files[0].refs[0], is_run.index(False) == 0) for one in sets]
     frequencies = cache(lambda: _frequencies(made[0], lowercase))  # read once, and only for a report
     settings = differing_settings([one.config for one in made]) if len(made) > 1 else None
-    return Judged([judge_set(one, tokenizer, lowercase, frequencies) for one in sets], settings)
+    each = [asked.bleu_tokenize or bleu_tokenizer(one.language) for one in sets]
+    judged = [judge_set(one, tokenizer, lowercase, frequencies) for one, tokenizer in zip(sets, each, strict=True)]
+    return Judged(judged, settings)
 
 
 def _frequencies(system: "RunSystem", lowercase: bool) -> Any:

@@ -138,7 +138,7 @@ def evaluate(
     data = config.data
     if scoring.tokenizer is not None:
         check_bleu_tokenizer(scoring.tokenizer)
-    corpus = load_corpus(_with_tags(scoring.sources(config), translator, options), data)
+    corpus = load_corpus(with_tags(scoring.sources(config), translator, options), data)
     directions = Directions.of(corpus, data)
     tokenizer = scoring.tokenizer or directions.bleu_tokenizer(data)
     others = _other_references(corpus, scoring.files)
@@ -196,7 +196,7 @@ def _rows(
     ]
 
 
-def _with_tags(sources: list[SourceConfig], translator: Translator, options: SearchOptions) -> list[SourceConfig]:
+def with_tags(sources: list[SourceConfig], translator: Translator, options: SearchOptions) -> list[SourceConfig]:
     """The sources with the tag of the language that is asked for, where they have none. UserError where they have that
     of another, and a caller asks for this one.
     """

@@ -25,7 +25,8 @@ class Output:
 @dataclass(frozen=True)
 class ScoredSet:
     """Sentences with their references, (references, sentences), and the translations of one or two systems. `sources`
-    is None where no file of sources was given. `places` say where each sentence stands; `remarks` what was left out.
+    is None where no file of sources was given. `places` say where each sentence stands; `remarks` what was left out;
+    `language` is that of the references, where it is known.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ScoredSet:
     places: list[str]
     outputs: list[Output]
     remarks: list[str] = field(default_factory=list)
+    language: str = ""
 
     def __len__(self) -> int:
         return len(self.places)

@@ -10,7 +10,7 @@ from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, evaluate, save_evaluation
+from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, evaluate, save_evaluation, with_tags
 from transformer_mt.evaluation.metrics import check_bleu_tokenizer
 from transformer_mt.judging.scored_set import (
     Output,
@@ -28,12 +28,15 @@ LEAST_CERTAIN = -1e9  # of a sentence without a translation
 
 @dataclass(frozen=True)
 class RunSystem:
-    """What a run, or an ensemble of several, made of the test sets; `saved` says where that lies, or why not."""
+    """What a run, or an ensemble of several, made of the test sets, each in its language of `languages`; `saved` says
+    where that lies, or why not.
+    """
 
     name: str
     config: RunConfig
     evaluation: Evaluation
     rows: list[Row]
+    languages: list[str]
     saved: str
 
     @property
@@ -62,7 +65,10 @@ def translate_and_save(
         saved = f"saved: {save_evaluation(run, scoring, evaluation, rows, STAYS)}"
     except UserError as error:
         saved = f"the translations of {run.path} are not saved. {error}"
-    return RunSystem(str(run.path), translator.config, evaluation, rows, saved)
+    data = scoring.over(translator.config).data
+    sources = with_tags(scoring.sources(translator.config), translator, options)
+    languages = [data.languages_of(source)[1] for source in sources]
+    return RunSystem(str(run.path), translator.config, evaluation, rows, languages, saved)
 
 
 def refuse_other_languages(first: RunConfig, second: RunConfig) -> None:
@@ -107,6 +113,7 @@ def sets_of_runs(runs: Sequence[RunSystem], scoring: Scoring) -> list[ScoredSet]
                 [row["where"] for row in own],
                 outputs,
                 _remarks(runs),
+                runs[0].languages[number],
             )
         )
     return found
