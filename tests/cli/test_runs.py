@@ -105,6 +105,27 @@ def test_numbers_of_a_run(call, folder: Path) -> None:
     assert row["step"] == 1200
 
 
+def test_the_test_bleu_is_that_of_the_run_on_its_own_test_split(call, trained: Path, tmp_path: Path) -> None:
+    """Wherever the split lies; not that of a file whose name begins alike, nor that of an ensemble."""
+    run = tmp_path / "runs/r"
+    shutil.copytree(trained / "runs/toy", run, ignore=shutil.ignore_patterns("evaluations", "aligner"))
+    for language in ("en", "es"):
+        shutil.copyfile(trained / f"data/valid.{language}", tmp_path / f"test_2016.{language}")
+    files = ("--src", str(tmp_path / "test_2016.en"), "--ref", str(tmp_path / "test_2016.es"))
+    for arguments in (files, ("--run", str(run)), ("--data-root", "data", "--max-length", "4")):
+        result = call("evaluate", "--run", str(run), "--beam-size", "1", *arguments)
+        assert result.returncode == 0, result.stderr
+    saved = {path.name: json.loads(path.read_text()) for path in (run / "evaluations").glob("*.json")}
+    (own,) = (found["bleu"] for name, found in saved.items() if name.startswith("test-"))
+    assert len(saved) == 3
+    assert own < min(found["bleu"] for name, found in saved.items() if name.startswith("test_"))
+    assert told(call, tmp_path / "runs")["r"]["test bleu"] == own
+    for path in (run / "evaluations").glob("*.json"):  # as earlier versions wrote them
+        found = {**json.loads(path.read_text()), "bleu": 1.0 if "ensemble" in path.name else 2.0}
+        path.write_text(json.dumps({key: value for key, value in found.items() if key != "split"}))
+    assert told(call, tmp_path / "runs")["r"]["test bleu"] == 2
+
+
 def test_only_settings_that_differ_are_told_and_every_line_fits(call, folder: Path) -> None:
     rows = told(call, folder)
     assert rows["other"]["training.lr"] == "0.002"

@@ -39,7 +39,8 @@ class Evaluation:
     `num_too_long` pairs with a side that does not fit the model. The translation of `num_untranslated` sources is
     empty, because they do not fit. `decoding` holds the section's keys that change a translation. Of an ensemble `run`
     and `checkpoint` are the first, and `ensemble` holds the runs and checkpoints of all. `directions` has bleu, chrf,
-    nll and num_sentences of each direction (`en-de`), where the pairs are of several.
+    nll and num_sentences of each direction (`en-de`), where the pairs are of several. `split` is that of the run's
+    config; nothing of files, and of another run's split.
     """
 
     run: str
@@ -63,6 +64,7 @@ class Evaluation:
     seconds: float
     sentences_per_second: float
     directions: dict[str, dict[str, float]] = field(default_factory=dict)
+    split: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def evaluate(
         ppl=nll.ppl,
         seconds=seconds,
         sentences_per_second=len(pairs) / seconds,
+        split="" if scoring.files or scoring.data else scoring.split,
     )
     if directions.are_several:
         references = [[ref for _, ref in pairs], *others]

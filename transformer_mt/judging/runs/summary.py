@@ -25,8 +25,8 @@ class RunSummary:
     """A run. `state` is finished, stopped, training, new (without a checkpoint) or damaged, which `problems` explain.
 
     `curves` have the names of TensorBoard, such as `validation/bleu`. `best` has the best value of each score of a
-    validation with its step, and `test_bleu` is the highest of the evaluations on the test split. `minutes` are those
-    of training, and `num_bytes` is the size of the folder.
+    validation with its step, and `test_bleu` is the highest of the run's evaluations on its own test split, those of
+    ensembles left out. `minutes` are those of training, and `num_bytes` is the size of the folder.
     """
 
     name: str
@@ -133,10 +133,12 @@ def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
 
 def _read_evaluations(run: RunFolder, summary: RunSummary) -> None:
     scores = []
-    for path in run.evaluations.glob("test_*.json"):
+    for path in run.evaluations.glob("*.json"):
         try:
             found: Any = json.loads(path.read_text(encoding="utf-8"))
-            scores.append(float(found["bleu"]))
-        except (ValueError, LookupError, TypeError, OSError):
+            # What earlier versions saved lacks the split, and only its name begins with it.
+            if found.get("split", path.name.split("_")[0]) == "test" and not found.get("ensemble"):
+                scores.append(float(found["bleu"]))
+        except (ValueError, LookupError, TypeError, AttributeError, OSError):
             summary.problems.append(f"evaluations/{path.name} cannot be read")
     summary.test_bleu = max(scores, default=None)
