@@ -30,3 +30,24 @@ def test_a_report_cuts_words_as_the_saved_score_does(tmp_path: Path, tested: str
     assert tokenizer is not None
     assert tokenizer[0] == {"zh": "tok:zh", "es": "tok:13a"}[tested or to or ""]
     assert tokenizer[0] in judged.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "search"),
+    [
+        ("--beam-size 1", "greedy"),
+        ("--beam-size 4", "beam of 4"),
+        ("--beam-size 4 --diverse-beam-groups 2", "beam of 4, diverse_beam_groups 2"),
+        ("--beam-size 4 --mbr chrf", "beam of 4, mbr chrf"),
+        ("--sampling-topk 3", "samples, sampling_topk 3"),
+        ("--temperature 1 --mbr bleu --mbr-candidates 5", "samples, temperature 1.0, mbr bleu, mbr_candidates 5"),
+    ],
+)
+def test_a_report_and_a_card_name_the_same_search(tmp_path: Path, options: str, search: str) -> None:
+    write_toy_corpus(tmp_path / "data")
+    data = {"root": "data", "test": [{"src": "valid.en", "tgt": "valid.es"}]}
+    write_run(tmp_path / "run", make_translator({"num_encoder_layers": 1, **SMALL}, data=data))
+    judged = call_tmt(tmp_path, "evaluate", "--run", "run", "--html", "report.html", *options.split())
+    assert judged.returncode == 0, judged.stderr
+    assert f"run (step_1, {search}, fp32, nll " in judged.stdout
+    assert f"| 20 | {search}, fp32 |" in call_tmt(tmp_path, "card", "--run", "run").stdout

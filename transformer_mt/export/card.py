@@ -12,6 +12,7 @@ from typing import Any
 
 from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import search_in_words
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import write_yaml
 from transformer_mt.data.encoding import load_tokenizers
@@ -168,7 +169,7 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
             if found["checkpoint"] != checkpoint or found["ensemble"] or f"_{label}_" not in path.name:
                 continue
             names = ", ".join(map(_without_folders, found["source"]))
-            search = "greedy" if found["decoding"]["beam_size"] == 1 else f"beam of {found['decoding']['beam_size']}"
+            search = search_in_words(found["decoding"])
             scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {found['ppl']:.2f}"
             rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
             signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])

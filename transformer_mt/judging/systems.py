@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import search_in_words
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
@@ -42,12 +43,8 @@ class RunSystem:
     @property
     def note(self) -> str:
         """Of which checkpoint, and by which search, the translations are."""
-        made_by = self.evaluation.decoding
         parts = [f"{len(self.evaluation.ensemble)} models as an ensemble"] if self.evaluation.ensemble else []
-        parts += [
-            self.evaluation.checkpoint,
-            f"beam of {made_by['beam_size']}" if made_by["beam_size"] > 1 else "greedy",
-        ]
+        parts += [self.evaluation.checkpoint, search_in_words(self.evaluation.decoding)]
         several = " over all sets" if len(self.evaluation.source) > 1 else ""
         return ", ".join([*parts, self.evaluation.precision, f"nll {self.evaluation.nll:.4f}{several}"])
 

@@ -1,6 +1,7 @@
 """The section `decoding`: search, and what `tmt translate` does around it."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -136,3 +137,12 @@ class DecodingConfig(SearchConfig):
             because = clash.because[0].lower() + clash.because[1:]
             raise ValueError(f"{clash.one} and {clash.other} are both set: {because}; leave one of them out")
         return self
+
+
+def search_in_words(decoding: Mapping[str, Any]) -> str:
+    """The kind of a search, by keys of the section: `greedy`, `beam of 4, mbr chrf`, `samples, temperature 0.7`."""
+    size, fields = decoding["beam_size"], SearchConfig.model_fields
+    keys = (*SAMPLING, "diverse_beam_groups", "mbr", "mbr_candidates")
+    told = {key: decoding[key] for key in keys if decoding.get(key, fields[key].default) != fields[key].default}
+    kind = "samples" if told.keys() & {*SAMPLING} else "greedy" if size == 1 else f"beam of {size}"
+    return ", ".join([kind, *(f"{key} {value}" for key, value in told.items())])
