@@ -29,6 +29,7 @@ TEXTS = [
     )
 ]
 PAIRS = [(text, text) for text in TEXTS]
+EN_ES = ("en", "es")
 WITH_TERMS = "cats\tcats|kittens\n"
 
 
@@ -41,7 +42,7 @@ def glossary(tmp_path: Path) -> str:
 
 def judged(make: Callable[[str], str], glossary: str | None, languages: tuple[str, str] = ("en", "en")):
     config = toy_config(Path(), data={"src_lang": languages[0], "tgt_lang": languages[1]})
-    planned = plan(BUILT_IN, config, PAIRS, glossary, lambda text: True, 15)
+    planned = plan(BUILT_IN, config, PAIRS, glossary, lambda text: True, languages, 15)
     translations = {
         text: Translated(text, [Translation(make(text), 0.0, 0.0, [])] if make(text) else [])
         for text in texts_of(planned)
@@ -91,9 +92,8 @@ def test_what_cannot_be_tested_is_said() -> None:
     assert found["negation_kept"].num_cases == 0
     assert found["negation_kept"].is_reached  # nothing was asked
     config = toy_config(Path())
-    (planned,) = plan(
-        [Placed(Expectation(name="n", kind="numbers_kept", minimum=0.5))], config, [("a", "b")], None, lambda text: True
-    )
+    numbers = Placed(Expectation(name="n", kind="numbers_kept", minimum=0.5))
+    (planned,) = plan([numbers], config, [("a", "b")], None, lambda text: True, EN_ES, 15)
     (outcome,) = outcomes([planned], [{}])
     assert outcome.untested == KINDS["numbers_kept"].nothing
     assert not outcome.is_reached  # a minimum was asked
@@ -101,19 +101,19 @@ def test_what_cannot_be_tested_is_said() -> None:
 
 def test_the_same_cases_each_time(glossary: str) -> None:
     config = toy_config(Path())
-    first, second = (plan(BUILT_IN, config, PAIRS, glossary, lambda text: True, 5) for _ in range(2))
+    first, second = (plan(BUILT_IN, config, PAIRS, glossary, lambda text: True, EN_ES, 5) for _ in range(2))
     assert texts_of(first) == texts_of(second)
     assert max(len(one.cases) for one in first) == 5
 
 
 def test_what_the_model_cannot_read_is_no_case_of_it() -> None:
     config = toy_config(Path())
-    planned = plan(BUILT_IN, config, PAIRS, None, lambda text: "Anna" not in text)
+    planned = plan(BUILT_IN, config, PAIRS, None, lambda text: "Anna" not in text, EN_ES, 15)
     assert texts_of(planned)
     assert not any("Anna" in text for text in texts_of(planned))
     own = Placed(Expectation(name="n", kind="not_empty", sources=["Anna"]), "f.yaml, line 3")
     with pytest.raises(UserError, match=r"^f.yaml, line 3: 'Anna' is blank, or longer than the model reads"):
-        plan([own], config, [], None, lambda text: "Anna" not in text)
+        plan([own], config, [], None, lambda text: "Anna" not in text, EN_ES, 15)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_the_model_cannot_read_is_no_case_of_it() -> None:
 )
 def test_what_a_user_expects(kind: KindName, expected: str, right: str, wrong: str) -> None:
     placed = Placed(Expectation(name="n", kind=kind, sources=["one", "two"], expected=[expected, expected]))
-    planned = plan([placed], toy_config(Path()), [], None, lambda text: True)
+    planned = plan([placed], toy_config(Path()), [], None, lambda text: True, EN_ES, 15)
     outputs = {"one": right, "two": wrong}
     said = {text: Translated(text, [Translation(outputs[text], 0.0, 0.0, [])]) for text in texts_of(planned)}
     (outcome,) = outcomes(planned, [said])
@@ -138,7 +138,7 @@ def test_what_a_user_expects(kind: KindName, expected: str, right: str, wrong: s
 
 def test_the_same_as_another_source() -> None:
     placed = Placed(Expectation(name="n", kind="same_as", sources=["a", "b"], expected="c", minimum=0.5))
-    planned = plan([placed], toy_config(Path()), [], None, lambda text: True)
+    planned = plan([placed], toy_config(Path()), [], None, lambda text: True, EN_ES, 15)
     assert texts_of(planned) == ["a", "c", "b"]
     outputs = {"a": "x", "b": "y", "c": "y"}
     said = {text: Translated(text, [Translation(outputs[text], 0.0, 0.0, [])]) for text in outputs}

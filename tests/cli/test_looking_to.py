@@ -96,3 +96,12 @@ def test_a_line_of_another_language_is_left_blank_with_its_number(folder: Path) 
     assert result.returncode == 0, result.stderr
     assert [bool(line) for line in result.stdout.split("\n")] == [True, False, True, False]
     assert "other.txt, line 2: it begins with <2fr>, which this model has not learned; it has es, en;" in result.stderr
+
+
+def test_negations_are_looked_for_in_the_languages_that_are_asked_for(folder: Path) -> None:
+    """`jamás` negates in Spanish alone, which this run reads where it translates to English."""
+    own = "- {name: own, kind: negation_kept, sources: [jamás uno dos.]}"
+    (folder / "own.yaml").write_text(own, encoding="utf-8")
+    result = call_tmt(folder, "test", "runs/both", "--to", "en", "--tests", "own.yaml")
+    assert result.returncode == 0, result.stderr
+    assert call_tmt(folder, "test", "runs/both", "--to", "es", "--tests", "own.yaml").returncode == 2

@@ -10,6 +10,7 @@ from transformer_mt.behaviour.kinds import KINDS, Case, Given, Material
 from transformer_mt.behaviour.negation import negation_of
 from transformer_mt.behaviour.perturbing import names_of
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
@@ -18,7 +19,6 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
 SEED = 1  # of the choice of sources and of the changes: each time, and for every run, the same cases
-NUM_CASES = 100
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,26 @@ def plan(
     pairs: list[tuple[str, str]],
     glossary: str | None,
     fits: Callable[[str], bool],
-    num_cases: int = NUM_CASES,
+    languages: tuple[str, str],
+    num_cases: int,
 ) -> list[Planned]:
     """The cases of each expectation, at most `num_cases` from the validation pairs.
 
-    `glossary` is that of the run's search. `fits`: whether a text is one that the models read. Raises UserError for a
-    source of a user that they do not, or that shows nothing of what is expected.
+    `glossary` is that of the run's search. `fits`: whether a text is one that the models read. `languages` are those
+    that are read and written where no tag of the validation says otherwise. Raises UserError for a source of a user
+    that the models do not read, or that shows nothing of what is expected.
     """
-    languages = config.data.src_lang, config.data.tgt_lang
-    negations = negation_of(languages[0]), negation_of(languages[1])
+    data = config.data
+    is_tagged = any(language_of(source.tag) for source in data.validation)
+    of_pairs = (data.src_lang, data.tgt_lang) if is_tagged else languages
     names = names_of(pairs)
     planned = []
     for placed in expectations:
         path = placed.expectation.glossary or glossary
         is_needed = KINDS[placed.expectation.kind].takes == "glossary"
         terms = _glossary(path, placed, config) if is_needed and path else None
-        material = Material(languages, negations, names, terms)
+        src, tgt = of_pairs if placed.expectation.sources == VALIDATION else languages
+        material = Material((src, tgt), (negation_of(src), negation_of(tgt)), names, terms)
         lacking = KINDS[placed.expectation.kind].lacks(material)
         if lacking:
             planned.append(Planned(placed, [], lacking))

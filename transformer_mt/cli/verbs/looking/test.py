@@ -16,6 +16,7 @@ from transformer_mt.cli.options import (
     path_argument,
     path_option,
 )
+from transformer_mt.cli.synthesis import languages_of
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE
@@ -68,8 +69,15 @@ def behaviour(
     needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
     pairs = validation_pairs(config, data_root) if needs_pairs else []
     fitting = [reads(translator) for translator in translators]
+    languages = languages_of(config, options[0].to)
     planned = plan(
-        expectations, config, pairs, options[0].glossary, lambda text: all(fits(text) for fits in fitting), cases
+        expectations,
+        config,
+        pairs,
+        options[0].glossary,
+        lambda text: all(fits(text) for fits in fitting),
+        languages,
+        cases,
     )
     texts = texts_of(planned)
     translations = [_translated(*one, texts) for one in zip(translators, options, strict=True)]
