@@ -163,6 +163,35 @@ def test_mistakes(folder: Path) -> None:
         evaluate("runs/toy", data_root="data", src="data/valid.en", ref="data/valid.es")
 
 
+def test_what_a_loaded_translator_cannot_follow_is_refused_by_name(folder: Path) -> None:
+    run = train("toy.yaml", {"training.max_steps": 2}).run
+    translator = transformer_mt.Translator.load(run, precision="fp32")
+    for given, said in (
+        ({"checkpoint": "last"}, "checkpoint is 'last', and this translator is loaded already"),
+        ({"device": "cpu"}, "device is 'cpu', and this translator is loaded already"),
+        ({"precision": "bf16"}, "precision is bf16, and this translator was loaded in fp32"),
+    ):
+        with pytest.raises(UserError, match=said):
+            evaluate(translator, split="validation", **given)
+        with pytest.raises(UserError, match=said):
+            score(translator, ["one."], ["uno."], **given)
+    with pytest.raises(UserError, match="precision is int8, and this translator was loaded in fp32"):
+        translator.translate(["one."], precision="int8")
+    assert translator.translate(["one."], precision="fp32") == translator.translate(["one."])
+    with pytest.raises(UserError, match="constraints is unordered, and what is evaluated has none"):
+        evaluate(run, split="validation", constraints="unordered")
+
+
+def test_a_home_is_meant_in_every_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    run = train("~/toy.yaml", {"training.max_steps": 2}, runs="~/runs").run
+    assert run == folder / "runs/toy"
+    assert evaluate("~/runs/toy", src="~/data/valid.en", ref="~/data/valid.es", beam_size=1, save=False).rows
+    with pytest.raises(UserError, match="~nobodyxyz/x is not the folder of a run"):
+        evaluate("~nobodyxyz/x")
+    assert train("toy.yaml", {"training.max_steps": 2}, runs="~nobodyxyz/x").run == Path("~nobodyxyz/x/toy")
+
+
 def test_the_names_are_those_of_the_package() -> None:
     assert set(transformer_mt.__all__) <= set(dir(transformer_mt))
     assert all(getattr(transformer_mt, name) for name in transformer_mt.__all__)

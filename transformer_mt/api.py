@@ -1,6 +1,7 @@
 """What Python users call beside `Translator`: train a config, evaluate a run, score given translations."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -14,8 +15,9 @@ from typing import Any
 
 from transformer_mt.config.loading import load_config, load_mapping
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.scoring import Scored
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.options import refuse_other_precision, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, SetFiles, save_evaluation
@@ -80,7 +82,7 @@ def train(
     if on_step is not None and not callable(on_step):
         raise UserError(f"on_step is {on_step!r}, which cannot be called. Give a function, or leave it out.")
     wanted = _config_of(config, overrides)
-    run = RunFolder(Path(runs).expanduser() / wanted.name)
+    run = RunFolder(_path(runs) / wanted.name)
     with _notebook_bar(wanted, progress) as advance:
 
         def watch(report: StepReport) -> None:
@@ -123,11 +125,13 @@ def evaluate(
     `save`: also write the scores and the translations into the (first) run's folder; where that fails, a warning says
     so.
 
-    Raises UserError where a file, a checkpoint or a split is missing, and where both a split and files are given.
+    Raises UserError where a file, a checkpoint or a split is missing, where both a split and files are given, and for a
+    checkpoint, a device or another precision of a translator that is loaded already.
     """
     keep_freed_memory()
-    precision = search.get("precision")
-    translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
+    if (constraints := search.get("constraints", NONE)) not in (None, NONE):
+        raise UserError(f"constraints is {constraints}, and what is evaluated has none. Leave it out.")
+    translator = _loaded(run, checkpoint, device, search)
     if not translator.checkpoints:
         raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
     for name, value in (("split", split), ("data_root", data_root)):
@@ -135,7 +139,7 @@ def evaluate(
             raise UserError(f"src and {name} were both given. Give src and ref, or what names a split.")
     if (src is None) != (ref is None):
         raise UserError("src and ref go together. Give both, or neither for a split.")
-    files = (SetFiles(Path(src), tuple(map(Path, _several(ref)))),) if src is not None and ref is not None else ()
+    files = (SetFiles(_path(src), tuple(map(_path, _several(ref)))),) if src is not None and ref is not None else ()
     scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
     folder, taken = translator.checkpoints[0]
     options = search_options(translator.config.decoding, **search)
@@ -158,8 +162,7 @@ def score(
     search: keys of the config's section `decoding` that scoring obeys, such as length_penalty=1.0. Raises UserError for
     lists of unequal length.
     """
-    precision = search.get("precision")
-    translator = run if isinstance(run, Translator) else Translator.load(_paths(run), checkpoint, device, precision)
+    translator = _loaded(run, checkpoint, device, search)
     return translator.score(texts, translations, **search)
 
 
@@ -192,8 +195,28 @@ def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
     return [paths] if isinstance(paths, str | PathLike) else list(paths)
 
 
-def _paths(run: PathText | Sequence[PathText]) -> list[Path]:
-    return [Path(path).expanduser() for path in _several(run)]
+def _path(path: PathText) -> Path:
+    """The path that a user means. A `~` before an unknown user is a name like any other."""
+    return Path(os.path.expanduser(path))
+
+
+def _loaded(
+    run: PathText | Sequence[PathText] | Translator,
+    checkpoint: str | Sequence[str] | None,
+    device: str,
+    search: Mapping[str, Any],
+) -> Translator:
+    """The translator of a run, or of several; one that is loaded as it is. UserError for what only a loading obeys."""
+    if not isinstance(run, Translator):
+        return Translator.load([_path(path) for path in _several(run)], checkpoint, device, search.get("precision"))
+    for name, value in (("checkpoint", checkpoint), ("device", None if device == "auto" else device)):
+        if value is not None:
+            raise UserError(
+                f"{name} is {value!r}, and this translator is loaded already. Leave {name} out, or give the folder of "
+                "the run."
+            )
+    refuse_other_precision(run.precision, search)
+    return run
 
 
 def _call(on_step: Callable[[StepReport], object], report: StepReport) -> None:

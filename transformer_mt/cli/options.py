@@ -3,6 +3,7 @@
 A `~` at the beginning of a path is the home folder, as in a config, because shells leave it alone in `--runs=~/runs`.
 """
 
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
 def user_path(text: str | Path) -> Path:
     """The path that a user means. A `~` before an unknown user is a name like any other."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+    return Path(os.path.expanduser(text))
 
 
 def path_option(help: str) -> Any:

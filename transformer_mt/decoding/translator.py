@@ -50,7 +50,7 @@ from transformer_mt.decoding.scoring import KILLED, Scored, Scorer, scoring_opti
 from transformer_mt.decoding.search.batch_search import batch_search
 from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
-from transformer_mt.decoding.search.options import SearchOptions, search_options
+from transformer_mt.decoding.search.options import SearchOptions, refuse_other_precision, search_options
 from transformer_mt.decoding.search.rules import Demand, WordEdges
 from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
 from transformer_mt.machine.busy.giving_way import give_way
@@ -143,6 +143,7 @@ class Translator:
         changes: keys of the config's section `decoding`, such as beam_size=4. Raises UserError for a key that is none,
         and for a string, whose letters would be texts.
         """
+        refuse_other_precision(self.precision, changes)
         options = search_options(self.config.decoding, scored=False, **changes)
         return [translated.text for translated in self.translate_lines(texts, options)]
 
@@ -152,6 +153,7 @@ class Translator:
         changes: keys of the config's section `decoding` that scoring obeys, such as length_penalty=1.0. Raises
         UserError for another key, for lists of unequal length, and as `translate` does.
         """
+        refuse_other_precision(self.precision, changes)
         pairs = pairs_of_texts(texts, translations)
         return self.scorer.score(pairs, scoring_options(self.config.decoding, **changes))
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -127,6 +128,15 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
         if given.get("n_best") == lines.n_best > 1 and _is_named("n_best", lines.n_best, said):
             told.append("n_best is from the config. Give n_best 1 (--n-best 1) to leave it out.")
         raise UserError(" ".join([said, *told])) from None
+
+
+def refuse_other_precision(loaded: str, changes: Mapping[str, Any]) -> None:
+    """UserError where changes name another precision than the one that a model was loaded in."""
+    if (asked := changes.get("precision")) not in (None, "auto", loaded):
+        raise UserError(
+            f"precision is {asked}, and this translator was loaded in {loaded}. Leave it out, or give it to "
+            "Translator.load."
+        )
 
 
 def _way_without(key: str) -> str:
