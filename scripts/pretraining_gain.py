@@ -25,24 +25,10 @@ from measuring.comparing import as_table, metrics, tmt
 
 from transformer_mt.api import evaluate
 from transformer_mt.config.sections.noise import NOISES
-from transformer_mt.errors import UserError
 
 LANGUAGES = ("src", "tgt")
 TAGS = ("<2src>", "<2tgt>")
 SPLITS = ("validation", "test")
-
-
-def lines_of(path: Path) -> list[str]:
-    """The lines of a file, none of which holds a line end."""
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def pairs_of(src: Path, tgt: Path) -> list[tuple[str, str]]:
-    """Line by line; UserError where the files have unlike numbers of lines."""
-    sides = lines_of(src), lines_of(tgt)
-    if len(sides[0]) != len(sides[1]):
-        raise UserError(f"{src} has {len(sides[0]):,} lines and {tgt} {len(sides[1]):,}. Give aligned files.")
-    return list(zip(*sides, strict=True))
 
 
 def key(line: str) -> str:
@@ -54,9 +40,9 @@ def write_data(args: argparse.Namespace) -> Path:
     """The files of every training, in a folder of --work."""
     folder = args.work / "data"
     folder.mkdir(parents=True, exist_ok=True)
-    valid = pairs_of(args.valid_src, args.valid_tgt)
+    valid = command.parallel(args.valid_src, args.valid_tgt)
     seen = {key(line) for pair in valid for line in pair}
-    pairs = [pair for pair in pairs_of(args.src, args.tgt) if not seen.intersection(map(key, pair))]
+    pairs = [pair for pair in command.parallel(args.src, args.tgt) if not seen.intersection(map(key, pair))]
     random.Random(0).shuffle(pairs)
     parts = {"pairs": pairs[: args.pairs], "text": pairs[args.pairs :], "validation": valid[::2], "test": valid[1::2]}
     for name, part in parts.items():
