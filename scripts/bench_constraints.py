@@ -12,14 +12,13 @@ hypotheses with all phrases may end, it takes more steps until a beam has finish
 are of the phrases, which a plain beam writes in part anyway.
 """
 
-import argparse
 import random
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import regex
 import torch
+from measuring import command
 from torch import Tensor
 
 from transformer_mt.config.loading import load_config
@@ -28,6 +27,7 @@ from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.greedy import StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import open_run
 
@@ -79,12 +79,12 @@ def num_extended(translator: Translator, texts: Sequence[str | SourceLine], opti
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True)
-    parser.add_argument("--lines", type=int, default=200)
-    parser.add_argument("--beam-size", type=int, default=10)
-    parser.add_argument("--phrases", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = command.Parser(__doc__)
+    parser.add_argument("--run", type=command.folder, required=True)
+    parser.add_argument("--lines", type=command.count(), default=200)
+    parser.add_argument("--beam-size", type=command.count(), default=10)
+    parser.add_argument("--phrases", type=command.count(), default=3)
+    parser.add_argument("--rounds", type=command.count(), default=3)
     parser.add_argument("--foreign", action="store_true", help="phrases from the reference of another line")
     parser.add_argument("--patience", type=float, help="of both searches, by default the config's")
     parser.add_argument("--device", default="auto")
@@ -102,6 +102,8 @@ def main() -> None:
         for (src, _), tgt in zip(pairs, targets, strict=True)
     ]
     constrained = [line for line in constrained if len(line.constraints) == asked.phrases]
+    if not constrained:
+        raise UserError(f"No line has {asked.phrases} phrases. Give fewer --phrases, or more --lines.")
     plain = [line.text for line in constrained]
     torch.set_num_threads(1)  # and so no processes, whose seconds would be counted elsewhere
     translator = Translator.load(asked.run, device=asked.device, precision=asked.precision)
@@ -139,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)
