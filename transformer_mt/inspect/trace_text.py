@@ -33,7 +33,7 @@ class View:
     colour: bool = False
 
 
-def check_view(trace: Trace, view: View) -> None:
+def _check_view(trace: Trace, view: View) -> None:
     """UserError where the trace has no such token, layer or head."""
     num_heads = 1
     if isinstance(trace.stacks[0], RecurrentTrace):
@@ -55,8 +55,8 @@ def check_view(trace: Trace, view: View) -> None:
 
 
 def trace_lines(trace: Trace, view: View) -> Iterator[str]:
-    """The lines of the page, none wider than `view.width`. Raises UserError as `check_view` does."""
-    check_view(trace, view)
+    """The lines of the page, none wider than `view.width`. UserError where there is no such token, layer or head."""
+    _check_view(trace, view)
     page = _Page(trace, view)
     yield from page.opening()
     for stack in trace.stacks:

@@ -8,6 +8,7 @@ import typer
 from transformer_mt.cli.options import OneModel
 from transformer_mt.cli.terminal import output_is_coloured, output_width
 from transformer_mt.cli.verb_options import with_options
+from transformer_mt.errors import UserError
 
 
 class Format(StrEnum):
@@ -32,15 +33,19 @@ def trace(
 
     Tokens, layers and heads count from 0.
     """
+    for option, value in (("--layer", layer), ("--head", head)):
+        if value is not None and format is Format.json:
+            raise UserError(
+                f"{option} is for a trace as text, and JSON has every vector. Leave it out."
+            )
     folder, config = one.open()
     text = one.as_read(sentence, config)
     translator = one.load(folder, "fp32")
     from transformer_mt.inspect.trace import trace as trace_sentence
     from transformer_mt.inspect.trace_json import trace_json
-    from transformer_mt.inspect.trace_text import View, check_view, trace_lines
+    from transformer_mt.inspect.trace_text import View, trace_lines
 
     traced = trace_sentence(translator, text)
     view = View(token, layer, head, output_width(), output_is_coloured())
-    check_view(traced, view)
     for line in [trace_json(traced)] if format is Format.json else trace_lines(traced, view):
         print(line)
