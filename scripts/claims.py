@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="where trainings are kept")
     parser.add_argument("--seeds", nargs="+", type=command.count(0), default=[1, 2, 3])
     parser.add_argument(
-        "--steps", type=command.count(), default=500, help="of a training; twice as many for long lines"
+        "--steps", type=command.count(), default=500, help="of a training; half as many again for long lines"
     )
     parser.add_argument("--small", action="store_true", help="the least sizes, to see that it runs")
     args = parser.parse_args()

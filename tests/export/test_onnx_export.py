@@ -161,6 +161,17 @@ def test_the_three_lines_of_the_card_translate_with_onnxruntime_alone(tmp_path: 
     assert ask(python, tmp_path / "new" / "translate.py", EXAMPLE) == translator.translate([EXAMPLE])[0] + "\n"
 
 
+def test_the_card_goes_into_a_folder_whatever_its_name(tmp_path: Path) -> None:
+    translator = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"beam_size": 1})
+    export_run(open_run(write_run(tmp_path / "run", translator)), None, tmp_path / "my model")
+    assert "\ncd 'my model'\n" in (tmp_path / "my model/README.md").read_text("utf-8")
+
+
+def test_the_runner_takes_an_argument_that_is_not_utf_8() -> None:
+    result = subprocess.run([sys.executable, "-c", ECHO, b"caf\xe9"], capture_output=True, check=False)
+    assert (result.returncode, result.stdout.decode("utf-8")) == (0, "caf\ufffd\n")
+
+
 def test_the_runner_needs_onnxruntime_alone() -> None:
     tree = ast.parse(Path(onnx_runner.__file__).read_text(encoding="utf-8"))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -58,7 +58,7 @@ def train(
         if folder is not None and any(override.partition("=")[0].strip() == "name" for override in overrides or []):
             raise UserError(
                 f"--resume {resume} goes on in that folder, whose name is its own. To start anew under another name: "
-                f"tmt train --config {config} name=NEW."
+                f"tmt train --config {shlex.quote(config)} name=NEW."
             )
         if change_lr and resume is None:
             raise UserError("--change-lr is for a run that goes on. Add --resume, or leave it out.")

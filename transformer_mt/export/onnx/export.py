@@ -4,6 +4,7 @@ torch writes the graphs of the model's own layers, so that every option is compu
 """
 
 import logging
+import shlex
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ def export_run(
     _check_packages()
     config, model, src, tgt, taken = load_run(run, checkpoint)
     notes = search_notes(config.decoding)
-    usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), library="onnx", limits=notes)
+    usage = Usage(_USAGE.format(folder=shlex.quote(folder.name), text=EXAMPLE), library="onnx", limits=notes)
     card = model_card(run, taken.name, licence, usage)
     write_model(model, src, tgt, config, folder, quantization, card)
     return [*filter(None, [stale_average(run, taken)]), *notes]

@@ -235,7 +235,9 @@ def main() -> None:
     """Translate the arguments, or else the lines of standard input."""
     sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
-    texts = sys.argv[1:] or [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
+    # Bytes of an argument that are no UTF-8 come as lone surrogates.
+    typed = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in sys.argv[1:]]
+    texts = typed or [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
     write(Translator(Path(__file__).parent).translate(texts))
 
 

@@ -119,10 +119,11 @@ def test_what_was_edited_in_the_folder_of_a_run_is_compared_too(folder: Path) ->
 
 
 def test_a_name_for_a_folder_to_go_on_in_is_refused(folder: Path) -> None:
-    result = tmt_here(folder, "train", "--resume", "runs/straight", "name=other")
+    shutil.copytree(folder / "runs/straight", folder / "my runs/straight")
+    result = tmt_here(folder, "train", "--resume", "my runs/straight", "name=other")
     assert result.returncode == 2
     assert "tmt train --config" in result.stdout
-    assert "straight/config.yaml name=NEW" in result.stdout
+    assert "straight/config.yaml' name=NEW" in result.stdout
     assert "Add --resume, or leave it out" in tmt_here(folder, "train", "--config", "toy.yaml", "--change-lr").stdout
 
 
