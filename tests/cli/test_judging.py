@@ -66,6 +66,7 @@ def files(trained: Path) -> Path:
     for name, texts in (("bad.es", [" ".join(line.split()[:2]) for line in lines]), ("good.es", ["", *lines[1:]])):
         (trained / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     shutil.copyfile(trained / "bad.es", trained / "sheet.html")
+    (trained / "link.html").symlink_to("sheet.html")
     shutil.copytree(trained / "runs/toy", trained / "turned")
     for path in (trained / "turned").rglob("config.yaml"):
         mapping = yaml.safe_load(path.read_text())
@@ -192,6 +193,7 @@ def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
         (["--src", "data/valid.en", "--ref", "bad.es", "--ref", "data/train.es"], "has 6,000 lines, not 20."),
         (["--src", "bad.es", "--src", "bad.es", "--ref", "bad.es"], "2 files of sources and 1 of references."),
         (["--html", "none/r.html"], "There is no folder"),
+        (["--html", "link.html"], "link.html is a link, a pipe or a device, and would be replaced."),
         (["--html", "data"], "data is a folder. Name a file for --html."),
         (["--compare", "bad.es", "good.es", "--ref", "data/valid.es", "--html", "bad.txt"], "does not end in .html."),
         (["--compare", "bad.es", "sheet.html", "--ref", "bad.es", "--html", "./sheet.html"], "it would be replaced."),

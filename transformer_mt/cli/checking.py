@@ -117,9 +117,7 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
     for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
         if path is None or (option == "--jsonl" and path == STANDARD):
             continue
-        refuse_place(path, option, inputs)
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
+        refuse_place(path, option, inputs, is_page=option == "--html")
         if asked.write is not None and asked.write.absolute() in (path.absolute(), path.absolute().parent):
             raise UserError(f"{path} is in the way of --write {asked.write}. Name another place for {option}.")
     if asked.html is not None and asked.jsonl is not None and asked.html.absolute() == asked.jsonl.absolute():

@@ -7,9 +7,9 @@ from pathlib import Path
 from transformer_mt.errors import UserError
 
 
-def refuse_place(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
-    """UserError where no such file can be, where it would replace one of the inputs, and for a page with another ending
-    than `.html`.
+def refuse_place(path: Path, option: str, inputs: Iterable[Path] = (), is_page: bool = True) -> None:
+    """UserError where no such file can be, where it would replace one of the inputs, a link or a device, and for a page
+    with another ending than `.html`.
     """
     if not path.absolute().parent.is_dir():
         raise UserError(f"There is no folder {path.absolute().parent}. Make it, or name another place for {option}.")
@@ -17,7 +17,9 @@ def refuse_place(path: Path, option: str, inputs: Iterable[Path] = ()) -> None:
         raise UserError(f"{path} is a folder. Name a file for {option}.")
     if path.exists() and any(one.exists() and path.samefile(one) for one in inputs):
         raise UserError(f"{path} is a file that is read. Name another for {option}, or it would be replaced.")
-    if option != "--jsonl" and path.suffix.lower() not in (".html", ".htm"):
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
+    if is_page and path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{path} does not end in .html. Name the file of {option} so.")
 
 
