@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 from safetensors.numpy import load_file
 
+from transformer_mt.judging.runs.summary import summary_of
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import MANIFEST
 
@@ -90,6 +91,22 @@ def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp
     row = told(call, tmp_path / "runs")["r"]
     assert row["state"] == "damaged"
     assert "step_600/model.safetensors is missing or damaged" in row["problems"][0]
+
+
+def test_a_file_that_a_training_takes_away_meanwhile_is_no_damage(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    shutil.copytree(folder / "whole", tmp_path / "r")
+    (tmp_path / "r/swept").touch()
+    is_file = Path.is_file
+
+    def seen_at_last(path: Path) -> bool:
+        found = is_file(path)
+        if path.name == "swept":
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "is_file", seen_at_last)
+    summary = summary_of(tmp_path / "r")
+    assert (summary.state, summary.problems) == ("finished", [])
 
 
 def test_numbers_of_a_run(call, folder: Path) -> None:

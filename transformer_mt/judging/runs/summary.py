@@ -74,7 +74,7 @@ def summary_of(path: Path) -> RunSummary:
             list(path.iterdir())
             _read_metrics(run, summary)
             _read_evaluations(run, summary)
-            summary.num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            summary.num_bytes = sum(map(_num_bytes, path.rglob("*")))
             is_training = is_trained_now(run)
             summary.config = read_config(run.config)
             _read_checkpoint(run, summary)
@@ -84,6 +84,14 @@ def summary_of(path: Path) -> RunSummary:
         return summary
     summary.state = "training" if is_training else summary.state
     return summary
+
+
+def _num_bytes(path: Path) -> int:
+    """The size of a file; nothing of a folder, nor of a file that the training has just taken away."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0
 
 
 def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
