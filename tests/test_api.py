@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -166,11 +167,12 @@ def test_mistakes(folder: Path) -> None:
 def test_what_a_loaded_translator_cannot_follow_is_refused_by_name(folder: Path) -> None:
     run = train("toy.yaml", {"training.max_steps": 2}).run
     translator = transformer_mt.Translator.load(run, precision="fp32")
-    for given, said in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"checkpoint": "last"}, "checkpoint is 'last', and this translator is loaded already"),
         ({"device": "cpu"}, "device is 'cpu', and this translator is loaded already"),
         ({"precision": "bf16"}, "precision is bf16, and this translator was loaded in fp32"),
-    ):
+    ]
+    for given, said in refused:
         with pytest.raises(UserError, match=said):
             evaluate(translator, split="validation", **given)
         with pytest.raises(UserError, match=said):

@@ -35,9 +35,7 @@ def trace(
     """
     for option, value in (("--layer", layer), ("--head", head)):
         if value is not None and format is Format.json:
-            raise UserError(
-                f"{option} is for a trace as text, and JSON has every vector. Leave it out."
-            )
+            raise UserError(f"{option} is for a trace as text, and JSON has every vector. Leave it out.")
     folder, config = one.open()
     text = one.as_read(sentence, config)
     translator = one.load(folder, "fp32")
