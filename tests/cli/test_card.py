@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
+from translators import MODELS_BY_NAME, PICTURES, make_translator, write_run
 
 
 @pytest.fixture
@@ -114,3 +115,18 @@ def test_what_is_damaged_is_named(folder: Path, name: str, text: str) -> None:
     result = call_tmt(folder, "card", "--run", "runs/toy")
     assert (result.returncode, result.stdout) == (2, "")
     assert f"{name} cannot be read" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (PICTURES, "It reads pictures of text: 8 x 6 pixels at a time"),
+        (MODELS_BY_NAME["lstm without feeding"], "\nA recurrent network with attention that translates en to es"),
+    ],
+    ids=["picture", "rnn"],
+)
+def test_a_card_says_what_kind_of_model_it_is(model: dict, said: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs/toy", make_translator(model))
+    text = card(tmp_path)
+    assert said in text
+    assert ("vocabulary lacks" in text) == (model is MODELS_BY_NAME["lstm without feeding"])

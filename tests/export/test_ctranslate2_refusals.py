@@ -18,9 +18,9 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 
 from exports import ONE_STREAM, _parts, export, expressible, make_translator
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, _lines_notes, _other_norm, write_model
+from transformer_mt.export.ctranslate2 import ExportedTranslator, _lines_notes, write_model
 from transformer_mt.export.ctranslate2_spec import refuse_inexpressible
-from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
+from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS, other_norm
 
 INEXPRESSIBLE = [(key, name) for key in OPTIONS for name in OPTIONS[key] if name not in expressible(key)]
 
@@ -80,10 +80,10 @@ def test_an_option_that_says_nothing_of_ctranslate2_is_refused_by_its_key(
     ],
 )
 def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bool) -> None:
-    note = _other_norm(DecodingConfig(**decoding))
+    notes = other_norm(DecodingConfig(**decoding), "CTranslate2")
     kind = decoding["length_norm"]
-    assert note.startswith(f"decoding.length_norm is {kind}, and CTranslate2 has only average") == is_told
-    assert bool(note) == is_told
+    told = [note.startswith(f"decoding.length_norm is {kind}, and CTranslate2 has only average") for note in notes]
+    assert told == [True] * is_told
 
 
 def test_a_key_of_lines_is_told() -> None:

@@ -120,12 +120,23 @@ def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, t
     if checkpoint == run.average:
         steps = f"the mean of the weights after {', '.join(map(str, averaged_steps(run)))} updates"
     origin = read_origin(run.origin)
+    kind = "recurrent network with attention" if config.model.architecture == "rnn" else "Transformer"
     return (
-        f"A Transformer that translates {languages}, trained by transformer_mt {__version__} from "
-        f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and vocabularies "
-        f"of {src.vocab_size:,} and {tgt.vocab_size:,} entries (`{config.tokenizer.kind}`"
-        f"{', one for both languages' if config.tokenizer.joint else ''})."
+        f"A {kind} that translates {languages}, trained by transformer_mt {__version__} from "
+        f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and "
+        f"{_vocabularies(config, src, tgt)}."
     )
+
+
+def _vocabularies(config: RunConfig, src: Tokenizer, tgt: Tokenizer) -> str:
+    kind, patches = config.tokenizer.kind, config.model.patches
+    if patches is not None:
+        return (
+            f"a vocabulary of {tgt.vocab_size:,} entries (`{kind}`) to write. It reads pictures of text: "
+            f"{patches.height} x {patches.width} pixels at a time"
+        )
+    joint = ", one for both languages" if config.tokenizer.joint else ""
+    return f"vocabularies of {src.vocab_size:,} and {tgt.vocab_size:,} entries (`{kind}`{joint})"
 
 
 def _beginning(origin: Origin) -> str:
@@ -201,13 +212,16 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _limits(config: RunConfig, src: Tokenizer) -> list[str]:
+    read = "tokens" if config.model.patches is None else "patches"
     limits = [
         "The model knows what its training pairs teach and nothing else. On text of another kind it is worse than the "
         "scores above, and it may write fluent sentences that are wrong.",
-        f"It reads one sentence at a time, of {config.model.max_len - 1} tokens at most.",
+        f"It reads one sentence at a time, of {config.model.max_len - 1} {read} at most.",
         "Nothing was done about offensive or one-sided text in the training pairs.",
     ]
-    if not src.knows_every_text:
+    if config.model.patches is not None:
+        limits.append("A character that its font lacks is read as an empty box, and guessed.")
+    elif not src.knows_every_text:
         limits.append("A word that its vocabulary lacks is read as an unknown word, and guessed.")
     if config.tokenizer.lowercase:
         limits.append("It reads and writes lower case.")

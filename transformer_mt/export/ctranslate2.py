@@ -36,7 +36,7 @@ except ImportError as error:
 
 from transformer_mt.export.card import EXAMPLE, Usage, model_card
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
-from transformer_mt.export.expressible import all_refusals, not_obeyed, refuse_pictures
+from transformer_mt.export.expressible import all_refusals, not_obeyed, other_norm, refuse_pictures
 from transformer_mt.export.folder import DESCRIPTION, TOKENIZERS, refuse_occupied, save_description, write_folder
 from transformer_mt.export.subwords import refuse_languages
 
@@ -83,21 +83,11 @@ def export_run(
     refuse_occupied(folder)
     check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
-    notes = [*filter(None, [_other_norm(config.decoding)]), *_lines_notes(config.decoding)]
+    notes = [*other_norm(config.decoding, "CTranslate2"), *_lines_notes(config.decoding)]
     usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), "python", "ctranslate2", notes)
     card = model_card(run, taken.name, licence, usage)
     write_model(model, src, tgt, config, folder, quantization, taken.name, card)
     return [*filter(None, [stale_average(run, taken)]), *notes]
-
-
-def _other_norm(decoding: DecodingConfig) -> str:
-    """A sentence where CTranslate2 would score a beam otherwise than the run does; else nothing."""
-    if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
-        return ""
-    return (
-        f"decoding.length_norm is {decoding.length_norm}, and CTranslate2 has only average: a beam there is scored "
-        "otherwise than by `tmt translate`. Greedy search is the same."
-    )
 
 
 def _lines_notes(decoding: DecodingConfig) -> list[str]:

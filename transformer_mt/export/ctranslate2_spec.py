@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import INSTEAD, Engine, all_refusals
+from transformer_mt.export.expressible import Engine, all_refusals, refuse_architecture
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
@@ -34,11 +34,7 @@ ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2)
 
 def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with all keys, unless CTranslate2 is known to compute the model."""
-    if config.architecture not in STACKED:
-        raise UserError(
-            f"model.architecture is {config.architecture}, and CTranslate2 runs Transformers. Train a model with "
-            f"model.architecture: {' or '.join(STACKED)} {INSTEAD}"
-        )
+    refuse_architecture(config, STACKED, "CTranslate2 runs Transformers")
     all_refusals(
         lambda: ENGINE.refuse_unknown(config), lambda: ENGINE.refuse_window(config), lambda: _refuse_positions(config)
     )

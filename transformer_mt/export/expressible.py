@@ -1,6 +1,6 @@
 """What another engine is known to compute, by the tables of options. Everything else is refused by its key."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,15 @@ class Engine:
         return told
 
 
+def refuse_architecture(config: ModelConfig, known: Sequence[str], what: str) -> None:
+    """UserError for an architecture that is none of these; `what` says why."""
+    if config.architecture not in known:
+        raise UserError(
+            f"model.architecture is {config.architecture}, and {what}. Train a model with model.architecture: "
+            f"{' or '.join(known)} {INSTEAD}"
+        )
+
+
 def refuse_pictures(config: ModelConfig, engine: str) -> None:
     """UserError where the model reads patches. For exports that read a vocabulary before they look at the model."""
     if config.patches is not None:
@@ -96,6 +105,16 @@ def not_obeyed(decoding: SearchConfig, obeyed: set[str]) -> dict[str, Any]:
     """
     default, found = _flat(DecodingConfig().model_dump()), _flat(decoding.model_dump())
     return {key: found[key] for key in default if key in found and key not in obeyed and found[key] != default[key]}
+
+
+def other_norm(decoding: DecodingConfig, engine: str) -> list[str]:
+    """A sentence where an engine that divides by the length alone would score a beam otherwise than the run does."""
+    if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
+        return []
+    return [
+        f"decoding.length_norm is {decoding.length_norm}, and {engine} has only average: a beam there is scored "
+        "otherwise than by `tmt translate`. Greedy search is the same."
+    ]
 
 
 def _flat(keys: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from transformer_mt.export.argos.sentencepiece_model import piece_of, sentencepi
 from transformer_mt.export.card import CARD, Usage, model_card
 from transformer_mt.export.ctranslate2 import check_quantization, vocabulary
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
-from transformer_mt.export.expressible import INSTEAD, all_refusals
+from transformer_mt.export.expressible import all_refusals, refuse_architecture
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table
@@ -71,7 +71,7 @@ def write_model(
     _refuse_file(file)
     check_quantization(quantization)
     all_refusals(
-        lambda: _refuse_one_stream(config.model),
+        lambda: refuse_architecture(config.model, ["encoder_decoder"], "Argos Translate runs an encoder and a decoder"),
         lambda: refuse_inexpressible(config.model),
         lambda: refuse_tokenizer(config.tokenizer, "SentencePiece"),
     )
@@ -132,11 +132,3 @@ def _refuse_file(file: Path) -> None:
         raise UserError(f"{file} does not end in {ENDING}. Name the file {file.with_name(file.name + ENDING)}.")
     if file.exists() or file.is_symlink():
         raise UserError(f"{file} exists. Name another, or delete it first.")
-
-
-def _refuse_one_stream(config: ModelConfig) -> None:
-    if config.architecture != "encoder_decoder":
-        raise UserError(
-            f"model.architecture is {config.architecture}, and Argos Translate runs an encoder and a decoder. Train a "
-            f"model with model.architecture: encoder_decoder {INSTEAD}"
-        )

@@ -13,7 +13,7 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.export.card import EXAMPLE, Usage, model_card
-from transformer_mt.export.expressible import all_refusals, not_obeyed
+from transformer_mt.export.expressible import all_refusals, not_obeyed, other_norm
 from transformer_mt.export.folder import refuse_occupied, write_folder
 from transformer_mt.export.huggingface.tokenizer import save_tokenizer
 from transformer_mt.export.huggingface.weights import model_settings, refuse_inexpressible, weights_of
@@ -98,11 +98,7 @@ def search_notes(decoding: DecodingConfig) -> list[str]:
         f"decoding.{key} is {value}, which transformers does not do: the exported model translates without it."
         for key, value in not_obeyed(decoding, OBEYED).items()
     ]
-    if decoding.beam_size > 1 and decoding.length_norm != "average" and decoding.length_penalty:
-        notes.append(
-            f"decoding.length_norm is {decoding.length_norm}, and transformers has only average: a beam there is "
-            "scored otherwise than by `tmt translate`. Greedy search is the same."
-        )
+    notes += other_norm(decoding, "transformers")
     notes.append(
         f"decoding.max_length_ratio is {decoding.max_length_ratio}, and transformers limits a translation by a fixed "
         "number of tokens alone, whatever its source."

@@ -15,7 +15,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import INSTEAD, OPTIONS, Engine, all_refusals
+from transformer_mt.export.expressible import INSTEAD, OPTIONS, Engine, all_refusals, refuse_architecture
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.parts.attention import MultiHeadAttention
@@ -34,19 +34,11 @@ CLASSES: dict[str, tuple[str, set[str]]] = {
 def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with all keys, unless `transformers` is known to compute the model."""
     all_refusals(
-        lambda: _refuse_one_stream(config),
+        lambda: refuse_architecture(config, ["encoder_decoder"], "transformers has no such translation model"),
         lambda: ENGINE.refuse_unknown(config),
         lambda: ENGINE.refuse_window(config),
         lambda: _refuse_ties(config),
     )
-
-
-def _refuse_one_stream(config: ModelConfig) -> None:
-    if config.architecture != "encoder_decoder":
-        raise UserError(
-            f"model.architecture is {config.architecture}, and transformers has no such translation model. Train one "
-            f"with model.architecture: encoder_decoder {INSTEAD}"
-        )
 
 
 def _refuse_ties(config: ModelConfig) -> None:

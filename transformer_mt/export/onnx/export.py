@@ -25,7 +25,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import EXAMPLE, Usage, model_card
-from transformer_mt.export.expressible import INSTEAD, all_refusals, not_obeyed, refuse_pictures
+from transformer_mt.export.expressible import all_refusals, not_obeyed, refuse_architecture, refuse_pictures
 from transformer_mt.export.folder import refuse_occupied, save_description, write_folder
 from transformer_mt.export.onnx.graphs import EncoderGraph, StepGraph
 from transformer_mt.export.subwords import refuse_tags
@@ -98,11 +98,7 @@ def write_model(
 def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with the key, where there are no two such graphs."""
     refuse_pictures(config, "the program beside the graphs")
-    if config.architecture != "encoder_decoder":
-        raise UserError(
-            f"model.architecture is {config.architecture}, and the export to ONNX writes an encoder and a decoder. "
-            f"Train a model with model.architecture: encoder_decoder {INSTEAD}"
-        )
+    refuse_architecture(config, ["encoder_decoder"], "the export to ONNX writes an encoder and a decoder")
 
 
 def search_notes(decoding: DecodingConfig) -> list[str]:
