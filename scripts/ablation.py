@@ -25,7 +25,6 @@ What was trained and judged stays in --work. The same command goes on where it w
 import argparse
 import hashlib
 import json
-import statistics
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from typing import Any
 
 import yaml
 from measuring import command
-from measuring.comparing import as_table, metrics, tmt
+from measuring.comparing import as_table, metrics, spread, tmt
 
 from transformer_mt.api import evaluate
 from transformer_mt.errors import UserError
@@ -132,12 +131,6 @@ def judged(row: Row, seeds: Sequence[int], split: str, args: argparse.Namespace)
         beside.write_text(json.dumps(scores, indent=1), encoding="utf-8")
         beside.replace(kept)
     return scores[key]
-
-
-def spread(numbers: Sequence[float], digits: int = 2) -> str:
-    """Mean and deviation, where there are two numbers or more."""
-    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{statistics.mean(numbers):.{digits}f}{deviation}"
 
 
 def main() -> None:

@@ -24,10 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import regex
-import yaml
-from ablation import spread
 from measuring import command
-from measuring.comparing import as_table, tmt
+from measuring.comparing import as_table, spread, trained
 from pretraining_gain import key
 
 from transformer_mt.api import evaluate
@@ -131,14 +129,6 @@ def config_of(args: argparse.Namespace, seed: int, domains: list[str], first: st
     }
 
 
-def trained(args: argparse.Namespace, name: str, config: dict[str, Any]) -> Path:
-    """The run, gone on with or left alone where it is finished."""
-    path = args.work / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({"name": name, **config}), encoding="utf-8")
-    tmt("train", "--config", str(path), "--runs", str(args.work), "--resume", "auto")
-    return args.work / name
-
-
 def bleu(args: argparse.Namespace, run: Path, domain: str) -> float:
     """Of the best checkpoint on a domain's test."""
     src, ref = (args.work / "data" / f"{domain}.test.{side}" for side in ("src", "tgt"))
@@ -168,7 +158,7 @@ def main() -> None:
     ]
     table = []
     for name, domains, first in models:
-        runs = [trained(args, f"{name}_seed_{s}", config_of(args, s, domains, first)) for s in args.seeds]
+        runs = [trained(args.work, f"{name}_seed_{s}", config_of(args, s, domains, first)) for s in args.seeds]
         scores = [spread([bleu(args, run, domain) for run in runs], 1) for domain in DOMAINS]
         table.append([f"{name}: {' and '.join(domains)}", first or "", *scores])
         print(as_table(COLUMNS, table), flush=True)

@@ -18,10 +18,8 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import yaml
-from ablation import spread
 from measuring import command
-from measuring.comparing import as_table, metrics, tmt
+from measuring.comparing import as_table, metrics, spread, trained
 
 from transformer_mt.api import evaluate
 from transformer_mt.config.sections.noise import NOISES
@@ -95,13 +93,9 @@ def of_text(args: argparse.Namespace, kind: str) -> dict[str, Any]:
     return base(args, data, training=training, tokenizer={"tags": list(TAGS), "masks": 100}, validation=every)
 
 
-def trained(args: argparse.Namespace, name: str, config: dict[str, Any], verb: str, seed: int) -> tuple[Path, float]:
-    """The run, gone on with or left alone where it is finished, and its minutes."""
-    path = args.work / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({"name": name, "seed": seed, **config}), encoding="utf-8")
-    tmt(verb, "--config", str(path), "--runs", str(args.work), "--resume", "auto")
-    run = args.work / name
-    return run, metrics(run, "validation")[-1]["elapsed_seconds"] / 60
+def minutes(run: Path) -> float:
+    """Of a training, up to its last validation."""
+    return metrics(run, "validation")[-1]["elapsed_seconds"] / 60
 
 
 def main() -> None:
@@ -123,13 +117,18 @@ def main() -> None:
     write_data(args)
     table = []
     for kind in (None, *args.kinds):
-        before = 0.0 if kind is None else trained(args, f"text_{kind}", of_text(args, kind), "pretrain", 1)[1]
-        found = [trained(args, f"pairs_{kind}_seed_{seed}", of_pairs(args, kind), "train", seed) for seed in args.seeds]
+        before = 0.0
+        if kind is not None:
+            before = minutes(trained(args.work, f"text_{kind}", {"seed": 1, **of_text(args, kind)}, "pretrain"))
+        found = [
+            trained(args.work, f"pairs_{kind}_seed_{seed}", {"seed": seed, **of_pairs(args, kind)})
+            for seed in args.seeds
+        ]
         scores = [
-            spread([evaluate([run], split=split, save=False, beam_size=5).scores.bleu for run, _ in found])
+            spread([evaluate([run], split=split, save=False, beam_size=5).scores.bleu for run in found])
             for split in SPLITS
         ]
-        table.append([kind or "pairs alone", *scores, f"{before:.0f}", spread([minutes for _, minutes in found], 0)])
+        table.append([kind or "pairs alone", *scores, f"{before:.0f}", spread(list(map(minutes, found)), 0)])
         print(
             as_table(["first", *(f"{split} BLEU" for split in SPLITS), "minutes first", "minutes"], table), flush=True
         )

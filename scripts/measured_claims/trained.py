@@ -1,9 +1,10 @@
 """Claims about what helps a model learn: small trainings that differ in one key, with several seeds."""
 
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from measuring.comparing import spread
 
 from measured_claims.claim import Finding, Settings, Verdict, compared, decided
 from measured_claims.workshop import BASE, SIZE, SMALL, Variant, num_parameters, scored, trained, variant
@@ -12,12 +13,6 @@ from transformer_mt.training.averaging import average_checkpoints
 
 HEADS = ("model", "parameters", "nll", "BLEU")
 Scores = dict[str, list[float]]
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """The mean, and the deviation where there are several."""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def scores_of(runs: Sequence[Path], checkpoint: str = "last", beam_size: int = 1) -> Scores:

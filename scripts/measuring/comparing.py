@@ -1,12 +1,15 @@
 """What the scripts that compare models share: a config, `tmt` as a process, a run's metrics, a clock, a table."""
 
 import json
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 BENCH_CONFIG = str(Path(__file__).resolve().with_name("bench_multi30k.yaml"))
 
@@ -17,6 +20,14 @@ def tmt(*arguments: str) -> None:
     status = subprocess.run([sys.executable, "-m", "transformer_mt", *arguments], stdout=sys.stderr).returncode
     if status:
         sys.exit(status)
+
+
+def trained(work: Path, name: str, config: dict[str, Any], verb: str = "train") -> Path:
+    """The run of a config, gone on with or left alone where it is finished."""
+    path = work / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({"name": name, **config}), encoding="utf-8")
+    tmt(verb, "--config", str(path), "--runs", str(work), "--resume", "auto")
+    return work / name
 
 
 def metrics(run: Path, kind: str) -> list[dict[str, Any]]:
@@ -38,6 +49,12 @@ def least_seconds(works: Sequence[Callable[[], object]], rounds: int) -> list[fl
             if turn:
                 best[place] = min(best[place], time.perf_counter() - start)
     return best
+
+
+def spread(numbers: Sequence[float], digits: int = 2) -> str:
+    """Mean and deviation, where there are two numbers or more."""
+    deviation = f" ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{statistics.mean(numbers):.{digits}f}{deviation}"
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
