@@ -29,7 +29,7 @@ LAYERS = {
     "encoder_decoder": {"num_encoder_layers": 3, "num_decoder_layers": 3},
     "decoder_only": {"num_encoder_layers": 0, "num_decoder_layers": 6},
 }
-STACKED = [preset for preset, model in MODELS.items() if model["architecture"] in LAYERS]
+STACKED = [name for name, model in MODELS.items() if model["architecture"] in LAYERS and model["patches"] is None]
 COLUMNS = ("preset", "parameters", "validation nll", "BLEU", "target tokens/s", "sentences/s")
 
 
