@@ -16,6 +16,7 @@ from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
@@ -88,7 +89,7 @@ class Translator:
         self.precision = precision
         self.languages = TargetLanguages.of(config)
         self._workers = Workers("the search", KILLED)
-        self.phrase_lists = PhraseLists(config.decoding, src, tgt)
+        self.phrase_lists = PhraseLists(src, tgt, partial(named_by, config.decoding))
         self.checkpoints: list[tuple[RunFolder, Path]] = []  # where `load` had the weights from
         self.note = ""  # for a person, about the checkpoint and the precision that were taken
 

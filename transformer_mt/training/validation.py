@@ -66,7 +66,7 @@ def refuse_unread(config: RunConfig, data: TrainingData) -> None:
     of several languages, or names one that is not learned: now, rather than after the first epoch.
     """
     decoding = config.decoding
-    PhraseLists(decoding, data.src_tokenizer, data.tgt_tokenizer).read(decoding)
+    PhraseLists(data.src_tokenizer, data.tgt_tokenizer, lambda key, _: f"decoding.{key}").read(decoding)
     languages = TargetLanguages.of(config)
     if not languages.names:
         return
