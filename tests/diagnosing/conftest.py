@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from provoking import PROVOKED, Run, going_on_from, prepare, trained
+from provoking import PROVOKED, Run, prepare, trained
 
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -16,8 +16,6 @@ def provoked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     @cache
     def train(name: str) -> RunFolder:
         prepared = prepare(folder / f"data_{name}", PROVOKED[name])
-        if name == "unused_words":
-            prepared = going_on_from(train("many_words"), prepared)
         return trained(prepared, folder / name)
 
     return train
