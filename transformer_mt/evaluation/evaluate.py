@@ -137,12 +137,11 @@ def evaluate(
     where there are more references; and where the search is `scored`, `log_prob` and `num_tokens` (EOS counted).
     """
     config = scoring.over(translator.config)
-    data = config.data
     if scoring.tokenizer is not None:
         check_bleu_tokenizer(scoring.tokenizer)
-    corpus = load_corpus(with_tags(scoring.sources(config), translator, options), data)
-    directions = Directions.of(corpus, data)
-    tokenizer = scoring.tokenizer or directions.bleu_tokenizer(data)
+    corpus = load_corpus(with_tags(scoring.sources(config), translator, options), config.data)
+    directions = Directions.of(corpus, config.data)
+    tokenizer = scoring.tokenizer or directions.bleu_tokenizer(config.data)
     others = _other_references(corpus, scoring.files)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     split = load_split("evaluated", corpus, *tokenizers, config, "Evaluate on shorter ones.")
