@@ -171,7 +171,7 @@ HEALTHY = Provocation(
 )
 PROVOKED = {
     "healthy": HEALTHY,
-    "rate_too_high": Provocation(HEALTHY.train, HEALTHY.valid, {"factor": 1000.0, "max_steps": 160}),
+    "rate_too_high": Provocation(HEALTHY.train, HEALTHY.valid, {"factor": 100.0, "max_steps": 160}),
     "rate_too_low": Provocation(HEALTHY.train, HEALTHY.valid, {"factor": 0.0001}),
     "few_pairs": Provocation(
         [*toy_pairs(8, seed=2), KNOWN],

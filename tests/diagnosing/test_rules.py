@@ -78,6 +78,8 @@ CASES: list[tuple[str, str, Entries, bool]] = [
     ("lr_too_high", "stuck, wild weights", [*STUCK, look(15, relative_update=0.1)], True),
     ("lr_too_high", "stuck, calm weights", [*STUCK, look(15, relative_update=0.01)], False),
     ("lr_too_high", "stuck, though low", [*lines(*15 * [3.0]), look(15, relative_update=0.1)], False),
+    ("lr_too_high", "worse than chance, falls", [*lines(60, 50, 42, 40, 38), look(5)], True),
+    ("lr_too_high", "worse than chance at first", [*lines(60, 50, 8, 7, 6), look(5)], False),
     ("lr_too_high", "falls slowly", [*lines(*(6 - i / 50 for i in range(15))), look(15, relative_update=0.1)], False),
     ("lr_too_low", "where it began", [*lines(6.9, 6.8), look(2, relative_update=1e-6)], True),
     ("lr_too_low", "has begun to learn", [*lines(5.0, 4.5), look(2, relative_update=1e-6)], False),

@@ -31,7 +31,9 @@ def loss_spike(history: History) -> Finding | None:
 
 
 def lr_too_high(history: History) -> Finding | None:
-    """The loss rose from its lowest and stays there; or it is stuck high while the weights change a lot each step."""
+    """The loss rose from its lowest and stays there, is far worse than chance, or is stuck high while the weights
+    change a lot each step.
+    """
     if len(history.levels) < history.entries_in(threshold("lines")):
         return None
     now, lowest = history.levels[-1], history.lowest
@@ -46,10 +48,15 @@ def lr_too_high(history: History) -> Finding | None:
     if not history.entries["look"]:
         return None
     look = history.newest("look")
-    ratio = look.get("relative_update")
+    start, ratio = math.log(look["vocabulary"]), look.get("relative_update")
+    if now.nll > threshold("beyond_chance") * start:
+        return Finding(
+            f"The training's nll is {_number(now.nll)} a token, the median of five lines of the log, and chance gives "
+            f"{start:.2f}.",
+            {"nll": now.nll, "chance": start},
+        )
     if ratio is None or ratio <= threshold("high_update") or not _is_stuck(history):
         return None
-    start = math.log(look["vocabulary"])
     if now.nll <= threshold("stuck_loss") * start:
         return None
     return Finding(

@@ -39,7 +39,7 @@ RULES: dict[str, Rule] = {
         ("train", "look"),
         lr_too_high,
         (("train", "nll"),),
-        "the loss rose from its lowest and stays there, or is stuck while the weights change a lot",
+        "the loss rose from its lowest and stays, is far above chance, or is stuck while the weights change a lot",
         "Lower training.lr or training.factor to a third or a tenth, lengthen training.warmup_steps, or set "
         "model.norm_position: pre. What was trained since the lowest loss is lost: begin anew.",
     ),

@@ -27,6 +27,7 @@ THRESHOLDS = {
     "lines": Threshold(5, "lines of the log whose median is the loss now: single lines jump"),
     "rise": Threshold(0.5, "nats above the lowest median: lines of healthy runs stay within 0.2 of it"),
     "rise_share": Threshold(0.15, "of the lowest median, where that is high: 0.5 nats of 9 are soon lost and regained"),
+    "beyond_chance": Threshold(2.0, "times ln V: a model begins near ln V, and one of other text is at 1.5 at most"),
     "stuck_lines": Threshold(10, "lines without progress, beyond a pause in learning"),
     "progress": Threshold(0.05, "nats that a loss must fall within them"),
     "stuck_loss": Threshold(0.5, "of ln V: what is better than that has learned more than how frequent words are"),
