@@ -55,6 +55,7 @@ def test_token_layer_and_head(call) -> None:
         ([SENTENCE, "--head", "4"], "Use 0 to 3."),
         ([SENTENCE, "--head", "3", "--format", "json"], "--head is for a trace as text, and JSON has every vector"),
         ([SENTENCE, "--layer", "0", "--format", "json"], "--layer is for a trace as text"),
+        ([SENTENCE, "--token", "0", "--format", "json"], "--token is for a trace as text"),
         ([SENTENCE, "--run", "nowhere"], "nowhere is not the folder of a run"),
         ([SENTENCE, "--checkpoint", "step_7"], "has no checkpoint 'step_7'"),
         ([SENTENCE, "--device", "tpu"], "is not a device"),

@@ -16,6 +16,7 @@ class Given:
     def __init__(self, translations: dict[str, str], config: RunConfig) -> None:
         self.translations = translations
         self.config = config
+        self.precision = "fp32"
         self.asked: list[SearchOptions | None] = []
 
     def keep_processes(self) -> AbstractContextManager[None]:

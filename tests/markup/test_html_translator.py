@@ -65,3 +65,8 @@ def test_a_segment_that_is_too_long_makes_the_line_so() -> None:
 def test_a_prefix_is_refused() -> None:
     with pytest.raises(UserError, match="Leave out prefix or HTML"):
         PAGES.translate_lines([SourceLine("one", "uno")])
+
+
+def test_another_precision_than_that_of_the_model_is_refused() -> None:
+    with pytest.raises(UserError, match="precision is bf16, and this translator was loaded in fp32"):
+        PAGES.translate(["one two"], precision="bf16")

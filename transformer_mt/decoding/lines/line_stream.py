@@ -42,6 +42,9 @@ class LineTranslator(Protocol):
     @property
     def config(self) -> RunConfig: ...
 
+    @property
+    def precision(self) -> str: ...
+
     def keep_processes(self) -> AbstractContextManager[None]: ...
 
     def translate_lines(

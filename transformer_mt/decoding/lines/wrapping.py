@@ -8,7 +8,7 @@ from typing import Any
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.lines.line_stream import LineTranslator
-from transformer_mt.decoding.search.options import SearchOptions, search_options
+from transformer_mt.decoding.search.options import SearchOptions, refuse_other_precision, search_options
 from transformer_mt.decoding.translation import Translated
 
 
@@ -23,12 +23,18 @@ class WrappingTranslator(ABC):
         """That of the run."""
         return self.translator.config
 
+    @property
+    def precision(self) -> str:
+        """That in which the model was loaded."""
+        return self.translator.precision
+
     def keep_processes(self) -> AbstractContextManager[None]:
         """See `Translator.keep_processes`."""
         return self.translator.keep_processes()
 
     def translate(self, texts: Iterable[str | SourceLine], **changes: Any) -> list[str]:
         """As `Translator.translate`."""
+        refuse_other_precision(self.precision, changes)
         options = search_options(self.config.decoding, scored=False, **changes)
         return [translated.text for translated in self.translate_lines(texts, options)]
 

@@ -22,7 +22,9 @@ class Format(StrEnum):
 def trace(
     one: OneModel,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language.")],
-    token: Annotated[int, typer.Option(help="The position whose vectors are shown, in encoder and decoder.")] = 1,
+    token: Annotated[
+        int | None, typer.Option(help="The position whose vectors are shown, in encoder and decoder. Default: 1.")
+    ] = None,
     layer: Annotated[int | None, typer.Option(help="Show this layer of each stack only. Default: all.")] = None,
     head: Annotated[
         int | None, typer.Option(help="Show all rows of this head's weights. Default: the token's row of every head.")
@@ -33,7 +35,7 @@ def trace(
 
     Tokens, layers and heads count from 0.
     """
-    for option, value in (("--layer", layer), ("--head", head)):
+    for option, value in (("--token", token), ("--layer", layer), ("--head", head)):
         if value is not None and format is Format.json:
             raise UserError(f"{option} is for a trace as text, and JSON has every vector. Leave it out.")
     folder, config = one.open()
@@ -44,6 +46,6 @@ def trace(
     from transformer_mt.inspect.trace_text import View, trace_lines
 
     traced = trace_sentence(translator, text)
-    view = View(token, layer, head, output_width(), output_is_coloured())
+    view = View(1 if token is None else token, layer, head, output_width(), output_is_coloured())
     for line in [trace_json(traced)] if format is Format.json else trace_lines(traced, view):
         print(line)
