@@ -232,6 +232,7 @@ class _Waiting:
     ) -> None:
         self.service = service
         self.config = served.config
+        self.precision: str = served.decoding.get("precision") or served.config.decoding.precision  # as asked for
         self.kind = kind
         self.split = split
         self.loop = loop
