@@ -1,6 +1,7 @@
 """What numba compiled for int8 against the same written with torch."""
 
 from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,31 +11,36 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator
 
-from transformer_mt.decoding.fast_layers import int8_kernels, packed_layers
+from transformer_mt.decoding.fast_layers import packed_layers
 from transformer_mt.decoding.fast_layers import packed_weights as packed
 from transformer_mt.decoding.fast_layers import search_precision as precision
-from transformer_mt.decoding.fast_layers.int8_layers import (
-    CompiledInt8Linear,
-    CompiledPairedFeedForward,
-    CompiledPairedLinear,
-    CompiledReluFeedForward,
-)
 from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PairedInt8Linear, pairs_work
 from transformer_mt.model.parts.attention import MultiHeadAttention
 
-# The layers with torch, the same with numba, and the feed-forward with numba.
-EXACT = Int8Linear, CompiledInt8Linear, CompiledReluFeedForward
-PAIRED = PairedInt8Linear, CompiledPairedLinear, CompiledPairedFeedForward
-of_each_kind = pytest.mark.parametrize(
-    "kind",
-    [EXACT, pytest.param(PAIRED, marks=pytest.mark.skipif(not pairs_work(), reason="torch has no FBGEMM here"))],
-    ids=["exact", "paired"],
-)
+needs_pairs = pytest.mark.skipif(not pairs_work(), reason="torch has no FBGEMM here")
 EXTREMES = [0.0, -0.0, 1e-38, -1e-31, 1e-30, 2e-30, 3e38, -3e38, 1.0, -127.0, 0.5]
 NUMBERS = st.sampled_from(EXTREMES) | st.floats(width=32, allow_nan=False, allow_infinity=False)
 ROWS = st.integers(1, 40).flatmap(
     lambda width: st.lists(st.lists(NUMBERS, min_size=width, max_size=width), min_size=1, max_size=5)
 )
+
+
+# numba compiles what is imported here, so only a process that runs these tests imports it.
+@pytest.fixture(scope="module")
+def int8_kernels() -> ModuleType:
+    from transformer_mt.decoding.fast_layers import int8_kernels
+
+    return int8_kernels
+
+
+@pytest.fixture(params=["exact", pytest.param("paired", marks=needs_pairs)])
+def kind(request: pytest.FixtureRequest) -> tuple:
+    """A layer with torch, the same with numba, and the feed-forward with numba."""
+    from transformer_mt.decoding.fast_layers import int8_layers
+
+    if request.param == "exact":
+        return Int8Linear, int8_layers.CompiledInt8Linear, int8_layers.CompiledReluFeedForward
+    return PairedInt8Linear, int8_layers.CompiledPairedLinear, int8_layers.CompiledPairedFeedForward
 
 
 def sums_of(seed: int, shape: tuple[int, int] = (7, 37)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -46,7 +52,7 @@ def sums_of(seed: int, shape: tuple[int, int] = (7, 37)) -> tuple[Tensor, Tensor
 
 
 @given(ROWS)
-def test_rows_are_rounded_as_torch_rounds_them(numbers: list[list[float]]) -> None:
+def test_rows_are_rounded_as_torch_rounds_them(int8_kernels: ModuleType, numbers: list[list[float]]) -> None:
     rows = torch.tensor(numbers, dtype=torch.float32)
     expected, expected_steps = packed_layers.rounded_rows(rows)
     rounded, steps = int8_kernels.round_rows(rows)
@@ -56,7 +62,7 @@ def test_rows_are_rounded_as_torch_rounds_them(numbers: list[list[float]]) -> No
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_sums_are_scaled(seed: int) -> None:
+def test_sums_are_scaled(seed: int, int8_kernels: ModuleType) -> None:
     sums, steps, scale, bias = sums_of(seed)
     expected = sums.double() * scale.double() * steps.double()[:, None] + bias.double()
     found = int8_kernels.scale_(sums, steps.numpy(), scale, bias)
@@ -65,7 +71,7 @@ def test_sums_are_scaled(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_relu_on_the_way_is_relu_of_what_was_scaled(seed: int) -> None:
+def test_relu_on_the_way_is_relu_of_what_was_scaled(seed: int, int8_kernels: ModuleType) -> None:
     sums, steps, scale, bias = sums_of(seed)
     bias[:] -= 3000 * (seed == 0)  # rows without a number above 0
     expected, expected_steps = int8_kernels.round_rows(
@@ -90,7 +96,6 @@ def feed_forwards(kind: tuple, inner: nn.Linear, outer: nn.Linear) -> list[Calla
 
 
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf, -torch.inf])
-@of_each_kind
 @torch.inference_mode()
 def test_what_is_no_number_does_not_get_lost(number: float, kind: tuple) -> None:
     """A row's own rounding and product must tell of it, and the other rows' know nothing of it."""
@@ -104,7 +109,6 @@ def test_what_is_no_number_does_not_get_lost(number: float, kind: tuple) -> None
 
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("place", ["weight", "bias"])
-@of_each_kind
 @torch.inference_mode()
 def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float, kind: tuple) -> None:
     """Some nan have a sign, which relu must not take for that of a number."""
@@ -116,7 +120,7 @@ def test_a_weight_that_is_no_number_does_not_get_lost(place: str, number: float,
 
 
 @torch.inference_mode()
-def test_a_score_that_is_no_number_does_not_get_lost() -> None:
+def test_a_score_that_is_no_number_does_not_get_lost(int8_kernels: ModuleType) -> None:
     slots = int8_kernels.pack_heads(torch.randn(1, 1, 16, 8, generator=torch.Generator().manual_seed(2)))
     for number in (torch.nan, -torch.nan, torch.inf):
         bias = torch.zeros(1, 1, 1, 16)
@@ -124,7 +128,6 @@ def test_a_score_that_is_no_number_does_not_get_lost() -> None:
         assert not int8_kernels.attend(torch.ones(1, 1, 1, 8), slots, slots, bias, 1.0).isfinite().any()
 
 
-@of_each_kind
 @torch.inference_mode()
 def test_the_feed_forward_is_that_of_torch(kind: tuple) -> None:
     x = torch.randn(5, 3, 24, generator=torch.Generator().manual_seed(4)) * 10
@@ -139,7 +142,6 @@ def test_the_feed_forward_is_that_of_torch(kind: tuple) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("size", [64, 1])
-@of_each_kind
 @torch.inference_mode()
 def test_a_linear_map_is_that_of_torch(size: int, bias: bool, kind: tuple) -> None:
     generator = torch.Generator().manual_seed(6)
@@ -149,10 +151,10 @@ def test_a_linear_map_is_that_of_torch(size: int, bias: bool, kind: tuple) -> No
     torch.testing.assert_close(compiled(x), plain(x), atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.skipif(not pairs_work(), reason="torch has no FBGEMM here")
-@pytest.mark.parametrize("layer", PAIRED[:2])
+@pytest.mark.parametrize("kind", [pytest.param("paired", marks=needs_pairs)], indirect=True)
+@pytest.mark.parametrize("place", [0, 1])
 @torch.inference_mode()
-def test_sums_of_pairs_are_exact(layer: type[PairedInt8Linear]) -> None:
+def test_sums_of_pairs_are_exact(place: int, kind: tuple) -> None:
     """Also where every product of a pair is the largest that there is, and none of a row's is a rounded one."""
     generator = torch.Generator().manual_seed(8)
     rows = torch.randint(-127, 128, (9, 512), generator=generator)
@@ -160,7 +162,7 @@ def test_sums_of_pairs_are_exact(layer: type[PairedInt8Linear]) -> None:
     rows[:, 0], weight[:, 0] = 127, 63  # so that all steps are 1
     for i, (sign, other) in enumerate([(1, 1), (1, -1), (-1, 1), (-1, -1)]):
         rows[i, 1:], weight[i, 1:] = sign * 127, other * 63
-    found = layer(weight.float(), torch.zeros(33))(rows.float())
+    found = kind[place](weight.float(), torch.zeros(33))(rows.float())
     assert torch.equal(found, (rows @ weight.t()).float())
 
 
@@ -169,7 +171,7 @@ def unpacked(packed_heads: Tensor, head_dim: int) -> Tensor:
 
 
 @pytest.mark.parametrize("head_dim", [4, 6, 32, 37])
-def test_keys_and_values_are_rounded_one_by_one(head_dim: int) -> None:
+def test_keys_and_values_are_rounded_one_by_one(head_dim: int, int8_kernels: ModuleType) -> None:
     generator = torch.Generator().manual_seed(head_dim)
     scale = 10 ** torch.randn(3, 2, 5, 1, generator=generator)
     heads = (torch.randn(3, 5, 2, head_dim, generator=generator).transpose(1, 2) * scale).contiguous()
@@ -184,7 +186,9 @@ def test_keys_and_values_are_rounded_one_by_one(head_dim: int) -> None:
 @pytest.mark.parametrize("num_heads", [1, 4])
 @pytest.mark.parametrize(("num_rows", "group", "bias_heads"), [(1, 1, 1), (5, 1, 1), (3, 2, 1), (1, 4, 4), (5, 2, 4)])
 @torch.inference_mode()
-def test_attention_over_slots_is_that_of_torch(num_rows: int, group: int, bias_heads: int, num_heads: int) -> None:
+def test_attention_over_slots_is_that_of_torch(
+    num_rows: int, group: int, bias_heads: int, num_heads: int, int8_kernels: ModuleType
+) -> None:
     """Over the same rounded keys and values; the slots are the first of more, and each row sees some of them."""
     head_dim, width, capacity, num_sentences = 8, 16, 32, 6
     group, bias_heads = min(group, num_heads), min(bias_heads, num_heads)
@@ -206,7 +210,7 @@ def test_attention_over_slots_is_that_of_torch(num_rows: int, group: int, bias_h
 
 
 @torch.inference_mode()
-def test_attention_far_apart_in_score_is_finite() -> None:
+def test_attention_far_apart_in_score_is_finite(int8_kernels: ModuleType) -> None:
     """Scores of which all but one vanish, and scores that are all the same large number."""
     heads = torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 16, 4).clone()
     heads[0, 0, 5, 0] = 3
@@ -217,10 +221,9 @@ def test_attention_far_apart_in_score_is_finite() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS_BY_NAME)
-@of_each_kind
 @torch.inference_mode()
 def test_steps_are_as_near_to_fp32_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind is PAIRED)
+    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind[0] is PairedInt8Linear)
     model = make_translator(MODELS_BY_NAME[name]).model
     generator = torch.Generator().manual_seed(3)
     src, tgt = (torch.randint(4, model.output.out_features, (24, 20), generator=generator) for _ in range(2))
@@ -237,10 +240,9 @@ def test_steps_are_as_near_to_fp32_with_and_without(name: str, kind: tuple, monk
 
 
 @pytest.mark.parametrize("name", MODELS_BY_NAME)
-@of_each_kind
 @torch.inference_mode()
 def test_a_model_computes_the_same_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind is PAIRED)
+    monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind[0] is PairedInt8Linear)
     plain_layer, compiled_layer, _ = kind
     model = make_translator(MODELS_BY_NAME[name]).model
     src = torch.randint(4, model.output.out_features, (6, 9), generator=torch.Generator().manual_seed(3))
@@ -256,7 +258,7 @@ def test_a_model_computes_the_same_with_and_without(name: str, kind: tuple, monk
     assert float((found - exact).abs().mean()) == pytest.approx(float((expected - exact).abs().mean()), rel=0.2)
 
 
-def test_the_constants_are_those_of_the_weights() -> None:
+def test_the_constants_are_those_of_the_weights(int8_kernels: ModuleType) -> None:
     assert float(int8_kernels._LARGEST_INT8) == packed_layers.LARGEST_INT8
     assert float(int8_kernels._SMALLEST) == float(np.float32(packed_layers.SMALLEST))
 
