@@ -1,10 +1,12 @@
 """Signals as a request, for as long as it is looked at."""
 
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
-from transformer_mt.training.stop_signals import stop_on_signals
+from transformer_mt.training.stop_signals import StopRequest, signals_held, stop_on_signals, unwind_on_signals
 
 
 def handlers() -> list[object]:
@@ -30,6 +32,23 @@ def test_a_process_that_goes_on_says_so_inside_alone() -> None:
     assert signal.getsignal(signal.SIGCONT) == before
     signal.raise_signal(signal.SIGCONT)
     assert told == [1]
+
+
+@pytest.mark.parametrize("handled", [stop_on_signals, unwind_on_signals, signals_held])
+def test_the_loss_of_a_terminal_that_nohup_hides_stays_hidden(
+    handled: Callable[[], AbstractContextManager[StopRequest | None]],
+) -> None:
+    """`nohup` starts a process that ignores SIGHUP."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with handled() as request:
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            signal.raise_signal(signal.SIGHUP)
+            assert request is None or request.exit_status is None
+            assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN), "others are handled"
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_signals_are_what_they_were_after_an_error_too() -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from copies import Copy
 from saved_runs import metrics, train, weights
 
 from transformer_mt.errors import UserError
@@ -119,34 +120,21 @@ def test_a_kill_between_the_last_save_and_its_tidying_leaves_nothing_too_many(da
 def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, straight: RunFolder, tmp_path: Path) -> None:
     """The first one waits for the step, which here never ends; the second does not."""
     run = RunFolder(tmp_path / "run")
-    code = (
-        "import sys, time; from pathlib import Path\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "from test_saving import train; from transformer_mt.storage.run_folder import RunFolder\n"
-        "from transformer_mt.training import loop\n"
-        "update = loop.Updater.update\n"
-        "def slow(self, split, micro_batches, step, place, batch_of):\n"
-        "    while step == 5: time.sleep(0.01)\n"
-        "    return update(self, split, micro_batches, step, place, batch_of)\n"
-        "loop.Updater.update = slow\n"
-        "train(Path(sys.argv[2]), RunFolder(Path(sys.argv[3])))\n"
+    said = tmp_path / "said"
+    said.touch()
+    process = Copy(
+        tmp_path, str(data), str(run.path), environment=os.environ, together=True, program="endless_step", stdout=said
     )
-    tests = Path(__file__).parent
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(tests), str(data), str(run.path)], stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{tests.parent}{os.pathsep}{tests.parent.parent}"},
-    )  # fmt: skip
-    assert process.stderr is not None
     while not run.steps():
         assert process.poll() is None
         time.sleep(0.01)
     time.sleep(0.5)  # into step 5
     process.send_signal(signal.SIGINT)
-    while "Finishing the step" not in process.stderr.readline():
+    while "Finishing the step" not in said.read_text():
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.wait(timeout=20) == 130
     assert run.steps() == [3]
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)

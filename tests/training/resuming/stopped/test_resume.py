@@ -1,6 +1,7 @@
 """A run that was stopped goes on as if it had not been: order, random numbers, weights, metrics, bit for bit."""
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import trainings
 import yaml
+from commands import call_tmt
 from trainings import kill_at, metrics, start, tmt, tmt_here, to_the_end, wait_for
 
 
@@ -165,8 +167,12 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Pa
     name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=full"]
     assert tmt_here(folder, *name, "training.max_steps=5").returncode == 0
     tokenizers = {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()}
-    limited = f"ulimit -f 4; exec {sys.executable} -m transformer_mt {' '.join(name)}"
-    result = subprocess.run(["bash", "-c", limited], cwd=folder, capture_output=True, text=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        result = call_tmt(folder, *name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert result.returncode == 2, result.stderr
     assert "could not be written: " in result.stderr
     assert "File too large" in result.stderr
