@@ -28,20 +28,26 @@ def assert_same_run(folder: Path, name: str) -> None:
     trainings.assert_same_run(folder / "runs" / "straight", folder / "runs" / name, 40)
 
 
+@pytest.fixture(scope="module")
+def killed(folder: Path) -> Path:
+    """The same run, ended by SIGKILL twice, at whatever moment follows the checkpoints of steps 10 and 25."""
+    run, arguments = folder / "runs/killed", ("train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
+    for step in (10, 25):
+        kill_at(run / "checkpoints" / f"step_{step}", folder, *arguments)
+    result = to_the_end(start(folder, *arguments))
+    assert "going on from step" in result.stdout
+    assert result.returncode == 0
+    return run
+
+
+@pytest.mark.slow
 def test_the_same_seed_twice_is_the_same_run(folder: Path) -> None:
     assert to_the_end(start(folder, "train", "--config", "toy.yaml", "name=twice")).returncode == 0
     assert_same_run(folder, "twice")
 
 
-def test_killed_and_resumed_is_the_same_run(folder: Path) -> None:
-    """SIGKILL twice, at whatever moment follows the checkpoints of steps 10 and 25."""
-    for step in (10, 25):
-        checkpoint = folder / "runs" / "killed" / "checkpoints" / f"step_{step}"
-        kill_at(checkpoint, folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
-    result = to_the_end(start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=killed"))
-    assert "going on from step" in result.stdout
-    assert result.returncode == 0
-    assert_same_run(folder, "killed")
+def test_killed_and_resumed_is_the_same_run(folder: Path, killed: Path) -> None:
+    assert_same_run(folder, killed.name)
 
 
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
@@ -211,15 +217,10 @@ def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: 
     assert "train:" not in result.stdout
 
 
-def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path) -> None:
+def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path, killed: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    process = start(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=board")
-    wait_for(folder / "runs/board/checkpoints/step_15")
-    process.kill()
-    process.communicate()
-    assert tmt_here(folder, "train", "--resume", "runs/board").returncode == 0
-    events = EventAccumulator(str(folder / "runs/board"))
+    events = EventAccumulator(str(killed))
     events.Reload()
     for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
         steps = [scalar.step for scalar in events.Scalars(tag)]
