@@ -112,22 +112,32 @@ def test_the_verdict_is_the_exit_status(
 
 
 def test_what_the_user_can_put_right_exits_2(folder: Path, verify: Verify) -> None:
-    errors = ""
-    for arguments, said in (
-        (["--steps", "7"], "--steps is 7"),
-        (["model.n_heads=2"], "unknown key"),
-        (["training.device=cuda:99"], "The straight training ended with status 2"),
-    ):
+    for arguments, said in ((["--steps", "7"], "--steps is 7"), (["model.n_heads=2"], "unknown key")):
         status, _, errors = verify(*arguments)
         assert status == 2
         assert said in errors
-    assert "The device cuda:99 was asked for" in errors, "the training's own message"
+
+
+def test_what_a_training_refuses_exits_2_below_its_own_message(
+    folder: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of one line stands in for the training, in which everything but its end is as ever."""
+    refusing = [sys.executable, "-c", "import sys; sys.stderr.write('There is no such device.'); sys.exit(2)"]
+    start = subprocess.Popen
+    monkeypatch.setattr(verify_resume_module.subprocess, "Popen", lambda command, **more: start(refusing, **more))
+    status, _, errors = verify()
+    assert status == 2
+    assert "There is no such device." in errors
+    assert "The straight training ended with status 2" in errors
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow), (signal.SIGINT, 130)],
+    [
+        (signal.SIGINT, 130),
+        *(pytest.param(number, 128 + number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP)),
+    ],
 )
 def test_a_signal_leaves_no_training_and_no_folder(number: signal.Signals, status: int, folder: Path) -> None:
     """Given as early as there is something to leave; and twice, since the second must not cut short the tidying."""
