@@ -55,8 +55,18 @@ def test_on_the_command_line_it_replaces_what_the_file_had(folder: Path, preset:
     assert config.tokenizer.kind == "bpe"
 
 
-@pytest.mark.parametrize("preset", MODELS)
-@pytest.mark.parametrize("file", sorted(path.name for path in shipped_configs().glob("*.yaml")))
+# A preset of each architecture, and one of pictures, for that is all of a model that other sections are asked about.
+OF_EACH_KIND = ("transformer-base", "llama", "bert-small", "rnn-small", "vit-small")
+
+
+@pytest.mark.parametrize(
+    ("file", "preset"),
+    [
+        pytest.param(file, name, marks=[] if name in OF_EACH_KIND or file == "base.yaml" else pytest.mark.slow)
+        for file in sorted(path.name for path in shipped_configs().glob("*.yaml"))
+        for name in MODELS
+    ],
+)
 def test_over_any_shipped_file_it_loads_and_loads_again(file: str, preset: str, tmp_path: Path) -> None:
     if MODELS[preset]["patches"] and file in {"multi30k_many.yaml", "multi30k_task2.yaml"}:  # these have tags
         with pytest.raises(UserError, match=r"tokenizer.tags is .* with data.source_as: picture"):

@@ -84,21 +84,30 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     assert all(length % 8 for length in seen)
 
 
+LONGEST = (32, 32)  # for which positions matter: widened, it is one longer than the model has positions
+WIDENED = [
+    ((5, 7), "encoder_decoder", (5, 7)),
+    ((8, 7), "encoder_decoder", (9, 7)),
+    ((5, 16), "encoder_decoder", (5, 17)),
+    ((24, 8), "encoder_decoder", (25, 9)),
+    (LONGEST, "encoder_decoder", (33, 33)),
+    (LONGEST, "decoder_only", (32, 33)),
+    ((8, 16), "decoder_only", (8, 17)),
+    ((8, 7), "decoder_only", (8, 7)),
+    ((3, 5), "decoder_only", (3, 6)),
+]
+
+
 @pytest.mark.parametrize(
-    ("shape", "architecture", "wide"),
+    ("shape", "architecture", "wide", "positions"),
     [
-        ((5, 7), "encoder_decoder", (5, 7)),
-        ((8, 7), "encoder_decoder", (9, 7)),
-        ((5, 16), "encoder_decoder", (5, 17)),
-        ((24, 8), "encoder_decoder", (25, 9)),
-        ((32, 32), "encoder_decoder", (33, 33)),  # one more than the model has positions
-        ((32, 32), "decoder_only", (32, 33)),
-        ((8, 16), "decoder_only", (8, 17)),
-        ((8, 7), "decoder_only", (8, 7)),
-        ((3, 5), "decoder_only", (3, 6)),
+        pytest.param(
+            *case, positions, marks=[] if case[0] == LONGEST or positions == "relative_bias" else pytest.mark.slow
+        )
+        for case in WIDENED
+        for positions in POSITIONS
     ],
 )
-@pytest.mark.parametrize("positions", POSITIONS)
 def test_a_compiled_batch_has_no_length_of_a_multiple_of_8(
     shape: tuple, architecture: str, wide: tuple, positions: str
 ) -> None:

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("config", ["mixed.yaml", "temperature.yaml"])
+@pytest.mark.parametrize("config", ["mixed.yaml", pytest.param("temperature.yaml", marks=pytest.mark.slow)])
 def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path, config: str) -> None:
     """Killed in the second epoch, amid the second pass over the larger source."""
     result = killed_and_resumed(folder, "train", "--config", config, "training.max_tokens=128")

@@ -103,7 +103,7 @@ def test_a_shift_in_one_of_several_directions(folder: Path) -> None:
     assert "; no shift; " in output
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
     pairs = toy_pairs(900)
     random.Random(seed).shuffle(pairs)

@@ -88,7 +88,13 @@ def test_every_line_is_read_with_words_hidden_in_their_places(folder: Path, stre
     assert epochs[0] != epochs[1]
 
 
-@pytest.mark.parametrize("stream", [(), ("data.streaming=true", "data.shuffle_window=100")], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param((), id="whole"),
+        pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     kind = "stream" if stream else "whole"
     arguments = ("pretrain", "--config", "masked.yaml", "training.max_steps=20", "training.max_tokens=128", *stream)

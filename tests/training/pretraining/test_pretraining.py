@@ -88,7 +88,13 @@ def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str,
     assert sentences(split_by_epochs(prepare_training_data(config), config), 1) == second
 
 
-@pytest.mark.parametrize("stream", [(), ("data.streaming=true", "data.shuffle_window=100")], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param((), id="whole", marks=pytest.mark.slow),
+        pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream"),
+    ],
+)
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     result = killed_and_resumed(folder, "pretrain", "--config", "spans.yaml", "training.max_tokens=128", *stream)
     validated = [line for line in metrics(folder / "runs" / "straight") if line["kind"] == "validation"]
