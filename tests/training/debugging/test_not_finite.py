@@ -52,6 +52,10 @@ def data(config: RunConfig) -> PreparedData:
     return prepare_data(config)
 
 
+# For what the numbers of the update have no part in.
+PADDED_ALONE = pytest.mark.parametrize("config", [2], ids=["padded"], indirect=True)
+
+
 @pytest.fixture
 def run(config: RunConfig, data: PreparedData, tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path / "run")
@@ -219,6 +223,7 @@ def test_that_a_compiled_update_dropped_other_elements_is_said(
     assert replay_file(run.debug / "step_4.safetensors", run).notes == ["note: compiled was True and is False"]
 
 
+@PADDED_ALONE
 def test_without_its_weights_a_checkpoint_is_needed(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
     updater = make_updater(config, data)
     plant_gradient(updater.model, "decoder")
@@ -228,6 +233,7 @@ def test_without_its_weights_a_checkpoint_is_needed(config: RunConfig, data: Pre
         replay_file(run.debug / "step_4.safetensors", run)
 
 
+@PADDED_ALONE
 def test_a_disk_that_takes_nothing_is_said_and_hides_nothing(
     config: RunConfig, data: PreparedData, run: RunFolder
 ) -> None:
@@ -239,6 +245,7 @@ def test_a_disk_that_takes_nothing_is_said_and_hides_nothing(
     assert "The update could not be kept: File exists." in message
 
 
+@PADDED_ALONE
 def test_weights_that_do_not_fit_the_disk_are_left_out(
     config: RunConfig, data: PreparedData, run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +260,18 @@ def test_weights_that_do_not_fit_the_disk_are_left_out(
     assert [path.name for path in run.debug.iterdir()] == ["step_4.safetensors"]
 
 
+@pytest.fixture(scope="module")
+def recorded(config: RunConfig, data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with an update that was kept."""
+    run = RunFolder(tmp_path_factory.mktemp("recorded"))
+    write_beginnings(config, run, data)
+    updater = make_updater(config, data)
+    plant_gradient(updater.model, "decoder")
+    stop(updater, data, run)
+    return run
+
+
+@PADDED_ALONE
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -269,12 +288,8 @@ def test_weights_that_do_not_fit_the_disk_are_left_out(
         (lambda path: change(path, "1.tgt_in", lambda ids: ids[:, 1:].contiguous()), "is damaged"),
     ],
 )
-def test_a_file_that_is_none_is_one_sentence(
-    config: RunConfig, data: PreparedData, run: RunFolder, damage, message: str
-) -> None:
-    updater = make_updater(config, data)
-    plant_gradient(updater.model, "decoder")
-    stop(updater, data, run)
+def test_a_file_that_is_none_is_one_sentence(recorded: RunFolder, tmp_path: Path, damage, message: str) -> None:
+    run = RunFolder(Path(shutil.copytree(recorded.path, tmp_path / "run")))
     path = run.debug / "step_4.safetensors"
     damage(path)
     with pytest.raises(UserError, match=message):
