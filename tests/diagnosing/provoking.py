@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,12 +74,21 @@ def prepare(folder: Path, what: Provocation) -> Prepared:
 
 
 def trained(prepared: Prepared, path: Path) -> RunFolder:
-    """Train in the folder `path`."""
+    """Train in the folder `path`. What that prints is for `said`."""
     run = RunFolder(path)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _beside(path).open("w") as output, redirect_stdout(output):
         prepared.provoke(patch)
         assert start_or_resume(prepared.config, run, resume=False).exit_status == 0
     return run
+
+
+def said(run: RunFolder) -> str:
+    """What the training of a run printed."""
+    return _beside(run.path).read_text()
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.txt")
 
 
 def found(run: RunFolder) -> dict[str, Diagnosis]:

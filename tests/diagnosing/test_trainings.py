@@ -1,9 +1,10 @@
 """Each diagnosis has a training that provokes it, and healthy trainings provoke none."""
 
 import json
+import shutil
 
 import pytest
-from provoking import GARBAGE, GARBAGE_STEP, PROVOKED, Run, found, prepare
+from provoking import GARBAGE, GARBAGE_STEP, PROVOKED, Run, found, prepare, said
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from transformer_mt.config.loading import load_config
@@ -68,12 +69,12 @@ def test_a_healthy_training_provokes_none_and_all_rules_were_judged(provoked: Ru
     assert not_judged(read_recorded(run)) == {}
 
 
-def test_an_hour_in_which_a_training_was_halted_is_not_slow(provoked: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_hour_in_which_a_training_was_halted_is_not_slow(provoked: Run) -> None:
     """Ctrl-Z, say: the time does not count, neither as that of the run nor for what is left."""
     run = provoked("halted")
     assert found(run) == {}
     assert [entry["elapsed_seconds"] for kind, entry in read_recorded(run).entries if kind == "train"][-1] == 40
-    assert "hours" not in capsys.readouterr().out
+    assert "hours" not in said(run)
 
 
 def test_a_spike_names_the_lines_of_its_update_and_shows_their_texts(provoked: Run) -> None:
@@ -92,21 +93,23 @@ def test_a_spike_names_the_lines_of_its_update_and_shows_their_texts(provoked: R
     assert all((pair["src"], pair["tgt"]) == train[number - 1] for number, pair in lines.items())
     losses = [pair["nll"] for pair in spike["pairs"]]
     assert losses == sorted(losses, reverse=True)
-    said = found(run)["loss_spike"].finding.seen
-    assert all(f"line {number} " in said for number in list(lines)[:3])
+    seen = found(run)["loss_spike"].finding.seen
+    assert all(f"line {number} " in seen for number in list(lines)[:3])
 
 
-def test_each_name_is_said_once_and_stands_in_tensorboard(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_name_is_said_once_and_stands_in_tensorboard(
+    provoked: Run, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The spike of this training is judged again in a resumed training, which has said it before."""
-    prepared = prepare(tmp_path / "data", PROVOKED["garbage"])
-    run = RunFolder(tmp_path / "run")
-    start_or_resume(prepared.config, run, resume=False)
-    longer = prepared.config.training.model_copy(update={"max_steps": 61})
-    start_or_resume(prepared.config.model_copy(update={"training": longer}), run, resume=True, change_lr=True)
+    begun = provoked("garbage")
+    run = RunFolder(shutil.copytree(begun.path, tmp_path / "run"))
+    config = load_config(str(run.config)).config
+    longer = config.training.model_copy(update={"max_steps": 61})
+    start_or_resume(config.model_copy(update={"training": longer}), run, resume=True, change_lr=True)
     told = in_one_line(found(run)["loss_spike"])
-    said = capsys.readouterr().out.split("\n")
-    assert said.count(told) == 1
-    assert said.count("diagnoses: loss_spike (step 51)") == 2
+    lines = (said(begun) + capsys.readouterr().out).split("\n")
+    assert lines.count(told) == 1
+    assert lines.count("diagnoses: loss_spike (step 51)") == 2
     board = EventAccumulator(str(run.path), size_guidance={"tensors": 0}).Reload()
     texts = {tag: [event.step for event in board.Tensors(tag)] for tag in board.Tags()["tensors"] if "diagnosis" in tag}
     assert texts == {"diagnosis loss_spike/text_summary": [GARBAGE_STEP]}
