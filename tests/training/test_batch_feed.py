@@ -144,11 +144,11 @@ def test_training_is_the_same_bit_for_bit_with_nothing_made_ahead(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Across epochs. That a resumed run is the same, too, is for `test_resume.py`."""
-    config = toy_config(corpus, model={"dropout": 0.2}, training={"grad_accum": 2, "max_steps": 30})
+    config = toy_config(corpus, model={"dropout": 0.2}, training={"grad_accum": 2, "max_steps": 16})
     start_or_resume(config, RunFolder(tmp_path / "ahead"), resume=False)
     monkeypatch.setattr(feed_module.Feed, "batch", lambda self, epoch, first, part: self._make(part.rows))
     start_or_resume(config, RunFolder(tmp_path / "on_the_spot"), resume=False)
-    assert_same_run(tmp_path / "ahead", tmp_path / "on_the_spot", 30)
+    assert_same_run(tmp_path / "ahead", tmp_path / "on_the_spot", 16)
     assert threads() == []
 
 
