@@ -178,7 +178,10 @@ def test_a_bad_name_says_what_a_name_is():
     ("mapping", "message"),
     [
         ({**MINIMAL, "data": {"validation": [SOURCE]}}, "data.train: missing; a list is needed"),
-        ({**MINIMAL, "data": {}}, None),
+        (
+            {**MINIMAL, "data": {}},
+            "2 problems\n  data.train: missing; a list is needed\n  data.validation: missing; a list is needed",
+        ),
         (
             {"name": "a", "training": {"max_steps": 1}},
             "data: missing; a map of keys is needed (with train and validation)",
@@ -188,14 +191,18 @@ def test_a_bad_name_says_what_a_name_is():
             "training: missing; a map of keys is needed (max_tokens, update_tokens, grad_accum, ...)",
         ),
         ({**MINIMAL, "model": {1: 2}}, "model.1: a key must be text; put it in quotes or take it out"),
-        ([], None),
     ],
 )
-def test_missing_and_odd_keys(mapping: dict, message: str | None):
+def test_missing_and_odd_keys(mapping: dict, message: str):
     with pytest.raises(UserError) as caught:
         parse_run_config(mapping, "c.yaml")
-    if message is not None:
-        assert str(caught.value) == f"c.yaml: {message}"
+    assert str(caught.value) == f"c.yaml: {message}"
+
+
+def test_what_is_no_map_of_keys_is_refused():
+    mapping: Any = []
+    with pytest.raises(UserError, match=r"\[\] is not allowed, a map of keys is needed"):
+        parse_run_config(mapping, "c.yaml")
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_schema():

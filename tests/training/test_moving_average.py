@@ -25,7 +25,7 @@ from transformer_mt.training.validation import Validator
 NUM_STEPS = 12
 
 
-def trained(corpus: Path, data: PreparedData, decay: float, compiled: bool = False) -> tuple[Updater, list[dict]]:
+def trained(corpus: Path, data: PreparedData, decay: float) -> tuple[Updater, list[dict]]:
     """An updater after some updates, and its weights before and after each."""
     updater = make_updater(toy_config(corpus, training={"ema_decay": decay}), data)
     weights = [{name: weight.clone() for name, weight in unique_weights(updater.model).items()}]

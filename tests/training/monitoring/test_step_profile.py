@@ -107,14 +107,16 @@ def test_kinds_add_up_to_the_time_by_the_clock() -> None:
                     a.add_(1)
         took = time.perf_counter() - began
     seconds = seconds_by_kind(done.events() or [], on_gpu=False)
-    assert sum(seconds.values()) == pytest.approx(took, rel=0.05)
+    (step,) = (event for event in done.events() or [] if event.name.startswith(STEP))
+    assert sum(seconds.values()) == pytest.approx(step.cpu_time_total / 1e6, rel=1e-6)
+    assert sum(seconds.values()) <= 1.05 * took
     assert seconds[DATA_WAIT] >= 0.05
     assert seconds[OTHER] >= 0.05
     assert seconds["optimizer and clipping"] > 0
     assert seconds["element-wise and norms"] == 0
     on_gpu = seconds_by_kind(done.events() or [], on_gpu=True)  # on which no kernel ran
-    assert sum(on_gpu.values()) == pytest.approx(took, rel=0.05)
-    assert on_gpu[DATA_WAIT] == pytest.approx(seconds[DATA_WAIT], rel=0.05)
+    assert sum(on_gpu.values()) == pytest.approx(sum(seconds.values()), rel=1e-6)
+    assert on_gpu[DATA_WAIT] == pytest.approx(seconds[DATA_WAIT], rel=1e-6)
     assert on_gpu[OTHER] + on_gpu[DATA_WAIT] == pytest.approx(sum(on_gpu.values()))
 
 

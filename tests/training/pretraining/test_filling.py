@@ -39,6 +39,7 @@ def test_the_probability_of_spans_is_that_of_the_target_that_says_them(folder: P
     translator = Translator.load(folder / "runs/spans", device="cpu", precision="fp32")
     src = hidden(translator, "<2en> one three two four.", "three", "four")
     found = fillings(translator, "<2en> one [MASK] two [MASK].", 6)
+    assert found
     assert found == sorted(found, key=lambda filling: -filling.probability)
     for filling in found:
         assert filling.text.startswith("one ")
@@ -90,7 +91,9 @@ def test_a_mask_for_nothing_leaves_one_space(folder: Path, monkeypatch: pytest.M
 
 def test_infilling_says_the_whole_sentence(folder: Path) -> None:
     translator = Translator.load(folder / "runs/infilling", device="cpu", precision="fp32")
-    for filling in fillings(translator, "<2es> uno [MASK] dos.", 3):
+    found = fillings(translator, "<2es> uno [MASK] dos.", 3)
+    assert found
+    for filling in found:
         (score,) = translator.score(["<2es> uno <mask_0> dos."], [filling.text])
         assert math.exp(score.log_prob) == pytest.approx(filling.probability, rel=1e-3)
 
