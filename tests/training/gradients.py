@@ -28,7 +28,7 @@ MODELS = {
     "decoder_only": {"architecture": "decoder_only", "num_encoder_layers": 0, "tie_embeddings": "all", "bias": False},
     "frozen": {"tie_embeddings": "none"},
     "frozen_decoder": {},
-    "compiled": {"dropout": 0.0},  # where it can be; compiled or not, without dropout it is the same
+    "compiled": {"dropout": 0.0},  # by several that do not shard; compiled or not, without dropout it is the same
     "simcut": {"num_heads": 1, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1},
     "rdrop": {"num_experts": 3, "experts_per_token": 2},
     "encoder_only": {"architecture": "encoder_only", "num_decoder_layers": 0, "positions": "learned"},
@@ -45,7 +45,8 @@ TRAINING = {
     "compiled": {"freeze": ["encoder"]},
 }
 MASKED = {"noise": {"kind": "masked"}, "train": [{"mono": "train.en"}], "validation": [{"mono": "valid.en"}]}
-NUM_MICRO_BATCHES = (4, 3, 1)  # of two processes: two each; one with a pass that counts nothing; one with nothing else
+NUM_MICRO_BATCHES = (3, 1)  # one of two processes has a pass that counts nothing; it has nothing else
+EVEN = {"encoder_decoder": 4}  # two each, which tells nothing of another model that 3 does not
 
 
 def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -62,10 +63,10 @@ def gradients(corpus: Path, sharding: str, world: World = ALONE) -> Iterator[tup
         data = prepare_data(config)
         split = split_by_epochs(data, config)
         plan = split.plan(tokens_at_once(config), 3, 0).known()
-        for number in NUM_MICRO_BATCHES if name != "compiled" else (3, 1):  # each compiles anew
+        for number in (*NUM_MICRO_BATCHES, *([EVEN[name]] if name in EVEN else [])):
             torch.manual_seed(world.rank)  # the weights are those of the first process
             made = build_model(config, data.src_tokenizer, data.tgt_tokenizer)
-            compiled = name == "compiled" and sharding == "none"
+            compiled = name == "compiled" and sharding == "none" and world.size > 1
             with patch.object(compiling, "BACKEND", "aot_eager"):  # no compiler of C++
                 prior = smoothing_prior(config.training, data.train, data.tgt_tokenizer.vocab_size)
                 updater = Updater(made, config.training, config.seed, "fp32", CPU, world, compiled, prior)
