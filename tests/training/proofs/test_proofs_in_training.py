@@ -7,7 +7,6 @@ import yaml
 from commands import call_tmt
 from pages import section, tables
 from torch import Tensor
-from torchrun import run_together, write_config
 from toy import toy_mapping, write_toy_corpus
 from trainings import assert_same_run
 
@@ -80,11 +79,3 @@ def test_a_failure_stops_before_the_first_step_unless_it_is_to_warn(
     status, output = train(folder, "--resume", "auto", "training.proofs=warn")
     assert status == 0, output
     assert f"warning: {said}" in output
-
-
-@pytest.mark.parametrize("sharding", ["none", "full"])
-def test_the_first_of_several_processes_proves_for_all(tmp_path: Path, sharding: str) -> None:
-    write_config(tmp_path, max_steps=2, sharding=sharding)
-    status, output = run_together(2, tmp_path, "train", "--config", "toy.yaml")
-    assert status == 0
-    assert output.count(HOLD) == 1

@@ -94,6 +94,7 @@ def test_two_processes_train_as_one_that_accumulates(runs: Runs, sharding: str) 
     both = [re.sub(of_one, "", runs.said[name]) for name in ("one", sharding)]
     said = [line for line in both[0].split("\n") if line and not line.startswith("step ")]
     assert len(said) > 10
+    assert any(line.startswith("proofs: ") for line in said), "the first proves for all"
     assert all(both[1].count(line) == 1 for line in said), "one process speaks"
 
 
