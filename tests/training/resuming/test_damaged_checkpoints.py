@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,21 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("damage", [cut_short, flip_a_bit, Path.unlink])
 @pytest.mark.parametrize(
-    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "settings.yaml", "manifest.json"]
+    ("name", "damage"),
+    [
+        ("model.safetensors", cut_short),
+        ("model.safetensors", Path.unlink),
+        ("optimizer.safetensors", flip_a_bit),
+        ("state.json", Path.unlink),
+        ("settings.yaml", flip_a_bit),
+        ("manifest.json", cut_short),
+        ("manifest.json", flip_a_bit),
+        ("manifest.json", Path.unlink),
+    ],
 )
 def test_a_damaged_checkpoint_costs_its_steps_and_no_more(
-    data: Path, straight: RunFolder, run: RunFolder, damage, name: str, capsys
+    data: Path, straight: RunFolder, run: RunFolder, name: str, damage: Callable[[Path], None], capsys
 ) -> None:
     damage(run.step(12) / name)
     damage(run.step(9) / "model.safetensors")
