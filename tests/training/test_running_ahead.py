@@ -44,7 +44,7 @@ def train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trai
     return start
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_it_is_the_training_that_waits(train: Train, precision: str) -> None:
     """Also where it stops at a step that writes no metrics, and is resumed there."""
     straight = train("waiting", WAITING, precision=precision)
