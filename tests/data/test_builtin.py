@@ -189,6 +189,7 @@ def test_the_shipped_file_is_what_the_grammar_makes(split: str):
     assert corpus.builtin_pairs(split) == PAIRS[split]
 
 
+@pytest.mark.slow
 def test_another_process_with_other_hashes_gives_the_same_corpus():
     code = (
         "import hashlib; from builtin_corpus.corpus import SPLITS, builtin_pairs;"
