@@ -76,8 +76,14 @@ def test_nothing_shared_is_said_without_a_warning(tmp_path: Path) -> None:
 
 def test_real_text_was_split_by_sources(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
     """No English sentence is in both; targets are."""
-    folder = shared_data("tatoeba_en_es")
-    config = toy_config(folder, data={"cache_dir": str(tmp_path)}, tokenizer={"vocab_size": 8000})
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, number in (("train", 15_000), ("valid", None)):  # a part of the training is enough to count with
+        for language in ("en", "es"):
+            lines = (shared_data("tatoeba_en_es") / f"{name}.{language}").read_text(encoding="utf-8").split("\n")[:-1]
+            text = "".join(f"{line}\n" for line in lines[:number])
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8", newline="\n")
+    config = toy_config(folder, data={"cache_dir": str(tmp_path / "cache")}, tokenizer={"vocab_size": 8000})
     trained, held_out = (
         {normalize(line) for line in (folder / name).read_text(encoding="utf-8").split("\n")}
         for name in ("train.es", "valid.es")
