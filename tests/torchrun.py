@@ -30,14 +30,21 @@ def start_together(
     )  # fmt: skip
 
 
-def run_together(
+def copies_together(
     number: int, folder: Path, *arguments: str, program: str = TMT_FILE, options: tuple[str, ...] = ()
-) -> tuple[int, str]:
-    """`torchrun` to its end: exit status and output. It is a copy, and starts copies of itself for `program`."""
-    process = Copy(
+) -> Copy:
+    """`torchrun` in `folder`, running, as a copy that starts copies of itself for `program`."""
+    return Copy(
         folder, "--standalone", "--nproc-per-node", str(number), "--start-method", "fork", *options,
         "--run-path", program, *arguments, environment=os.environ, together=True, program="torch.distributed.run",
     )  # fmt: skip
+
+
+def run_together(
+    number: int, folder: Path, *arguments: str, program: str = TMT_FILE, options: tuple[str, ...] = ()
+) -> tuple[int, str]:
+    """`copies_together` to its end: exit status and output."""
+    process = copies_together(number, folder, *arguments, program=program, options=options)
     output, _ = process.communicate(timeout=300)
     print(output)
     return process.wait(0), output

@@ -13,7 +13,8 @@ from pathlib import Path
 import hang
 import pytest
 from commands import call_tmt
-from torchrun import TMT, run_together, start_together, write_config
+from copies import Copy
+from torchrun import TMT, copies_together, run_together, start_together, write_config
 from trainings import metrics, wait_for
 
 from transformer_mt.storage.run_folder import RunFolder
@@ -46,13 +47,28 @@ def workers(folder: Path, number: int, by: str = "LOCAL_RANK") -> list[int]:
 
 def begin(folder: Path, *changes: str, restarts: int = 0, number: int = 2) -> tuple[subprocess.Popen[str], list[int]]:
     """A training of some processes that has saved its second checkpoint, and their ids."""
-    write_config(folder, max_steps=300, checkpoint_every_steps=5, keep_checkpoints=2)
-    process = start_together(
-        number, folder, *TMT, "train", "--config", "toy.yaml", "validation.every_steps=40", *changes,
-        options=("--max-restarts", str(restarts)),
-    )  # fmt: skip
+    process = start_together(number, folder, *TMT, *training(folder), *changes, options=at_most(restarts))
     wait_for(folder / "runs" / "toy" / "checkpoints" / "step_10")
     return process, workers(folder, number)
+
+
+def begin_copies(folder: Path, *changes: str, restarts: int) -> tuple[Copy, list[int]]:
+    """`begin`, where two processes and what started them need not load torch."""
+    process = copies_together(2, folder, *training(folder), *changes, options=at_most(restarts))
+    wait_for(folder / "runs" / "toy" / "checkpoints" / "step_10")
+    # In the order of their ranks, as they were started. What `workers` looks for is not to be seen of a copy.
+    ids = sorted(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+    assert len(ids) == 2
+    return process, ids
+
+
+def training(folder: Path) -> tuple[str, ...]:
+    write_config(folder, max_steps=300, checkpoint_every_steps=5, keep_checkpoints=2)
+    return "train", "--config", "toy.yaml", "validation.every_steps=40"
+
+
+def at_most(restarts: int) -> tuple[str, ...]:
+    return "--max-restarts", str(restarts)
 
 
 def steps(run: Path) -> list[int]:
@@ -61,7 +77,7 @@ def steps(run: Path) -> list[int]:
 
 @pytest.mark.parametrize("rank", [slow(0), 1])
 def test_a_killed_worker_comes_back_by_itself(tmp_path: Path, rank: int) -> None:
-    process, ids = begin(tmp_path, "training.max_steps=60", restarts=3)
+    process, ids = begin_copies(tmp_path, "training.max_steps=60", restarts=3)
     os.kill(ids[rank], signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     print(said)
@@ -72,7 +88,7 @@ def test_a_killed_worker_comes_back_by_itself(tmp_path: Path, rank: int) -> None
 
 
 def test_a_process_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
-    process, ids = begin(tmp_path, "training.timeout_minutes=0.1", "training.max_steps=60", restarts=1)
+    process, ids = begin_copies(tmp_path, "training.timeout_minutes=0.1", "training.max_steps=60", restarts=1)
     os.kill(ids[1], signal.SIGSTOP)
     for _ in range(6000):  # until the other one has given up
         if not Path(f"/proc/{ids[0]}").exists():
