@@ -1,5 +1,6 @@
 """One small trained run and one server of it for all tests of serving."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
+from filelock import FileLock
 from servers import Serve, Served
 from toy import toy_mapping, write_toy_corpus
 
@@ -15,8 +17,19 @@ from transformer_mt import Translator
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has learned some of the toy language, with its aligner."""
+    """The folder of a run that has learned some of the toy language, with its aligner: trained once, however many
+    workers test, and each has a copy of its own.
+    """
     folder = tmp_path_factory.mktemp("served")
+    several = "PYTEST_XDIST_WORKER" in os.environ
+    original = tmp_path_factory.getbasetemp().parent / "served" if several else folder / "original"
+    with FileLock(original.with_suffix(".lock")):
+        if not original.exists():
+            train(folder).rename(original)  # its text stays, for who trains an aligner for a copy
+    return Path(shutil.copytree(original, folder / "runs/toy"))
+
+
+def train(folder: Path) -> Path:
     write_toy_corpus(folder / "data", 2000)
     training = {
         "max_tokens": 512, "max_steps": 300, "schedule": "cosine", "lr": 0.004, "warmup_steps": 50,
