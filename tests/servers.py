@@ -119,6 +119,7 @@ class Served:
 
 
 Serve = Callable[..., Served]  # starts a server with options of its own
+Answers = Callable[[Served], None]  # asserts that it has the right answers
 
 
 def _children(pid: int) -> list[int]:

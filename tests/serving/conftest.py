@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 import yaml
 from commands import call_tmt
 from filelock import FileLock
-from servers import Serve, Served
-from toy import toy_mapping, write_toy_corpus
+from servers import Answers, Serve, Served
+from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt import Translator
 
@@ -86,3 +87,23 @@ def serve(run: Path) -> Iterator[Serve]:
     yield start
     for served in started:
         served.end()
+
+
+@pytest.fixture
+def still_answers(translator: Translator) -> Answers:
+    """Asserts that a server has the right answers and that all its processes live, whatever was done to it."""
+    sentences = [english for english, _ in toy_pairs(3, seed=8)]
+    wanted = translator.translate(sentences)
+
+    def check(server: Served) -> None:
+        assert server.translate(sentences) == wanted
+        assert server.get("/health").json == {"status": "ok"}
+        end = time.monotonic() + 60
+        while "tmt_waiting_requests 0" not in (told := server.get("/metrics").body.decode()):
+            assert time.monotonic() < end, told
+            time.sleep(0.01)  # one whose client is gone is still searched
+        assert "tmt_processes_begun_again_total 0" in told
+        assert 'status="500"' not in told
+        assert not any("Traceback" in line for line in server.told), server.told
+
+    return check

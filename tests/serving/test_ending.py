@@ -50,25 +50,19 @@ def _refuses(server: Served) -> bool:
     return False
 
 
-def test_a_process_that_dies_is_begun_again_and_its_sentences_are_searched_again(
-    serve: Serve, translator: Translator
-) -> None:
+def test_processes_that_die_are_begun_again_and_none_outlives_the_server(serve: Serve, translator: Translator) -> None:
     server = serve("--workers", "2")
     with ThreadPoolExecutor(1) as pool:
         answer = under_way(server, pool)
         died = server.signal_search(signal.SIGKILL)
-        assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}
+        assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}, "searched again"
     assert server.translate(SENTENCES) == translator.translate(SENTENCES)
     while "tmt_processes 2" not in (text := server.get("/metrics").body.decode()):
         time.sleep(0.05)
     assert "tmt_processes_begun_again_total 2" in text
-    assert not set(died) & set(server.search_processes())
-
-
-def test_nothing_is_left_behind(serve: Serve) -> None:
-    server = serve("--workers", "2")
     pids = server.search_processes()
     assert len(pids) == 2
+    assert not set(died) & set(pids)
     server.process.kill()
     server.process.wait()
     for _ in range(600):

@@ -4,15 +4,14 @@ import json
 import random
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import Serve, Served
+from servers import Answers, Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
@@ -20,29 +19,6 @@ from transformer_mt import Translator
 PAIRS = toy_pairs(120, seed=8)
 VALUES = {"source": "en", "target": "es"}
 HEAD = b"POST /translate HTTP/1.1\r\nHost: tmt\r\nContent-Type: application/json\r\n"
-
-
-Answers = Callable[[Served], None]
-
-
-@pytest.fixture
-def still_answers(translator: Translator) -> Answers:
-    """Asserts that a server has the right answers and that all its processes live, whatever was done to it."""
-    sentences = [english for english, _ in PAIRS[:3]]
-    wanted = translator.translate(sentences)
-
-    def check(server: Served) -> None:
-        assert server.translate(sentences) == wanted
-        assert server.get("/health").json == {"status": "ok"}
-        end = time.monotonic() + 60
-        while "tmt_waiting_requests 0" not in (told := server.get("/metrics").body.decode()):
-            assert time.monotonic() < end, told
-            time.sleep(0.01)  # one whose client is gone is still searched
-        assert "tmt_processes_begun_again_total 0" in told
-        assert 'status="500"' not in told
-        assert not any("Traceback" in line for line in server.told), server.told
-
-    return check
 
 
 @contextmanager
@@ -76,14 +52,6 @@ def test_replies_with_tags_depend_on_nobody_else(server: Served, translator: Tra
     with ThreadPoolExecutor(40) as pool:
         answers = list(pool.map(lambda one: server.translate(f"<p>{one}</p>", format="html"), sentences))
     assert answers == wanted
-
-
-def test_half_a_request_is_refused_in_time(serve: Serve, still_answers: Answers) -> None:
-    server = serve("--timeout", "2", "--workers", "1")
-    with connected(server, HEAD + b'Content-Length: 100\r\n\r\n{"q": "one') as half:
-        assert server.translate("one two.")
-        assert status_of(half) == 408
-    still_answers(server)
 
 
 def test_clients_that_go_away_harm_nobody(server: Served, still_answers: Answers, translator: Translator) -> None:

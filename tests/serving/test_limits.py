@@ -2,38 +2,54 @@
 
 import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from commands import call_tmt
-from servers import Answer, Serve, Served
+from servers import Answer, Answers, Serve, Served
 
 VALUES = {"source": "en", "target": "es"}
 
 
-def test_long_requests_are_refused_with_413(serve: Serve) -> None:
-    server = serve("--max-chars", "100", "--max-lines", "5", "--workers", "1")
-    assert server.translate("a" * 100)
-    assert server.translate("one\n" * 4 + "one")
+@pytest.fixture(scope="module")
+def limited(run: Path) -> Iterator[Served]:
+    """A server that takes little of everything."""
+    limits = ("--max-chars", "100", "--max-lines", "5", "--max-waiting", "2", "--timeout", "3")
+    with Served(run, "--workers", "1", *limits) as served:
+        yield served
+
+
+def test_long_requests_are_refused_with_413(limited: Served) -> None:
+    assert limited.translate("a" * 100)
+    assert limited.translate("one\n" * 4 + "one")
     for text in ("a" * 101, ["a" * 60, "b" * 41], "one\n" * 5 + "one", ["one"] * 6):
         for path, values in (
             ("/translate", {"q": text, **VALUES}),
             ("/v2/translate", {"text": text, "target_lang": "ES"}),
         ):
-            answer = server.post(path, values)
+            answer = limited.post(path, values)
             assert answer.status == 413
             assert "Send less." in next(iter(answer.json.values()))
-    assert server.post("/detect", {"q": "a" * 101}).status == 413
-    assert server.post("/translate", {"q": "one", **VALUES, "other": "x" * 10**7}).status == 413
+    assert limited.post("/detect", {"q": "a" * 101}).status == 413
+    assert limited.post("/translate", {"q": "one", **VALUES, "other": "x" * 10**7}).status == 413
 
 
-def test_waiting_requests_are_refused_with_429_and_late_ones_with_503(serve: Serve) -> None:
-    server = serve("--max-waiting", "2", "--timeout", "3", "--workers", "1")
-    server.signal_search(signal.SIGSTOP)
+def test_half_a_request_is_refused_in_time(limited: Served, still_answers: Answers) -> None:
+    with limited.connect() as half, half.makefile("rb") as answer:
+        half.sendall(b'POST /translate HTTP/1.1\r\nHost: tmt\r\nContent-Length: 100\r\n\r\n{"q": "one')
+        assert limited.translate("one two.")
+        assert answer.readline().split()[1] == b"408"
+    still_answers(limited)
+
+
+def test_waiting_requests_are_refused_with_429_and_late_ones_with_503(limited: Served) -> None:
+    """The last one of this server: its process may have to be begun again."""
+    limited.signal_search(signal.SIGSTOP)
 
     def ask(_: int) -> Answer:
-        return server.post("/translate", {"q": "one two.", **VALUES})
+        return limited.post("/translate", {"q": "one two.", **VALUES})
 
     with ThreadPoolExecutor(5) as pool:
         answers = sorted(pool.map(ask, range(5)), key=lambda answer: answer.status)
@@ -41,9 +57,9 @@ def test_waiting_requests_are_refused_with_429_and_late_ones_with_503(serve: Ser
     assert "retry-after" in answers[0].headers
     assert "no more are taken" in answers[0].json["error"]
     assert "within 3 seconds" in answers[-1].json["error"]
-    assert server.get("/health").status == 200
-    server.signal_search(signal.SIGCONT)
-    assert server.translate("one two.")
+    assert limited.get("/health").status == 200
+    limited.signal_search(signal.SIGCONT)
+    assert limited.translate("one two.")
 
 
 def test_a_key_is_asked_for(serve: Serve) -> None:

@@ -1,16 +1,21 @@
 """The page's files: whole, and of this server alone."""
 
 import re
+from pathlib import Path
+from typing import cast
 
 import pytest
 from servers import Serve, Served
-from toy import toy_pairs
+from toy import toy_config, toy_pairs
 
 from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.serving import service
+from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.refusal import Limits
 
 pytest.importorskip("starlette", reason="tmt serve needs the extra serve")
-from transformer_mt.serving.web.page import FILES, FOLDER
+from transformer_mt.serving.web.page import FILES, FOLDER, NUM_ALTERNATIVES
 
 TEXT = " ".join(english for english, _ in toy_pairs(2, seed=9))
 
@@ -39,13 +44,18 @@ def test_sentences_come_with_their_alternatives_and_the_places_of_words(server: 
         assert all(i < len(words[0]) and j < len(words[1]) for i, j in best["links"])
 
 
-@pytest.mark.parametrize(
-    ("search", "number"), [(("--beam-size", "1"), 1), (("--mbr", "chrf", "--mbr-candidates", "3"), 3)]
-)
-def test_a_search_that_finds_fewer_shows_what_it_finds(serve: Serve, search: tuple[str, ...], number: int) -> None:
-    found = serve("--workers", "1", *search).post("/page/translate", {"q": TEXT, "source": "en", "target": "es"})
+def test_a_search_that_finds_fewer_shows_what_it_finds(serve: Serve) -> None:
+    server = serve("--workers", "1", "--beam-size", "1")
+    found = server.post("/page/translate", {"q": TEXT, "source": "en", "target": "es"})
     assert found.status == 200, found
-    assert [len(one["hypotheses"]) for one in found.json["sentences"]] == [number, number]
+    assert [len(one["hypotheses"]) for one in found.json["sentences"]] == [1, 1]
+
+
+def test_of_three_candidates_three_are_asked_for(tmp_path: Path) -> None:
+    search = {"mbr": "chrf", "mbr_candidates": 3}
+    direction = service.Served(0, "toy", toy_config(tmp_path), None, decoding=search)
+    asked = service.Service([direction], cast(Batcher, None), Limits(), None)
+    assert asked.largest_kind(direction, NUM_ALTERNATIVES).options.n_best == 3
 
 
 def test_attention_is_a_distribution_over_words(server: Served) -> None:
