@@ -171,10 +171,8 @@ def test_int8_is_summed_in_pairs_where_the_cpu_has_nothing_better(
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """Two processes a core that compute all the time."""
-    processes = [
-        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))
-    ]
+    """A process a core that computes all the time."""
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     yield
     for process in processes:
         process.kill()
@@ -183,19 +181,5 @@ def busy() -> Iterator[None]:
 
 def test_on_a_busy_machine_four_times_the_work_takes_four_times_as_long(busy: None) -> None:
     x = torch.ones(256, 256)
-    seconds = [cpu_seconds([lambda: x @ x, lambda: [x @ x for _ in range(4)]]) for _ in range(10)]
+    seconds = [cpu_seconds([lambda: x @ x, lambda: [x @ x for _ in range(4)]], rounds=15) for _ in range(3)]
     assert all(2 < four / one < 8 for one, four in seconds)
-
-
-def test_on_a_busy_machine_auto_of_training_answers_alike_twenty_times(busy: None) -> None:
-    """As the processor has it. Where it says nothing, and two precisions are nearly equal, either is right."""
-    if has_instructions("bf16") is None:
-        pytest.skip("this processor does not name its instructions, so that it is timed")
-    assert len({choose_precision("auto", CPU, 128).value for _ in range(20)}) == 1
-
-
-@pytest.mark.parametrize("d_model", [64, 512])
-def test_on_a_busy_machine_auto_of_a_search_answers_alike_twenty_times(busy: None, d_model: int) -> None:
-    if None in (has_instructions("bf16"), has_instructions("int8")):
-        pytest.skip("this processor does not name its instructions, so that the search is timed")
-    assert len({choose_search_precision("auto", CPU, d_model).value for _ in range(20)}) == 1

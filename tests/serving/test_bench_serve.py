@@ -37,7 +37,7 @@ def test_it_measures_and_finds_every_reply_right(run: Path) -> None:
 def test_the_processor_s_time_is_that_of_the_process_and_its_children() -> None:
     burn = "import subprocess, sys, time\nwhile time.process_time() < {}: pass\n"
     tell = "print(time.process_time(), flush=True)\ninput()\n"
-    child = f"subprocess.Popen([sys.executable, '-c', {burn.format(1.0) + tell!r}])\n"
+    child = f"subprocess.Popen([sys.executable, '-c', {burn.format(0.6) + tell!r}])\n"
     command = [sys.executable, "-c", burn.format(0.3) + child + tell]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
