@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tasks import Ended, ended_programs
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +18,10 @@ def _two_threads() -> Iterator[None]:
     assert not multiprocessing.active_children()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("workers")]
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """Lets a program run to its end: what it said."""
+    with ended_programs(tmp_path_factory.mktemp("programs")) as ended:
+        yield ended

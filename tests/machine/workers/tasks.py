@@ -1,5 +1,8 @@
 """Tasks, both ways of working on them, and programs whose processes are at work."""
 
+import contextlib
+import itertools
+import json
 import os
 import signal
 import subprocess
@@ -74,26 +77,62 @@ def logged(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().split()]
 
 
+HEAD = """
+import json, os, sys, threading, time
+from pathlib import Path
+import torch
+from transformer_mt.machine.workers import READER, Workers, may_fork
+def in_processes(tasks, num_workers):
+    workers = Workers("the work", "Do less.")
+    return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
+def in_parallel(tasks, device):
+    return Workers("the work", "Do less.").map(lambda place: tasks[place](), range(len(tasks)), device)
+def long():
+    Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(2)
+"""
+
+
 def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """A program of two processes at work that have begun; they write their numbers into the first argument."""
-    head = """
-        import json, os, sys, threading, time
-        from pathlib import Path
-        import torch
-        from transformer_mt.machine.workers import READER, Workers, may_fork
-        def in_processes(tasks, num_workers):
-            workers = Workers("the work", "Do less.")
-            return workers._in_processes(lambda place: tasks[place](), range(len(tasks)), num_workers)
-        def in_parallel(tasks, device):
-            return Workers("the work", "Do less.").map(lambda place: tasks[place](), range(len(tasks)), device)
-        def long():
-            Path(sys.argv[1], str(os.getpid())).touch()
-            time.sleep(2)
-    """
-    program = textwrap.dedent(head) + textwrap.dedent(code)
     # A shell has its background jobs, these tests among them, ignore Ctrl-C, and they leave that to their children.
     heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    program = HEAD + textwrap.dedent(code)
     return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **heeds, **options)
+
+
+# Each program that it reads is a copy of it, which need not import torch, and ends as any Python does.
+COPIES = """
+for line in sys.stdin:
+    code, *outputs = json.loads(line)
+    if os.fork() == 0:
+        for descriptor, name in enumerate(outputs, 1):
+            os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), descriptor)
+        exec(code)
+        sys.exit()
+    os.wait()
+    print("ended", flush=True)
+"""
+Ended = Callable[[str], tuple[str, str]]  # what a program said until it ended, on standard output and standard error
+
+
+@contextlib.contextmanager
+def ended_programs(folder: Path) -> Generator[Ended]:
+    """Lets programs run to their end, each in a process of its own."""
+    names = itertools.count()
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD + COPIES], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+
+        def ended(code: str) -> tuple[str, str]:
+            out, said = (folder / str(next(names)) for _ in range(2))
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(json.dumps([textwrap.dedent(code), str(out), str(said)]), file=process.stdin, flush=True)
+            assert process.stdout.readline() == "ended\n"
+            return out.read_text(), said.read_text()
+
+        yield ended
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -8,13 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from tasks import is_alive, on_linux, started, wait_for
+from tasks import Ended, is_alive, on_linux, started, wait_for
 
 from transformer_mt.machine.workers import may_fork
 
 
 @on_linux
-def test_processes_that_cannot_be_begun_are_one_message() -> None:
+def test_processes_that_cannot_be_begun_are_one_message(ended: Ended) -> None:
     code = """
         import resource
         from transformer_mt.errors import UserError
@@ -31,23 +31,23 @@ def test_processes_that_cannot_be_begun_are_one_message() -> None:
             keep.clear()
             print(error)
     """
-    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    out, _ = ended(code)
     assert out == "No process could be started for the work: Too many open files. Take fewer, with OMP_NUM_THREADS=1.\n"
 
 
 @on_linux
-def test_a_generator_that_nobody_closes_ends_its_processes_quietly() -> None:
+def test_a_generator_that_nobody_closes_ends_its_processes_quietly(ended: Ended) -> None:
     code = """
         results = in_processes([os.getpid] * 9, 2)
         print(next(results), flush=True)
     """
-    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    out, said = ended(code)
     assert not is_alive(out.strip())
     assert said == ""
 
 
 @on_linux
-def test_a_copy_of_the_first_process_leaves_the_others_alone() -> None:
+def test_a_copy_of_the_first_process_leaves_the_others_alone(ended: Ended) -> None:
     code = """
         results = in_processes([os.getpid] * 9, 2)
         pids = [next(results)]
@@ -57,12 +57,12 @@ def test_a_copy_of_the_first_process_leaves_the_others_alone() -> None:
         os.wait()
         print(len([*pids, *results]))
     """
-    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    out, said = ended(code)
     assert (out, said) == ("9\n", "")
 
 
 @on_linux
-def test_a_process_of_a_pool_works_in_threads() -> None:
+def test_a_process_of_a_pool_works_in_threads(ended: Ended) -> None:
     code = """
         import multiprocessing
         torch.set_num_threads(1)
@@ -72,7 +72,7 @@ def test_a_process_of_a_pool_works_in_threads() -> None:
         with multiprocessing.get_context("fork").Pool(1) as pool:
             print(pool.map(search, [0]))
     """
-    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    out, _ = ended(code)
     assert out == "[True]\n"
 
 
@@ -96,7 +96,7 @@ def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -
 
 
 @on_linux
-def test_processes_are_for_whoever_computes_alone() -> None:
+def test_processes_are_for_whoever_computes_alone(ended: Ended) -> None:
     code = """
         told = [may_fork()]
         end = threading.Event()
@@ -113,7 +113,7 @@ def test_processes_are_for_whoever_computes_alone() -> None:
         pids = list(in_parallel([os.getpid] * 4, torch.device("cpu")))
         print(json.dumps([*told, len(set(pids)), os.getpid() in pids]))
     """
-    out, _ = started(code, stdout=subprocess.PIPE).communicate()
+    out, _ = ended(code)
     assert json.loads(out) == [True, True, False, False, 2, False]
 
 

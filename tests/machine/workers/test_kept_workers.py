@@ -11,7 +11,7 @@ import time
 
 import pytest
 import torch
-from tasks import CPU, is_alive, on_linux, pid_of, pids, started, wait_for
+from tasks import CPU, Ended, is_alive, on_linux, pid_of, pids, started, wait_for
 
 from transformer_mt.machine import workers as module
 from transformer_mt.machine.workers import Workers
@@ -145,7 +145,7 @@ def test_a_copy_has_nobody_at_work() -> None:
 
 
 @on_linux
-def test_a_copy_of_the_first_process_leaves_those_at_rest_alone() -> None:
+def test_a_copy_of_the_first_process_leaves_those_at_rest_alone(ended: Ended) -> None:
     code = """
         workers = Workers("the work", "Do less.")
         find = lambda: set(workers.map(lambda place: os.getpid(), range(6), torch.device("cpu")))
@@ -158,29 +158,37 @@ def test_a_copy_of_the_first_process_leaves_those_at_rest_alone() -> None:
             _, status = os.wait()
             print(status, find() <= first)
     """
-    out, said = started(code, stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    out, said = ended(code)
     assert (out, said) == ("0 True\n", "")
 
 
+# Two processes are at rest when it ends.
+AT_REST = """
+    workers = Workers("the work", "Do less.")
+    torch.set_num_threads(2)
+    keeping = workers.keep()
+    keeping.__enter__()
+    print(*set(workers.map(lambda place: time.sleep(0.05) or os.getpid(), range(6), torch.device("cpu"))))
+    sys.stdout.flush()
+    sys.argv[1:] and time.sleep(60)
+"""
+
+
 @on_linux
-@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), None])
-def test_none_at_rest_outlives_the_first(ending: signal.Signals | None) -> None:
-    code = """
-        workers = Workers("the work", "Do less.")
-        torch.set_num_threads(2)
-        keeping = workers.keep()
-        keeping.__enter__()
-        print(*set(workers.map(lambda place: time.sleep(0.05) or os.getpid(), range(6), torch.device("cpu"))))
-        sys.stdout.flush()
-        sys.argv[1:] and time.sleep(60)
-    """
-    arguments = () if ending is None else ("stay",)
-    program = started(code, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_none_at_rest_outlives_the_first_where_a_signal_ends_it(ending: signal.Signals) -> None:
+    program = started(AT_REST, "stay", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert program.stdout is not None
     numbers = program.stdout.readline().split()
     assert len(numbers) == 2
-    if ending is not None:
-        program.send_signal(ending)
+    program.send_signal(ending)
     _, said = program.communicate()
     assert said == ""
     wait_for(lambda: not any(map(is_alive, numbers)))
+
+
+@on_linux
+def test_none_at_rest_outlives_the_first(ended: Ended) -> None:
+    out, said = ended(AT_REST)
+    assert (len(out.split()), said) == (2, "")
+    wait_for(lambda: not any(map(is_alive, out.split())))
