@@ -8,12 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+
+from copies import Copy
 
 
 @dataclass(frozen=True)
@@ -30,30 +33,41 @@ class Answer:
 
 
 class Served:
-    """A server of these runs, on a port that was free: `tmt serve` or `tmt watch`. Paths are runs, all else options."""
+    """A server of these runs, on a port that was free: `tmt serve` or `tmt watch`. Paths are runs, all else options.
+    It is a copy, or where `anew` a new Python: for tests of its end, and where it lives on beside other tests, some of
+    which assert that their process has no copies.
+    """
 
-    def __init__(self, *arguments: str | Path, environment: dict[str, str] | None = None, verb: str = "serve") -> None:
+    def __init__(
+        self, *arguments: str | Path, environment: dict[str, str] | None = None, verb: str = "serve", anew: bool = False
+    ) -> None:
         name = ("--run", "--device", "cpu") if verb == "serve" else ()
         words = [word for one in arguments for word in ((*name[:1], str(one)) if isinstance(one, Path) else (one,))]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "transformer_mt", verb, "--port", "0", *name[1:], *words],
-            stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-        )  # fmt: skip
-        self.told: list[str] = []
-        self.port = 0
-        ready = threading.Event()
-        threading.Thread(target=self._listen, args=(ready,), daemon=True).start()
-        assert ready.wait(120), self.told
-        assert self.port, self.told
+        words = [verb, "--port", "0", *name[1:], *words]
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        self._said = tempfile.NamedTemporaryFile("r")  # noqa: SIM115, open for as long as the server lives
+        self.process: Copy | subprocess.Popen[bytes]
+        if anew:
+            command = [sys.executable, "-m", "transformer_mt", *words]
+            self.process = subprocess.Popen(command, stderr=self._said, env=variables)
+        else:
+            said = Path(self._said.name)
+            self.process = Copy(Path.cwd(), *words, environment=variables, together=True, stdout=said)
+        self.port = self._wait_for_port()
 
-    def _listen(self, ready: threading.Event) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.told.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found[1])
-                ready.set()
-        ready.set()
+    def _wait_for_port(self) -> int:
+        end = time.monotonic() + 120
+        while self.process.poll() is None and time.monotonic() < end:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+).*\n", "".join(self.told)):
+                return int(found[1])
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(self.told)
+
+    @property
+    def told(self) -> list[str]:
+        """The lines that it has said so far."""
+        return Path(self._said.name).read_text().splitlines(keepends=True)
 
     def __enter__(self) -> "Served":
         return self
@@ -65,7 +79,8 @@ class Served:
         """End the server, and its processes. Its exit status."""
         for pid in self.search_processes():
             os.kill(pid, signal.SIGCONT)
-        self.process.terminate()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(60)
         finally:

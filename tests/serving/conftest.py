@@ -71,7 +71,7 @@ def translator(run: Path) -> Translator:
 @pytest.fixture(scope="session")
 def server(run: Path) -> Iterator[Served]:
     """A server of two processes with the limits as they are by default."""
-    with Served(run, "--workers", "2") as served:
+    with Served(run, "--workers", "2", anew=True) as served:
         yield served
 
 
@@ -80,8 +80,8 @@ def serve(run: Path) -> Iterator[Serve]:
     """Starts a server with options of its own, which ends with the test."""
     started: list[Served] = []
 
-    def start(*arguments: str, runs: tuple[Path, ...] = (run,)) -> Served:
-        started.append(Served(*runs, *arguments))
+    def start(*arguments: str, runs: tuple[Path, ...] = (run,), anew: bool = False) -> Served:
+        started.append(Served(*runs, *arguments, anew=anew))
         return started[-1]
 
     yield start

@@ -26,7 +26,7 @@ def under_way(server: Served, pool: ThreadPoolExecutor) -> "Future[Answer]":
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_what_is_begun(serve: Serve, translator: Translator, number: int) -> None:
-    server = serve("--workers", "1")
+    server = serve("--workers", "1", anew=True)
     with ThreadPoolExecutor(1) as pool:
         answer = under_way(server, pool)
         # To all processes, as a terminal and a service manager do.
@@ -51,7 +51,7 @@ def _refuses(server: Served) -> bool:
 
 
 def test_processes_that_die_are_begun_again_and_none_outlives_the_server(serve: Serve, translator: Translator) -> None:
-    server = serve("--workers", "2")
+    server = serve("--workers", "2", anew=True)
     with ThreadPoolExecutor(1) as pool:
         answer = under_way(server, pool)
         died = server.signal_search(signal.SIGKILL)
