@@ -13,6 +13,7 @@ from pages import blocks, section, tables
 from typer.main import get_command
 
 from transformer_mt.cli.main import app
+from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.finishing import run_calibration
 
 PAGE = "docs/translating.md"
@@ -27,7 +28,10 @@ FILES = {
     "names.tsv": "cat\tfelino\n",
     "pages.html": "<p>The girl <b>is reading</b> a book.</p>\n",
 }  # fmt: skip
+# Of the built-in corpus as much as teaches a few sentences, and few to evaluate.
+NUM_PAIRS = {"train": 5000, "validation": 60, "test": 60}
 SMALLER = (
+    *(f"data.{split}=[{{tsv: {split}.tsv}}]" for split in NUM_PAIRS),
     "model.d_model=64", "model.d_ff=128", "model.num_encoder_layers=1", "model.num_decoder_layers=1",
     "training.max_steps=300", "training.max_tokens=512", "training.warmup_steps=100", "training.precision=fp32",
     "training.compile=false", "training.checkpoint_every_steps=150", "validation.every_steps=300",
@@ -45,7 +49,8 @@ def commands() -> Iterator[str]:
 def few_pairs() -> Iterator[None]:
     """Confidences are learned from few pairs, to save time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_calibration, "MOST_SENTENCES", 150)
+        patch.setattr(run_calibration, "MOST_SENTENCES", 20)
+        patch.setattr(run_calibration, "FEWEST_SENTENCES", 10)
         yield
 
 
@@ -59,6 +64,9 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory, *changes: str) -> Path
     folder = tmp_path_factory.mktemp("page")
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
+    for split, number in NUM_PAIRS.items():
+        lines = "".join(f"{src}\t{tgt}\n" for src, tgt in builtin_pairs(split)[:number])
+        (folder / f"{split}.tsv").write_text(lines, encoding="utf-8")
     for arguments in (
         ("train", "--config", "quickstart.yaml", *SMALLER, *changes),
         ("average", "runs/quickstart", "--last", "2"),
