@@ -3,9 +3,11 @@
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import combinations, pairwise
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from commands import call_tmt
@@ -148,21 +150,76 @@ def test_all_options_are_tried() -> None:
     assert names - NO_TREATMENT == OPTIONS.keys()
 
 
+EVERY_PAIR = {frozenset(pair) for pair in combinations(OPTIONS, 2)}
+MOST_TOGETHER = 5
+
+
+def words_of(option: str) -> list[str]:
+    return [option, *OPTIONS[option], *MORE.get(option, [])]
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether what one needs beside it is no other value of what the other gives, which would take its place."""
+    ones, others = (dict(pairwise(words_of(option))) for option in (one, other))
+    return all(ones[name] == others[name] for name in ones.keys() & others.keys() if name.startswith("--"))
+
+
+def groups() -> list[tuple[str, ...]]:
+    """Options that go together: each pair that the page's table lacks is in a group, a pair that disagrees alone."""
+    allowed = EVERY_PAIR - refused()
+    agreeing = {pair for pair in allowed if agree(*pair)}
+    left, found = set(agreeing), [tuple(sorted(pair)) for pair in allowed - agreeing]
+    while left:
+        group = min(map(sorted, left))
+        while len(group) < MOST_TOGETHER:
+            new = {option: {frozenset((option, other)) for other in group} for option in OPTIONS if option not in group}
+            best = max((one for one in new if new[one] <= agreeing), key=lambda one: len(new[one] & left), default=None)
+            if best is None or not new[best] & left:
+                break
+            group.append(best)
+        left -= {frozenset(pair) for pair in combinations(group, 2)}
+        found.append(tuple(group))
+    return sorted(found)
+
+
+def translate(folder: Path, options: Iterable[str]) -> CompletedProcess[str]:
+    words = [word for option in options for word in words_of(option)]
+    return call_tmt(folder, "translate", "--run", "runs/a", *words, "--", "The cat sat\tEl gato")
+
+
+def assert_translated(result: CompletedProcess[str]) -> None:
+    assert result.returncode == 0, f"{result.args}: {result.stderr}"
+    assert re.search(r"[a-z]", result.stdout), f"{result.args}: {result.stderr}"
+
+
+@pytest.mark.parametrize("group", groups(), ids=" ".join)
+def test_options_that_may_go_together_do(group: tuple[str, ...], folder: Path) -> None:
+    try:
+        assert_translated(translate(folder, group))
+    except AssertionError:
+        for pair in combinations(group, 2):  # a pair says more
+            assert_translated(translate(folder, pair))
+        raise
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("one", OPTIONS)
-def test_every_pair_of_options_works_or_is_refused_by_both_names(one: str, folder: Path) -> None:
+def test_every_pair_that_may_go_together_does(one: str, folder: Path) -> None:
+    """Without a third option beside it, which may hide what is wrong."""
     others = list(OPTIONS)[list(OPTIONS).index(one) + 1 :]
     for other in others:
-        arguments = [part for option in (one, other) for part in (option, *OPTIONS[option], *MORE.get(option, []))]
-        result = call_tmt(folder, "translate", "--run", "runs/a", *arguments, "--", "The cat sat\tEl gato")
-        if frozenset((one, other)) in refused():
-            assert result.returncode == 2, f"{arguments} is not refused, as the page says"
-            for option in (one, other):  # by its name here, or as a key of the config; or what it needs
-                names = {option, *MORE.get(option, [])}
-                names |= {name[2:].replace("-", "_") for name in names}
-                assert names & set(re.findall(r"[\w-]+", result.stderr)), result.stderr
-        else:
-            assert result.returncode == 0, f"{arguments}: {result.stderr}"
-            assert re.search(r"[a-z]", result.stdout), f"{arguments}: {result.stderr}"
+        if frozenset((one, other)) not in refused():
+            assert_translated(translate(folder, (one, other)))
+
+
+@pytest.mark.parametrize("pair", sorted(map(sorted, EVERY_PAIR & refused())), ids=" ".join)
+def test_a_pair_of_the_table_is_refused_by_both_names(pair: list[str], folder: Path) -> None:
+    result = translate(folder, pair)
+    assert result.returncode == 2, f"{result.args} is not refused, as the page says"
+    for option in pair:  # by its name here, or as a key of the config; or what it needs
+        names = {option, *MORE.get(option, [])}
+        names |= {name[2:].replace("-", "_") for name in names}
+        assert names & set(re.findall(r"[\w-]+", result.stderr)), result.stderr
 
 
 @pytest.fixture(scope="module")
