@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,35 +13,39 @@ import torch
 from copies import Copy
 
 from transformer_mt.cli.main import main
+from transformer_mt.decoding import translator
 
 
 def run_tmt(
-    folder: Path, *arguments: str, stdin: bytes | None = None, threads: int = 1, timeout: float = 300
+    folder: Path, *arguments: str, stdin: bytes | None = None, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """`tmt` as a process, in `folder`, where torch finds so many cores. It is a copy where that is one."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "120"}
-    if threads == 1:
-        process = Copy(folder, *arguments, environment=environment, stdin=stdin or b"")
-        stdout, stderr = process.communicate(timeout)
-        status = process.wait(timeout)
-    else:
-        result = subprocess.run(
-            [sys.executable, "-m", "transformer_mt", *arguments],
-            cwd=folder, capture_output=True, input=stdin or b"", timeout=timeout, env=environment,
-        )  # fmt: skip
-        stdout, stderr = (stream.decode("utf-8", errors="surrogateescape") for stream in (result.stdout, result.stderr))
-        status = result.returncode
+    """`tmt` as a process, in `folder`, where torch finds one core."""
+    process = Copy(folder, *arguments, environment={**os.environ, "COLUMNS": "120"}, stdin=stdin or b"")
+    stdout, stderr = process.communicate(timeout)
+    status = process.wait(timeout)
     assert "Traceback" not in stderr, stderr
     return subprocess.CompletedProcess(arguments, status, stdout, stderr)
 
 
+@contextlib.contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """A limit on the size of files stands in for it: inside, the first bytes of a file are written, and no more."""
+    resource = pytest.importorskip("resource", reason="no limits on this system")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def call_tmt(
-    folder: Path, *arguments: str, stdin: bytes = b"", together: bool = False
+    folder: Path, *arguments: str, stdin: bytes = b"", together: bool = False, threads: int = 1
 ) -> subprocess.CompletedProcess[str]:
-    """`tmt` in this process, in `folder`, on one core too; where `together`, both outputs are one. An error of ours
-    is no message to the user: it goes on up and fails the test.
+    """`tmt` in this process, in `folder`, where torch finds so many cores; where `together`, both outputs are one. An
+    error of ours is no message to the user: it goes on up and fails the test.
     """
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads()
     reader, writer = os.pipe()
     assert os.write(writer, stdin) == len(stdin), "more than a pipe holds"
     os.close(writer)
@@ -53,8 +58,10 @@ def call_tmt(
         patch.setattr(sys, "stdin", stack.enter_context(open(reader, encoding="utf-8")))
         stack.enter_context(contextlib.redirect_stdout(stdout))
         stack.enter_context(contextlib.redirect_stderr(stderr))
-        stack.callback(torch.set_num_threads, threads)
-        torch.set_num_threads(1)
+        # Where there are several, it would watch the cores of this process, and change them, until all tests end.
+        patch.setattr(translator, "give_way", lambda num_threads: None)
+        stack.callback(torch.set_num_threads, before)
+        torch.set_num_threads(threads)
         ended = stack.enter_context(pytest.raises(SystemExit))
         main()
     told = []

@@ -3,14 +3,18 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from commands import call_tmt, run_tmt
 from filelock import FileLock
 from toy import toy_mapping, write_toy_corpus
+
+from transformer_mt.machine.workers import Workers
 
 Tmt = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,7 +67,22 @@ def tmt(trained: Path) -> Tmt:
 def call(trained: Path) -> Tmt:
     """`call(...)` is the same in this process, for what is not about processes or their terminal."""
 
-    def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        return call_tmt(trained, *arguments, stdin=stdin)
+    def run(*arguments: str, stdin: bytes = b"", threads: int = 1) -> subprocess.CompletedProcess[str]:
+        return call_tmt(trained, *arguments, stdin=stdin, threads=threads)
 
     return run
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[Workers]:
+    """Grows by one with each process that begins to search: where none may begin, threads would search unseen."""
+    if sys.platform != "linux":
+        pytest.skip("elsewhere it is threads")
+    begin, begun = Workers._begin, []
+
+    def noted(workers: Workers, work: Callable[[Any], object]) -> None:
+        begin(workers, work)
+        begun.append(workers)
+
+    monkeypatch.setattr(Workers, "_begin", noted)
+    return begun

@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import call_tmt
+from commands import call_tmt, full_disk
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 
 from transformer_mt.checking import check
@@ -237,13 +236,9 @@ def test_blank_files_are_all_blank(folder: Path) -> None:
 
 
 def test_a_full_disk_under_the_cleaned_files_leaves_nothing_half(folder: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = sorted(folder.rglob("*"))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
+    with full_disk(1000):
         result = call_tmt(folder, "data", "check", *FILES, "--write", "clean")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert result.returncode == 2
     assert "clean cannot be written: File too large." in result.stderr
     assert sorted(folder.rglob("*")) == before

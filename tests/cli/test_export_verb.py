@@ -123,13 +123,10 @@ def test_without_onnx_the_way_to_it_is_named(call, monkeypatch: pytest.MonkeyPat
     assert "with: pip install no-such-package" in result.stderr
 
 
-def test_without_ctranslate2_the_way_to_it_is_named(trained: Path) -> None:
-    code = (
-        "import sys; sys.modules['ctranslate2'] = None\n"
-        "sys.argv = ['tmt', 'export', '--to', 'ctranslate2', '--run', 'runs/toy', 'new']\n"
-        "from transformer_mt.cli.main import main; main()"
-    )
-    result = subprocess.run([sys.executable, "-c", code], cwd=trained, capture_output=True, text=True)
+def test_without_ctranslate2_the_way_to_it_is_named(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "transformer_mt.export.ctranslate2", raising=False)
+    result = call("export", "--to", "ctranslate2", "--run", "runs/toy", "new")
     assert result.returncode == 2
     assert result.stderr.startswith("tmt: CTranslate2 is not installed")
     assert "Install it with: pip install 'ctranslate2>=4.7'" in result.stderr

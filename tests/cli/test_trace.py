@@ -2,11 +2,13 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from copies import Copy
 
 SENTENCE = "one two three."
 
@@ -81,20 +83,15 @@ def test_bytes_that_are_not_utf8(trained: Path) -> None:
 @pytest.mark.parametrize(("no_color", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colour_is_for_terminals(trained: Path, no_color: dict[str, str], coloured: bool) -> None:
     reader, terminal = os.openpty()
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "transformer_mt", "trace", SENTENCE, "--layer", "0"],
-        cwd=trained, stdout=terminal, stderr=subprocess.DEVNULL,
-        env={**environment, **no_color, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    os.close(terminal)
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | no_color
+    terminal_file = Path(os.ttyname(terminal))
+    process = Copy(trained, "trace", SENTENCE, "--layer", "0", environment=environment, stdout=terminal_file)
     out = b""
-    try:
-        while block := os.read(reader, 65536):
-            out += block
-    except OSError:  # how Linux says that the other end is closed
-        pass
+    while process.poll() is None or select.select([reader], [], [], 0)[0]:
+        if select.select([reader], [], [], 0.1)[0]:
+            out += os.read(reader, 65536)
+    os.close(terminal)
     os.close(reader)
-    assert process.wait(timeout=60) == 0
+    assert process.wait() == 0
     assert b"residual connections" in out
     assert (b"\x1b[" in out) == coloured

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run_tmt
+from commands import full_disk
 
 from transformer_mt.cli.line_sink import LineSink
 from transformer_mt.cli.main import main
@@ -69,17 +69,11 @@ def test_a_reader_that_goes_away_in_an_unbuffered_container(trained: Path) -> No
     assert (trained / "runs/toy/evaluations/test_step_1200_beam2_lp0.6_lc.json").exists()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_disk_that_fills_up_under_translations(unbuffered: str, trained: Path, tmp_path: Path, call) -> None:
-    """A limit on the size of files stands in for it. What is written is whole lines, and the advice completes it."""
-    pytest.importorskip("resource", reason="no limits on this system")
+def test_a_disk_that_fills_up_under_translations(tmp_path: Path, call) -> None:
+    """What is written is whole lines, and the advice completes it."""
     source, out = write_input(tmp_path), tmp_path / "out.txt"
-    arguments = f"translate --input {source} --batch-size 4 --output {out}"
-    result = subprocess.run(
-        ["bash", "-c", f"ulimit -f 3; {sys.executable} -m transformer_mt {arguments}"],
-        cwd=trained, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": unbuffered},
-    )  # fmt: skip
+    with full_disk(3072):
+        result = call("translate", "--input", str(source), "--batch-size", "4", "--output", str(out))
     assert result.returncode == 2
     written = out.read_text()
     num_lines = written.count("\n")
@@ -173,11 +167,12 @@ def test_who_goes_on_as_told_gets_what_an_unbroken_run_gives(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_unknown_words_are_told_once(threads: int, trained: Path) -> None:
+def test_unknown_words_are_told_once(threads: int, call, begun) -> None:
     lines = ["Zebras juggle", "one two.", "quantum Zebras, one", "", "six " * 30 + "quartz", *["two"] * 20]
     command = ("translate", "--batch-size", "2")
-    result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=threads)
+    result = call(*command, stdin="\n".join(lines).encode(), threads=threads)
     assert result.returncode == 0
+    assert len(begun) == (2 if threads == 2 else 0)
     told = [line for line in result.stderr.split("\n") if "does not know" in line]
     assert told == [
         "the model does not know 6 words of the input, and guesses what they mean: Zebras, juggle, quantum, ‘,’, quartz"

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import run_tmt
 
 from transformer_mt.errors import UserError
 
@@ -28,36 +27,36 @@ def test_sentences_as_arguments(tmt) -> None:
     assert result.stderr == "run: runs/toy\n"
 
 
-def test_greedy_and_beam_and_module_start(tmt, call) -> None:
-    for start, size in ((tmt, "1"), (call, "3")):
-        assert start("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
+def test_greedy_and_beam_and_module_start(call) -> None:
+    for size in ("1", "3"):
+        assert call("translate", "--run", "runs/toy", "--beam-size", size, "seven eight.").stdout == "ocho siete.\n"
 
 
-def test_prefixes_come_from_a_file_or_the_line(tmt, tmp_path: Path) -> None:
+def test_prefixes_come_from_a_file_or_the_line(call, tmp_path: Path) -> None:
     path = tmp_path / "prefixes"
     path.write_text("nueve ocho\n\ndos " + "uno " * 60 + "\n", encoding="utf-8")
-    from_file = tmt("translate", "--prefix", str(path), stdin="\n".join([*SENTENCES, ""]).encode())
+    from_file = call("translate", "--prefix", str(path), stdin="\n".join([*SENTENCES, ""]).encode())
     first, second, third, _ = from_file.stdout.split("\n")
     assert first.startswith("nueve ocho")
     assert (second, third) == ("ocho siete.", "")
     assert re.search(
         r"line 3: the prefix has 61 tokens, and the translation may have \d+; left blank", from_file.stderr
     )
-    assert tmt("translate", "--prefix", "tab", f"{next(iter(SENTENCES))}\tnueve ocho").stdout == first + "\n"
-    short = tmt("translate", "--prefix", str(path), stdin=b"one.\n" * 5)
+    assert call("translate", "--prefix", "tab", f"{next(iter(SENTENCES))}\tnueve ocho").stdout == first + "\n"
+    short = call("translate", "--prefix", str(path), stdin=b"one.\n" * 5)
     assert (short.returncode, short.stdout.count("\n")) == (2, 3)
     assert f"{path} ends after line 3, and there are more texts to translate." in short.stderr
-    assert "There is no file" in tmt("translate", "--prefix", "none.txt", "one.").stderr
+    assert "There is no file" in call("translate", "--prefix", "none.txt", "one.").stderr
 
 
-def test_a_tilde_is_the_home_folder_also_where_the_shell_leaves_it(tmt, trained: Path, monkeypatch) -> None:
+def test_a_tilde_is_the_home_folder_also_where_the_shell_leaves_it(call, trained: Path, monkeypatch) -> None:
     """As in `--runs=~/runs`, which would else mean a folder of that name."""
     monkeypatch.setenv("HOME", str(trained))
-    result = tmt("translate", "--runs=~/runs", "--output=~/home.txt", "seven eight.")
+    result = call("translate", "--runs=~/runs", "--output=~/home.txt", "seven eight.")
     assert result.stderr == f"run: {trained}/runs/toy\n"
     assert (trained / "home.txt").read_text() == "ocho siete.\n"
-    assert tmt("translate", "--run", "~/runs/toy", "seven eight.").stdout == "ocho siete.\n"
-    assert "~no-such-user/runs is not" in tmt("translate", "--run", "~no-such-user/runs", "seven eight.").stderr
+    assert call("translate", "--run", "~/runs/toy", "seven eight.").stdout == "ocho siete.\n"
+    assert "~no-such-user/runs is not" in call("translate", "--run", "~no-such-user/runs", "seven eight.").stderr
 
 
 def test_standard_input_comes_out_line_by_line(tmt) -> None:
@@ -123,7 +122,7 @@ def test_bytes_that_are_no_text_are_told_once(call) -> None:
     assert "line 2: not UTF-8" in result.stderr
 
 
-def test_the_output_may_not_be_standard_input(tmt, trained: Path) -> None:
+def test_the_output_may_not_be_standard_input(trained: Path) -> None:
     (trained / "both.txt").write_text("seven eight.\n")
     command = [sys.executable, "-m", "transformer_mt", "translate", "--output", "both.txt"]
     with (trained / "both.txt").open("rb") as stdin:
@@ -170,8 +169,8 @@ def test_without_standard_error(trained: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "ocho siete.\n")
 
 
-def test_nothing_in_nothing_out(tmt) -> None:
-    result = tmt("translate", stdin=b"")
+def test_nothing_in_nothing_out(call) -> None:
+    result = call("translate", stdin=b"")
     assert (result.returncode, result.stdout) == (0, "")
 
 
@@ -185,13 +184,15 @@ def test_order_and_text_do_not_depend_on_the_batch(call, trained: Path, batch_si
 
 
 @pytest.mark.parametrize("beam_size", ["1", "4"])
-def test_order_and_text_do_not_depend_on_the_cores(call, trained: Path, beam_size: str) -> None:
+def test_order_and_text_do_not_depend_on_the_cores(call, trained: Path, beam_size: str, begun) -> None:
     lines = (trained / "data" / "train.en").read_text().split("\n")[:60]
     command = ("translate", "--batch-size", "4", "--beam-size", beam_size)
     expected = call(*command, stdin="\n".join(lines).encode())
-    result = run_tmt(trained, *command, stdin="\n".join(lines).encode(), threads=2)
+    assert not begun
+    result = call(*command, stdin="\n".join(lines).encode(), threads=2)
     assert (result.returncode, result.stdout) == (0, expected.stdout)
     assert len(expected.stdout.split("\n")) == 61
+    assert len(begun) == 2
 
 
 def test_a_sentence_that_is_too_long_is_a_blank_line_and_named(call) -> None:
