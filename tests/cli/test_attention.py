@@ -77,8 +77,9 @@ def test_bytes_and_markup_on_the_command_line(call, tmp_path: Path) -> None:
 
 def test_no_control_character_reaches_the_terminal(call, tmp_path: Path) -> None:
     """The subword kind hands back the very bytes of a target; `tmt attention` shows them to a person."""
-    options = ("name=bytes", "tokenizer.kind=bpe", "tokenizer.vocab_size=400", "training.max_steps=101")
-    assert call("train", "--config", "toy.yaml", *options, "--runs", str(tmp_path)).returncode == 0
+    tokenizer = ("tokenizer.kind=bpe", "tokenizer.vocab_size=400")
+    options = ("name=bytes", *tokenizer, "training.max_steps=2", "training.warmup_steps=1", "--runs", str(tmp_path))
+    assert call("train", "--config", "toy.yaml", *options).returncode == 0
     arguments = ("one \x1b[31m", "--target", "uno \x1b[31m\x07\x9b dos", "--run", str(tmp_path / "bytes"))
     result = call("attention", *arguments, "--output", str(tmp_path / "out"))
     assert result.returncode == 0
