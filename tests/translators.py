@@ -1,9 +1,11 @@
 """Translators with random weights, for whatever only looks into a model."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from toy import TRANSLATING, toy_mapping, toy_pairs
 
@@ -31,13 +33,18 @@ WITHOUT_HEADS = {key: value for key, value in SMALL.items() if key not in ("d_ff
 
 
 def small(model: dict[str, Any]) -> dict[str, Any]:
-    """A preset, or another model, in the smallest sizes."""
-    return {**model, **(WITHOUT_HEADS if model.get("architecture") == "rnn" else SMALL)}
+    """A preset in the smallest sizes."""
+    sizes = WITHOUT_HEADS if model.get("architecture") == "rnn" else SMALL
+    return {**model, **sizes, "num_encoder_layers": min(3, model["num_encoder_layers"])}
 
 
 MODELS_BY_NAME: dict[str, dict[str, Any]] = {
-    # Those that read patches have no source ids.
-    **{name: small(MODELS[name]) for name in TRANSLATING if MODELS[name]["patches"] is None},
+    # Those that read patches have no source ids. In these sizes big is base with more dropout, which no search applies.
+    **{
+        name: small(MODELS[name])
+        for name in TRANSLATING
+        if MODELS[name]["patches"] is None and name != "transformer-big"
+    },
     **{
         f"{positions}, {norm_position}-norm{', one stream' * bool(stream)}": {
             **SMALL, "num_encoder_layers": 3, "positions": positions, "norm_position": norm_position, **stream,
@@ -46,14 +53,32 @@ MODELS_BY_NAME: dict[str, dict[str, Any]] = {
         for norm_position in RESIDUALS
         for stream in ({}, ONE_STREAM)
     },
-    "experts alone": {**SMALL, "num_experts": 4},
-    "experts after": {**SMALL, "norm_position": "post", "num_experts": 4, "experts_per_token": 3},
+    "experts alone": {**SMALL, "num_encoder_layers": 3, "num_experts": 4},
+    "experts after": {
+        **SMALL, "num_encoder_layers": 3, "norm_position": "post", "num_experts": 4, "experts_per_token": 3,
+    },
     "lstm without feeding": {
         **WITHOUT_HEADS, "architecture": "rnn", "num_encoder_layers": 2,
         "rnn": {"cell": "lstm", "attention": "luong_dot", "input_feeding": False},
     },
     "short window, one stream": {**SMALL, **ONE_STREAM, "attention_window": 3, "num_kv_heads": 1},
 }  # fmt: skip
+
+
+def model_names(wanted: Callable[[dict[str, Any]], bool] = lambda model: True) -> list[Any]:
+    """The names of those models that are `wanted`, to parametrise a test. Of all positions, places of the norm and
+    numbers of streams, half of the models have every two together; the other half are slow.
+    """
+    seldom = set()
+    for i, positions in enumerate(POSITIONS):
+        for j, norm_position in enumerate(RESIDUALS):
+            seldom.add(f"{positions}, {norm_position}-norm{', one stream' * ((i + j) % 2 == 0)}")
+    assert seldom <= MODELS_BY_NAME.keys()
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in seldom else name
+        for name, model in MODELS_BY_NAME.items()
+        if wanted(model)
+    ]
 
 
 def make_translator(

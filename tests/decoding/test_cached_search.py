@@ -4,7 +4,7 @@ import pytest
 import torch
 from measuring.uncached import PlainDecoder
 from torch import Tensor, nn
-from translators import MODELS_BY_NAME, make_translator, rules
+from translators import MODELS_BY_NAME, make_translator, model_names, rules
 
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear
@@ -44,7 +44,7 @@ def search(decoder: StepFunction, beam_size: int) -> list[list[Hypothesis]]:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_the_cache_finds_what_the_plain_decoder_finds(name: str, beam_size: int) -> None:
     model = sharp_model(name)
@@ -60,7 +60,7 @@ def test_the_cache_finds_what_the_plain_decoder_finds(name: str, beam_size: int)
                 assert mine.log_prob == pytest.approx(its.log_prob, abs=2e-3, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_packed_weights_compute_the_same(name: str) -> None:
     model = sharp_model(name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from toy import toy_pairs
-from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator
+from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator, model_names
 
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.coverage import coverages
@@ -46,7 +46,7 @@ def by_words(translator: Translator, src: list[int], tgt: list[int]) -> float:
     return total
 
 
-@pytest.mark.parametrize("name", [name for name, model in MODELS_BY_NAME.items() if not hides_words(model)])
+@pytest.mark.parametrize("name", model_names(lambda model: not hides_words(model)))
 def test_it_is_the_formula_whatever_else_is_in_the_batch(name: str) -> None:
     translator = make_translator(MODELS_BY_NAME[name])
     pairs = id_pairs(translator)

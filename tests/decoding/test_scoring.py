@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from toy import all_entries, toy_pairs
-from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator, rules
+from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator, model_names, rules
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.batches.batching import pad_rows
@@ -39,7 +39,7 @@ def scores_of(translator: Translator, pairs: Sequence[IdPair], batch_size: int =
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 def test_it_is_what_the_search_found(name: str, beam_size: int) -> None:
     translator = make_translator(MODELS_BY_NAME[name])
     found = searched(translator, beam_size)

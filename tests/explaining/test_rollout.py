@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from translators import MODELS_BY_NAME, make_translator
+from translators import MODELS_BY_NAME, make_translator, model_names
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.explaining.rollout import of_decoder, of_stack, rollout
@@ -40,7 +40,7 @@ def joint(layers: Sequence[np.ndarray]) -> np.ndarray:
     return product
 
 
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 def test_models_beside_one_joint_matrix(name: str) -> None:
     translator = make_translator(MODELS_BY_NAME[name])
     src, tgt_in = torch.tensor([[*SRC, EOS_ID]]), torch.tensor([[BOS_ID, *TGT]])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from translators import MODELS_BY_NAME, ONE_STREAM, make_translator
+from translators import MODELS_BY_NAME, ONE_STREAM, make_translator, model_names
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.inspect.flops import flops_by_part
@@ -44,7 +44,7 @@ def test_one_stream_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 @torch.no_grad()
 def test_torch_counts_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step at a time, over the cache, without the surplus keys that fill up a CPU's lanes.

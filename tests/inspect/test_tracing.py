@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from translators import MODELS_BY_NAME, SMALL, make_translator
+from translators import MODELS_BY_NAME, SMALL, make_translator, model_names
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.decoding.translator import Translator
@@ -28,20 +28,20 @@ def is_recurrent(model: dict) -> bool:
     return model.get("architecture") == "rnn"
 
 
-@pytest.fixture(scope="module", params=MODELS_BY_NAME)
+@pytest.fixture(scope="module", params=model_names())
 def traced(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
     translator = make_translator(MODELS_BY_NAME[request.param])
     return translator, trace(translator, SENTENCE)
 
 
-@pytest.fixture(scope="module", params=[name for name, model in MODELS_BY_NAME.items() if not is_recurrent(model)])
+@pytest.fixture(scope="module", params=model_names(lambda model: not is_recurrent(model)))
 def stacked(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
     """The same of the models that have layers."""
     translator = make_translator(MODELS_BY_NAME[request.param])
     return translator, trace(translator, SENTENCE)
 
 
-@pytest.fixture(scope="module", params=[name for name, model in MODELS_BY_NAME.items() if is_recurrent(model)])
+@pytest.fixture(scope="module", params=model_names(is_recurrent))
 def recurrent(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
     """The same of those that have states."""
     translator = make_translator(MODELS_BY_NAME[request.param])

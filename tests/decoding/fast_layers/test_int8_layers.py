@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from translators import MODELS_BY_NAME, make_translator
+from translators import MODELS_BY_NAME, make_translator, model_names
 
 from transformer_mt.decoding.fast_layers import packed_layers
 from transformer_mt.decoding.fast_layers import packed_weights as packed
@@ -220,7 +220,7 @@ def test_attention_far_apart_in_score_is_finite(int8_kernels: ModuleType) -> Non
         assert found.flatten().tolist() == pytest.approx([3.0 if large > 0 else 1.0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_steps_are_as_near_to_fp32_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind[0] is PairedInt8Linear)
@@ -239,7 +239,7 @@ def test_steps_are_as_near_to_fp32_with_and_without(name: str, kind: tuple, monk
     assert 0 < error < 1.5 * plain_error
 
 
-@pytest.mark.parametrize("name", MODELS_BY_NAME)
+@pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_a_model_computes_the_same_with_and_without(name: str, kind: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "sums_in_pairs", lambda: kind[0] is PairedInt8Linear)
