@@ -1,5 +1,6 @@
 """The page of a trace: nothing wider than the terminal, and what it says is what the trace holds."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -21,13 +22,12 @@ CODES = re.compile(r"\x1b\[[\d;]*m")
 
 
 @pytest.mark.parametrize("name", model_names())
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_page_fits(name: str, width: int) -> None:
+def test_a_page_fits(name: str) -> None:
     found = trace(make_translator(MODELS_BY_NAME[name]), SENTENCE + " seven" * 14)
     recurrent = isinstance(found.stacks[0], RecurrentTrace)
-    chosen = View(token=3, layer=None if recurrent else 1, head=0 if recurrent else 2, width=width)
-    for view in (View(width=width), chosen):
-        lines = list(trace_lines(found, view))
+    chosen = View(token=3, layer=None if recurrent else 1, head=0 if recurrent else 2)
+    for view, width in itertools.product((View(), chosen), (80, 120)):
+        lines = list(trace_lines(found, replace(view, width=width)))
         assert [line for line in lines if width_of(line) > width or "\n" in line] == []
         page, kind = " ".join(lines), found.positions
         assert POSITIONS[kind].description

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,24 +29,28 @@ def is_recurrent(model: dict) -> bool:
     return model.get("architecture") == "rnn"
 
 
-@pytest.fixture(scope="module", params=model_names())
-def traced(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
-    translator = make_translator(MODELS_BY_NAME[request.param])
+@cache
+def traced_of(name: str) -> tuple[Translator, Trace]:
+    """Made once for all tests, none of which changes anything of it."""
+    translator = make_translator(MODELS_BY_NAME[name])
     return translator, trace(translator, SENTENCE)
 
 
-@pytest.fixture(scope="module", params=model_names(lambda model: not is_recurrent(model)))
+@pytest.fixture(params=model_names())
+def traced(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
+    return traced_of(request.param)
+
+
+@pytest.fixture(params=model_names(lambda model: not is_recurrent(model)))
 def stacked(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
     """The same of the models that have layers."""
-    translator = make_translator(MODELS_BY_NAME[request.param])
-    return translator, trace(translator, SENTENCE)
+    return traced_of(request.param)
 
 
-@pytest.fixture(scope="module", params=model_names(is_recurrent))
+@pytest.fixture(params=model_names(is_recurrent))
 def recurrent(request: pytest.FixtureRequest) -> tuple[Translator, Trace]:
     """The same of those that have states."""
-    translator = make_translator(MODELS_BY_NAME[request.param])
-    return translator, trace(translator, SENTENCE)
+    return traced_of(request.param)
 
 
 def pair(translator: Translator, found: Trace) -> tuple[Tensor, Tensor]:
@@ -229,18 +234,21 @@ def test_json_has_every_number(traced) -> None:
                         assert torch.equal(torch.tensor(sublayer_read[name]), value), name
 
 
-def test_each_number_of_the_json_is_the_shortest_of_its_32_bits(traced) -> None:
+@pytest.mark.parametrize("name", ["transformer-base", "mixtral", "rnn-search"])
+def test_each_number_of_the_json_is_the_shortest_of_its_32_bits(name: str) -> None:
+    """Of layers, of experts, and of states."""
     texts: list[str] = []
-    json.loads(trace_json(traced[1]), parse_float=texts.append)
+    json.loads(trace_json(traced_of(name)[1]), parse_float=texts.append)
     assert len(texts) > 1000
     assert [float(text) for text in texts] == [float(str(np.float32(text))) for text in texts]
 
 
-def test_an_infinite_number_is_refused_by_json(traced) -> None:
-    logits = traced[1].logits.clone()
+def test_an_infinite_number_is_refused_by_json() -> None:
+    _, found = traced_of("transformer-base")
+    logits = found.logits.clone()
     logits[0, 0] = -torch.inf
     with pytest.raises(UserError, match="infinite, which JSON cannot write"):
-        trace_json(replace(traced[1], logits=logits))
+        trace_json(replace(found, logits=logits))
 
 
 def test_parameters_sum_to_the_model(traced) -> None:
