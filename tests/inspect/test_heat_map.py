@@ -42,7 +42,7 @@ def test_a_picture_shows_the_weights_and_the_words() -> None:
 
 
 @pytest.mark.parametrize("words", [["a", "b", "c", "d", "</s>"], LONG_WORDS], ids=["5", "40"])
-@pytest.mark.parametrize("num_heads", [1, 4, 8])
+@pytest.mark.parametrize("num_heads", [1, 8])
 def test_words_are_readable_at_5_and_at_40(words: list[str], num_heads: int) -> None:
     weights = torch.eye(len(words)).expand(num_heads, -1, -1)
     figure = heat_maps(weights, words, words, [f"head {i}" for i in range(num_heads)], "A title\nof two lines")

@@ -129,20 +129,30 @@ def test_attention_weights_are_dropped_in_training_only() -> None:
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_eight_pairs_are_learned_by_heart(norm_position: str) -> None:
     """Until a search, which starts with BOS alone and has to find EOS by itself, writes the targets."""
-    model = make_model(dropout=0.0, norm_position=norm_position).train()
+    model = make_model(dropout=0.0, norm_position=norm_position)
     src, targets = random_ids(8, 6), [random_ids(length, seed=length).tolist() for length in range(2, 10)]
     tgt_in = padded([[BOS_ID, *target] for target in targets])
     tgt_out = padded([[*target, EOS_ID] for target in targets])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(250):
-        optimizer.zero_grad()
-        F.cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID).backward()
-        optimizer.step()
-    model.eval()
-    for beam_size in (1, 4):
+
+    def learn() -> None:
+        model.train()
+        for _ in range(50):
+            optimizer.zero_grad()
+            F.cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID).backward()
+            optimizer.step()
+        model.eval()
+
+    def written(beam_size: int) -> list[list[int]]:
         with torch.inference_mode():
             found = beam_search(ModelDecoder(model, src), [20] * 8, rules(beam_size), src.device)
-        assert [hypothesis.tokens for (hypothesis,) in found] == targets
+        return [hypothesis.tokens for (hypothesis,) in found]
+
+    for _ in range(5):
+        learn()
+        if written(1) == written(4) == targets:
+            break
+    assert written(1) == written(4) == targets
 
 
 def padded(rows: list[list[int]]) -> torch.Tensor:
