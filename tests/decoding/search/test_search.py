@@ -10,10 +10,10 @@ from translators import rules
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, greedy_search
 from transformer_mt.decoding.search.options import LENGTH_NORMS, LengthNorm
-from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -199,17 +199,6 @@ def test_beam_of_one_without_penalty_is_greedy(seed: int) -> None:
     assert beam_search(Table(tables), [5, 6], rules(), CPU) == greedy
 
 
-class ModelDecoder:
-    def __init__(self, model: Transformer, cache: DecoderCache) -> None:
-        self.model, self.cache = model, cache
-
-    def step(self, tokens: Tensor) -> Tensor:
-        return self.model.decode_step(tokens, self.cache)
-
-    def reorder(self, index: Tensor, sentences: Tensor | None = None) -> None:
-        self.cache.reorder(index, sentences)
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_scores_are_teacher_forced_scores(beam_size: int) -> None:
     torch.manual_seed(3)
@@ -221,7 +210,7 @@ def test_scores_are_teacher_forced_scores(beam_size: int) -> None:
     norm = LengthNorm("gnmt", 0.6)
     options = rules(beam_size, beam_size, norm)
     with torch.inference_mode():
-        decoder = ModelDecoder(model, model.start(src))
+        decoder = ModelDecoder(model, src)
         if beam_size == 1:
             found = greedy_search(decoder, [12] * 5, options, CPU)
         else:
