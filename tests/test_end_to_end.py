@@ -72,7 +72,7 @@ def test_other_scripts_train_and_translate(shared_data, tmp_path: Path, language
     assert translated.stdout.count("\n") == 5
 
 
-@pytest.mark.parametrize("language", ["zh", "ja"])
+@pytest.mark.parametrize("language", [pytest.param("zh", marks=pytest.mark.slow), "ja"])
 def test_words_of_scripts_without_spaces_are_refused(shared_data, tmp_path: Path, language: str) -> None:
     """A sentence is one word, and hardly a sentence comes twice."""
     result = train_on(shared_data(f"other_scripts/en_{language}"), tmp_path, language, "tokenizer.kind=word")

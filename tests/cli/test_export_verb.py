@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,22 +67,37 @@ def test_eight_bits_still_translate(call, trained: Path, exported: Path) -> None
     assert theirs.translate(["one two three.", "seven eight."], beam_size=1) == ["uno tres dos.", "ocho siete."]
 
 
-@pytest.mark.parametrize("quantization", [None, "int8"])
-def test_onnx_translates_as_the_run_does(quantization: str | None, call, trained: Path) -> None:
+@pytest.fixture(scope="module")
+def to_onnx(call, trained: Path) -> Callable[[str | None], Path]:
+    """The folder of an export, which is made once."""
     pytest.importorskip("onnx", reason="the extra onnx is not installed; the extra dev brings it")
-    folder = trained / f"exported/onnx_{quantization}"
-    chosen = [] if quantization is None else ["--quantization", quantization]
-    result = call("export", "--to", "onnx", "--run", "runs/toy", *chosen, str(folder))
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == "note: decoding.beam_size is 2, and translate.py searches greedily.\n"
+
+    @cache
+    def export(quantization: str | None) -> Path:
+        folder = trained / f"exported/onnx_{quantization}"
+        chosen = [] if quantization is None else ["--quantization", quantization]
+        result = call("export", "--to", "onnx", "--run", "runs/toy", *chosen, str(folder))
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == "note: decoding.beam_size is 2, and translate.py searches greedily.\n"
+        return folder
+
+    return export
+
+
+@pytest.mark.parametrize("quantization", [None, pytest.param("int8", marks=pytest.mark.slow)])
+def test_onnx_translates_as_the_run_does(
+    quantization: str | None, to_onnx: Callable[[str | None], Path], trained: Path
+) -> None:
+    folder = to_onnx(quantization)
     texts = [*SENTENCES, "", " one  two\t", "one " * 40]
     command, lines = [sys.executable, str(folder / "translate.py")], "".join(f"{text}\n" for text in texts)
     found = subprocess.run(command, input=lines, capture_output=True, text=True, check=True).stdout
     ours = Translator.load(trained / "runs" / "toy", device="cpu").translate(texts, beam_size=1)
     differing = [pair for pair in zip(found.split("\n")[:-1], ours, strict=True) if pair[0] != pair[1]]
     assert len(differing) <= (0 if quantization is None else 3)
-    size = sum(path.stat().st_size for path in folder.glob("*.onnx"))
-    assert quantization is None or size < 0.6 * sum(p.stat().st_size for p in trained.glob("exported/onnx_None/*.onnx"))
+    if quantization is not None:
+        size, whole = (sum(p.stat().st_size for p in f.glob("*.onnx")) for f in (folder, to_onnx(None)))
+        assert size < 0.6 * whole
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def test_joey_is_measured_by_its_log_and_given_our_text_and_widths(
     assert len(vocabulary) == len(set(vocabulary)) == 4 + 10 + 1  # the numbers and the full stop
 
 
+@pytest.mark.slow
 def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path) -> None:
     """What a GPU would run, on a CPU."""
     opponent = ("--plain-loop", str(SHARED / "bench/plain_loop.py")) if SHARED.exists() else ()
