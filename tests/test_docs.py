@@ -325,13 +325,13 @@ def test_every_promise_names_tests_that_exist() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs/quickstart: a toy run, averaged and evaluated."""
+    """A folder with runs/quickstart: a toy run, averaged and evaluated. Its quickstart.yaml is found before ours."""
     folder = tmp_path_factory.mktemp("docs")
     write_toy_corpus(folder / "data")
-    (folder / "toy.yaml").write_text(yaml.safe_dump({**toy_mapping(folder / "data"), "name": "quickstart"}))
+    (folder / "quickstart.yaml").write_text(yaml.safe_dump({**toy_mapping(folder / "data"), "name": "quickstart"}))
     for arguments in (
-        ("train", "--config", "toy.yaml", "training.max_steps=15"),
-        ("train", "--config", "toy.yaml", "--resume", "auto"),  # to 20, which is a change
+        ("train", "--config", "quickstart.yaml", "training.max_steps=15"),
+        ("train", "--config", "quickstart.yaml", "--resume", "auto"),  # to 20, which is a change
         ("average", "runs/quickstart", "--last", "2"),
         ("evaluate", "--run", "runs/quickstart", "--split", "validation"),
         ("align", "--train", "--run", "runs/quickstart"),

@@ -27,18 +27,18 @@ def test_base_yaml_trains_and_translates_with_nothing_else(tmp_path: Path) -> No
     few = "".join(f"{src}\t{tgt}\n" for src, tgt in builtin_pairs("validation")[:20])
     (tmp_path / "few.tsv").write_text(few, encoding="utf-8")
     result = run_tmt(
-        tmp_path, "train", "--config", "base.yaml", "training.max_steps=3", "training.max_tokens=512",
+        tmp_path, "train", "--config", "base.yaml", "training.max_steps=1", "training.max_tokens=512",
         "training.proofs=off", "validation.num_translated=0", "validation.metric=nll",
         f"data.validation=[{{tsv: {tmp_path}/few.tsv}}]",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "taking the shipped" in result.stdout
-    assert "finished at step 3: max_steps 3 reached" in result.stdout
+    assert "finished at step 1: max_steps 1 reached" in result.stdout
     translated = call_tmt(tmp_path, "translate", "--beam-size", "1", "The cat sat")
     assert translated.returncode == 0
     assert translated.stderr == "run: runs/base\n"
     assert translated.stdout.count("\n") == 1
-    kinds = {path.suffix for path in (tmp_path / "runs/base/checkpoints/step_3").iterdir()}
+    kinds = {path.suffix for path in (tmp_path / "runs/base/checkpoints/step_1").iterdir()}
     assert kinds == {".safetensors", ".json", ".yaml"}
 
 
@@ -86,7 +86,9 @@ def test_words_of_scripts_without_spaces_are_refused(shared_data, tmp_path: Path
 
 @pytest.mark.parametrize("language", ["ar", pytest.param("hi", marks=pytest.mark.slow)])
 def test_words_of_other_scripts_with_spaces_train_with_a_hint(shared_data, tmp_path: Path, language: str) -> None:
-    result = train_on(shared_data(f"other_scripts/en_{language}"), tmp_path, language, "tokenizer.kind=word")
+    """The hint stands before the first step."""
+    one = ["training.max_steps=1", "training.warmup_steps=1"]
+    result = train_on(shared_data(f"other_scripts/en_{language}"), tmp_path, language, "tokenizer.kind=word", *one)
     assert result.returncode == 0
     assert "tokenizer.kind: bpe knows every text" in result.stdout
 

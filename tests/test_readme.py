@@ -10,8 +10,10 @@ import pytest
 from pages import section
 
 WALK = section("README.md", "Your own data")
-# Only time asks for these: a handful of steps, and a few tokens a translation by a model that knows nothing yet.
+# Only time asks for these: a handful of steps of a tiny model, and a few tokens a translation while it knows nothing.
 CUT_SHORT = [
+    "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.num_encoder_layers=1",
+    "model.num_decoder_layers=1",
     "training.max_steps=4", "training.precision=fp32", "validation.num_translated=4",
     "decoding.beam_size=1", "decoding.max_length_ratio=0", "decoding.max_length_extra=4",
 ]  # fmt: skip
