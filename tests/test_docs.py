@@ -127,15 +127,16 @@ def parse_command(line: str) -> tuple[str, dict[str, Any]]:
     return name, command.make_context(name, arguments).params
 
 
-def own_yaml() -> list[str]:
-    return [text for page in PAGES for text in blocks(page, "yaml")]
+@cache
+def own_yaml() -> list[tuple[str, str]]:
+    return [(yaml.safe_load(text)["name"], text) for page in PAGES for text in blocks(page, "yaml")]
 
 
 @pytest.fixture
 def own_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the YAML blocks of all pages in it, each under its name."""
-    for text in own_yaml():
-        (tmp_path / f"{yaml.safe_load(text)['name']}.yaml").write_text(text, encoding="utf-8")
+    for name, text in own_yaml():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
