@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 import torch
 from benchmarking import number, run, stub
-from toy import toy_mapping, write_toy_corpus
-
-from transformer_mt.config.loading import parse_run_config
-from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.run import start_or_resume
+from translators import SMALL, make_translator, write_run
 
 
 def test_a_foreign_decoder_writes_as_many_tokens_as_ours(scripts: SimpleNamespace, monkeypatch, capsys) -> None:
@@ -98,11 +94,8 @@ def test_bench_decode_leaves_out_ctranslate2_for_what_that_has_not(
     scripts: SimpleNamespace, tmp_path: Path, capsys
 ) -> None:
     pytest.importorskip("ctranslate2", reason="what CTranslate2 has not is asked of it")
-    write_toy_corpus(tmp_path / "data")
-    mapping = toy_mapping(tmp_path / "data", training={"max_steps": 1}, model={"num_experts": 2})
-    start_or_resume(parse_run_config(mapping, "toy"), RunFolder(tmp_path / "run"), resume=False)
-    capsys.readouterr()
-    assert scripts.bench_decode.export_for_ct2(tmp_path / "run", tmp_path / "ct2") is False
+    run = write_run(tmp_path / "run", make_translator({"num_encoder_layers": 1, **SMALL, "num_experts": 2}))
+    assert scripts.bench_decode.export_for_ct2(run, tmp_path / "ct2") is False
     said = capsys.readouterr().err
     assert said.startswith("without CTranslate2: model.num_experts is 2, and CTranslate2 has no mixture of experts. ")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from benchmarking import SCRIPTS, stub
+from translators import SMALL, make_translator, write_run
 
 from transformer_mt.errors import UserError
 
@@ -99,7 +100,7 @@ REFUSED: list[tuple[str, str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def places(text: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def places(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What stands for a path, and the path."""
     folder = tmp_path_factory.mktemp("places")
     for name in ("empty", "blank", "blank/no", "blank/lines", "blank/unequal"):
@@ -109,7 +110,8 @@ def places(text: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) 
         (folder / "blank" / name / "train.es").write_text(target, encoding="utf-8")
     (folder / "loop.py").write_text("print()\n", encoding="utf-8")
     names = {"NONE": folder / "none", "EMPTY": folder / "empty", "BLANK": folder / "blank", "LOOP": folder / "loop.py"}
-    names |= {"TEXT": text, "RUN": trained, "PYTHON": Path(sys.executable), "STUB": stub(folder / "python", "")}
+    run = write_run(folder / "run", make_translator({"num_encoder_layers": 1, **SMALL}))
+    names |= {"TEXT": text, "RUN": run, "PYTHON": Path(sys.executable), "STUB": stub(folder / "python", "")}
     return {name: str(path) for name, path in names.items()}
 
 
