@@ -12,7 +12,7 @@ import torch
 import yaml
 from commands import call_tmt
 from toy import toy_config, toy_mapping, write_toy_corpus
-from trainings import assert_same_run, metrics_with_clock, tmt
+from trainings import assert_same_run, metrics_with_clock, start, to_the_end
 
 import transformer_mt
 from transformer_mt import UserError, evaluate, score, train
@@ -60,7 +60,7 @@ def test_every_step_is_reported_with_what_the_metrics_say(folder: Path) -> None:
 def test_a_second_training_in_a_process_is_the_one_of_a_process_of_its_own(folder: Path) -> None:
     train("toy.yaml", ["name=first", "seed=9", "model.d_model=32"])
     train("toy.yaml", ["name=second"])
-    assert tmt(folder, "train", "--config", "toy.yaml", "name=alone").returncode == 0
+    assert to_the_end(start(folder, "train", "--config", "toy.yaml", "name=alone")).returncode == 0
     assert_same_run(folder / "runs/alone", folder / "runs/second", 20)
 
 

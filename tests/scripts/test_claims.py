@@ -1,7 +1,7 @@
 """scripts/claims.py: what decides a claim, measurements at small sizes, and docs/claims.md beside the table."""
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -156,9 +156,10 @@ def test_without_attention_every_word_is_given_the_mean() -> None:
 # The script and the page
 
 
-def test_the_list_names_every_claim() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "--list"], capture_output=True, text=True, check=True)
-    lines = done.stdout.split("\n")[:-1]
+def test_the_list_names_every_claim(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--list"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    lines = capsys.readouterr().out.split("\n")[:-1]
     assert [line.split()[0] for line in lines] == list(CLAIMS)
     assert [line.split()[1] == "trains" for line in lines] == [claim.trains for claim in CLAIMS.values()]
 
