@@ -41,7 +41,7 @@ def test_names_of_options_are_whole_in_the_help(verb: tuple[str, ...], columns: 
         (("translate", "--output=a", "one.", "--output", "a"), "--output"),
         (("translate", "--beam-size", "2", "--beam-size", "1", "one."), ""),
         (("train", "-c", "toy.yaml", "--config", "toy.yaml"), "--config"),
-        (("config", "explain", "toy.yaml", "--json", "--json"), ""),
+        (("diagnose", "runs/toy", "--json", "--json"), ""),
         (("translate", "--html", "--no-html", "one."), ""),
         (("translate", "--run", "runs/toy", "--run", "runs/toy", "one."), ""),
     ],
