@@ -24,6 +24,7 @@ from transformer_mt.model.cpu.head_passes import (
     deliver,
     fetch,
     mixtures,
+    part,
     products,
     start_of,
     transpose,
@@ -48,17 +49,60 @@ from transformer_mt.model.cpu.lanes import (
 from transformer_mt.model.masks import as_bias
 from transformer_mt.model.unpadded import BlockDiagonal
 
-PARTS = "47932086f697dce5"  # the beginning of the SHA-256 of lanes.py and head_passes.py: see lanes.py
+PARTS = "6662fb9d7ff4b539"  # the beginning of the SHA-256 of lanes.py and head_passes.py: see lanes.py
 _CHUNKS = 32  # the heads of all sentences are parted into so many shares, for as many threads or fewer
 _Q, _K, _V, _ADDED, _GRAD = range(5)  # rows of `strides`: for a step to the next row, head, position
 _FIRST_QUERY, _NUM_QUERIES, _FIRST_KEY, _NUM_KEYS, _MASK = range(5)  # columns of `blocks`: a sentence is a row
 _NOTHING_DROPPED = np.uint32(0), np.uint32(0), np.uint32(0), ONE
 
 
+@part
+def _weigh(weights, at, whole, added, mask, totals, row, number, draw):
+    """A row of scores, `whole` of them from `at` on, becomes weights with dropout; `number` is that of its first
+    draw. `totals` gets the largest score, and one over the sum of the exponentials.
+    """
+    most = each(np.float32(-np.inf))
+    for j in range(0, whole, WIDTH):
+        score = add(load(weights, at + j), load(added, mask + j))
+        store(weights, at + j, score)
+        most = maximum(score, most)
+    largest = maximum_of(most)
+    most, total = each(largest), each(ZERO)
+    for j in range(0, whole, WIDTH):
+        z = exp(subtract(load(weights, at + j), most))
+        store(weights, at + j, z)
+        total = add(total, z)
+    totals[2 * row], totals[2 * row + 1] = largest, ONE / sum_of(total)
+    factor = each_of(totals, 2 * row + 1)
+    for j in range(0, whole, WIDTH):
+        kept_factors = factors(np.uint32(number + j), *draw)
+        store(weights, at + j, multiply(multiply(load(weights, at + j), factor), kept_factors))
+
+
+@part
+def _score_gradients(weights, grads, row_weights, at, whole, added, mask, totals, row, number, draw):
+    """A row of scores becomes weights as in `_weigh`, and the gradients of these become those of the scores."""
+    largest, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(ZERO)
+    for j in range(0, whole, WIDTH):
+        score = add(load(weights, at + j), load(added, mask + j))
+        weight = multiply(exp(subtract(score, largest)), factor)
+        store(row_weights, j, weight)
+        kept_factors = factors(np.uint32(number + j), *draw)
+        share = multiply(multiply(weight, load(grads, at + j)), kept_factors)
+        store(weights, at + j, multiply(weight, kept_factors))
+        store(grads, at + j, share)
+        product = add(product, share)
+    product = each(sum_of(product))
+    for j in range(0, whole, WIDTH):
+        less = multiply(load(row_weights, j), product)
+        store(grads, at + j, subtract(load(grads, at + j), less))
+
+
 @ParallelPass
 def _forward(q, k, v, added, out, totals, blocks, sizes, strides, scale, first_key, second_key, dropped, kept):
     num_heads, num_key_heads, size = sizes[0], sizes[1], sizes[2]
     most_queries, most_keys, num_places = sizes[3], sizes[4], len(blocks) * num_key_heads
+    draw = first_key, second_key, dropped, kept
     for chunk in prange(_CHUNKS):
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
@@ -87,25 +131,9 @@ def _forward(q, k, v, added, out, totals, blocks, sizes, strides, scale, first_k
                     products(queries, first, size, columns, weights)
                     for i in range(first, min(first + QUERIES, num_queries)):
                         at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
-                        most = each(np.float32(-np.inf))
-                        for j in range(0, whole, WIDTH):
-                            score = add(load(weights, at + j), load(added, mask + j))
-                            store(weights, at + j, score)
-                            most = maximum(score, most)
-                        largest = maximum_of(most)
-                        most, total = each(largest), each(ZERO)
-                        for j in range(0, whole, WIDTH):
-                            z = exp(subtract(load(weights, at + j), most))
-                            store(weights, at + j, z)
-                            total = add(total, z)
                         row = first_row * num_heads + h * num_queries + i
-                        totals[2 * row], totals[2 * row + 1] = largest, ONE / sum_of(total)
-                        factor = each_of(totals, 2 * row + 1)
-                        for j in range(0, whole, WIDTH):
-                            weight = multiply(load(weights, at + j), factor)
-                            kept_factors = factors(np.uint32(row * most_keys + j), first_key, second_key, dropped, kept)
-                            weight = multiply(weight, kept_factors)
-                            store(weights, at + j, weight)
+                        number = row * most_keys
+                        _weigh(weights, at, whole, added, mask, totals, row, number, draw)
                     mixtures(weights, num_keys, rows, size, mixed)
                     out_at = ((first_row + first) * num_heads + h) * size
                     deliver(mixed, min(QUERIES, num_queries - first), size, ONE, out, out_at, num_heads * size)
@@ -118,6 +146,7 @@ def _backward(
 ):  # fmt: skip
     num_heads, num_key_heads, size = sizes[0], sizes[1], sizes[2]
     most_queries, most_keys, num_places = sizes[3], sizes[4], len(blocks) * num_key_heads
+    draw = first_key, second_key, dropped, kept
     for chunk in prange(_CHUNKS):
         start, end = chunk * num_places // _CHUNKS, (chunk + 1) * num_places // _CHUNKS
         if start == end:
@@ -158,21 +187,10 @@ def _backward(
                     for i in range(first, min(first + QUERIES, num_queries)):
                         at, mask = (i - first) * whole, mask_start + i * strides[_ADDED, 2]
                         row = first_row * num_heads + h * num_queries + i
-                        largest, factor, product = each_of(totals, 2 * row), each_of(totals, 2 * row + 1), each(ZERO)
-                        for j in range(0, whole, WIDTH):
-                            score = add(load(weights, at + j), load(added, mask + j))
-                            weight = multiply(exp(subtract(score, largest)), factor)
-                            store(row_weights, j, weight)
-                            share = multiply(weight, load(score_grads, at + j))
-                            kept_factors = factors(np.uint32(row * most_keys + j), first_key, second_key, dropped, kept)
-                            share = multiply(share, kept_factors)
-                            store(weights, at + j, multiply(weight, kept_factors))
-                            store(score_grads, at + j, share)
-                            product = add(product, share)
-                        product = each(sum_of(product))
-                        for j in range(0, whole, WIDTH):
-                            less = multiply(load(row_weights, j), product)
-                            store(score_grads, at + j, subtract(load(score_grads, at + j), less))
+                        number = row * most_keys
+                        _score_gradients(
+                            weights, score_grads, row_weights, at, whole, added, mask, totals, row, number, draw
+                        )
                     mixtures(score_grads, num_keys, keys, size, mixed)
                     out_at = ((first_row + first) * num_heads + h) * size
                     deliver(mixed, min(QUERIES, num_queries - first), size, scale, q_grad, out_at, num_heads * size)

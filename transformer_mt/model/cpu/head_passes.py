@@ -15,10 +15,10 @@ QUERIES = 4  # rows of queries taken at once: each vector of keys or values that
 ZERO = np.float32(0)
 ONE = np.float32(1)
 _OPTIONS: Any = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-_part = njit(error_model="numpy", **_OPTIONS)
+part = njit(error_model="numpy", **_OPTIONS)
 
 
-@_part
+@part
 def fetch(x, start, stride, num_rows, size, factor, rows):
     """Rows of x times a factor, then zeros, to the end of `rows`."""
     times = each(factor)
@@ -29,7 +29,7 @@ def fetch(x, start, stride, num_rows, size, factor, rows):
         store(rows, i, each(ZERO))
 
 
-@_part
+@part
 def deliver(rows, num_rows, size, factor, x, start, stride):
     """The inverse of `fetch`."""
     for i in range(num_rows):
@@ -37,7 +37,7 @@ def deliver(rows, num_rows, size, factor, x, start, stride):
             store(x, start + i * stride + d, multiply(load(rows, i * size + d), each(factor)))
 
 
-@_part
+@part
 def transpose(rows, size, columns):
     """Write the columns of rows of this size."""
     whole = len(rows) // size
@@ -46,7 +46,7 @@ def transpose(rows, size, columns):
             turn(rows, i * size + d, size, columns, d * whole + i, whole)
 
 
-@_part
+@part
 def products(a, first, size, columns, out):
     """The products of the rows of a, from `first` on, with all columns."""
     whole = len(columns) // size
@@ -64,7 +64,7 @@ def products(a, first, size, columns, out):
         store(out, 3 * whole + j, sum3)
 
 
-@_part
+@part
 def mixtures(weights, num_rows, rows, size, out):
     """Weights times rows."""
     whole = len(weights) // QUERIES
@@ -82,7 +82,7 @@ def mixtures(weights, num_rows, rows, size, out):
         store(out, 3 * size + d, sum3)
 
 
-@_part
+@part
 def add_shares(weights, num_rows, a, first, size, rows):
     """Add to each row the rows of a, from `first` on, times their weights."""
     whole = len(weights) // QUERIES
@@ -96,13 +96,13 @@ def add_shares(weights, num_rows, a, first, size, rows):
             store(rows, j * size + d, multiply_add(each_of(weights, 3 * whole + j), a3, row))
 
 
-@_part
+@part
 def up_to(number, multiple):
     """The next multiple."""
     return -(-number // multiple) * multiple
 
 
-@_part
+@part
 def start_of(strides, which, row, h):
     """Where the head h of a row begins; `which` is a row of strides."""
     return row * strides[which, 0] + h * strides[which, 1]
