@@ -150,6 +150,8 @@ def test_a_copy_of_the_first_process_leaves_those_at_rest_alone(ended: Ended) ->
         workers = Workers("the work", "Do less.")
         find = lambda: set(workers.map(lambda place: os.getpid(), range(6), torch.device("cpu")))
         torch.set_num_threads(2)
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a copy of a process with threads
         with workers.keep():
             first = find()
             if os.fork() == 0:

@@ -6,6 +6,9 @@ however short, and a mask for the padding. Sums and weights are float32 for ever
 dropout again from the same seed.
 """
 
+# Triton says that a call of a kernel never returns, which is true outside of kernels only.
+# pyright: reportGeneralTypeIssues=false
+
 import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 
