@@ -74,7 +74,7 @@ def imported_names(path: Path) -> set[str]:
 
 def imported_packages(path: Path) -> set[str]:
     """The parts of this project that a file imports."""
-    return {name.split(".")[1] for name in imported_names(path)} - {"errors", "plurals", "__version__"}
+    return {name.split(".")[1] for name in imported_names(path)} - {"errors", "paths", "plurals", "__version__"}
 
 
 def test_imports_go_one_way() -> None:
@@ -82,6 +82,16 @@ def test_imports_go_one_way() -> None:
     within = [(path, path.parts[0]) for path in MODULES if len(path.parts) > 1]
     upwards = {str(path): imported_packages(path) - BELOW[part] - {part} for path, part in within}
     assert {path: parts for path, parts in upwards.items() if parts} == {}
+
+
+def test_what_is_at_a_path_is_asked_of_paths_alone() -> None:
+    """`Path` itself says other things from Python 3.14 on."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+                found += [f"{path}:{node.lineno}"] if node.func.attr in ("exists", "is_file", "is_dir") else []
+    assert found == []
 
 
 def test_the_table_of_contributing_is_the_one_that_is_tested() -> None:

@@ -23,6 +23,7 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.files import reading
 from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file, replace_folder, written_to
 from transformer_mt.storage.manifest import DamagedError
 from transformer_mt.storage.run_folder import RunFolder
@@ -49,7 +50,7 @@ def aligner_of_run(run: RunFolder, remark: Remark) -> Aligner:
     is taken. Raises UserError where there is none either, and where the folder cannot be written.
     """
     path = run.aligner
-    if not path.exists():
+    if not exists(path):
         return train_run_aligner(run, remark)
     try:
         aligner = Aligner.load(path)

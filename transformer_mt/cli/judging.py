@@ -9,6 +9,7 @@ from transformer_mt.cli.options import Models, user_path
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists, is_dir
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator
@@ -47,9 +48,9 @@ def judge(asked: Asked) -> None:
     if asked.html is not None:
         refuse_place(asked.html, "--html", [*systems, *(asked.src or []), *(asked.ref or [])])
     for path in systems:
-        if not path.exists():
+        if not exists(path):
             raise UserError(f"There is no {path}. Compare runs, or files of finished translations.")
-    is_run = [path.is_dir() for path in systems]
+    is_run = [is_dir(path) for path in systems]
     are_files = bool(systems) and not any(is_run)
     judged = _judged_files(asked, systems) if are_files else _judged_runs(asked, systems, is_run)
     try:

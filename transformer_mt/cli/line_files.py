@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from transformer_mt.cli.terminal import read_output, remark
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
@@ -118,10 +119,10 @@ def open_output(path: Path | None, *inputs: "ByteStream", others: Iterable[Path]
         yield read_output()
         return
     # Opening the file would empty it before it is read.
-    if path.is_file():
+    if is_file(path):
         if any(os.path.samestat(os.fstat(lines.fileno()), path.stat()) for lines in inputs):
             raise UserError(f"--output {path} is the input itself. Name another file.")
-        if any(other.is_file() and path.samefile(other) for other in others):
+        if any(is_file(other) and path.samefile(other) for other in others):
             raise UserError(f"--output {path} is a file that another option names to be read. Name another file.")
     try:
         with path.open("w", encoding="utf-8", newline="\n") as sink:

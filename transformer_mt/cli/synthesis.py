@@ -15,6 +15,7 @@ from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def _report_blank(name: str, number: int) -> None:
 
 def _count_lines(path: Path, stream: "ByteStream") -> int | None:
     """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
-    if path == STANDARD or is_packed(stream) or not path.is_file():
+    if path == STANDARD or is_packed(stream) or not is_file(path):
         return None
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(partial(file.read, 2**20), b""))

@@ -19,6 +19,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import parse_yaml, write_yaml
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_dir
 
 MAX_BYTES = 1 << 20
 
@@ -102,7 +103,7 @@ def shipped_configs() -> Path:
     """The folder of the shipped YAML files: inside an installed package, beside it in a source checkout."""
     package = Path(__file__).resolve().parent.parent
     inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
+    return inside if is_dir(inside) else package.parent / "configs"
 
 
 def parse_run_config(mapping: dict[str, Any], where: str) -> RunConfig:

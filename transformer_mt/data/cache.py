@@ -23,6 +23,7 @@ import xxhash
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, temporary_beside
 
 META = "meta.json"
@@ -152,7 +153,7 @@ def _store(entry: Path, write: Callable[[Path], Counts]) -> None:
     try:
         make_folder(entry, fill)
     except OSError:
-        if not entry.exists():  # else another process has made the same entry meanwhile
+        if not exists(entry):  # else another process has made the same entry meanwhile
             raise
 
 

@@ -18,6 +18,7 @@ from transformer_mt.data.sources.files import suffix_of
 from transformer_mt.data.sources.source import PairBlock, Source, with_bar
 from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.plurals import counted
 from transformer_mt.storage.files import TEMPORARY
 
@@ -158,7 +159,7 @@ def _move(names: list[str], source: Path, target: Path) -> None:
             (source / name).rename(target / name)
     except BaseException:
         for name in names:
-            if not (source / name).exists():
+            if not exists(source / name):
                 (target / name).unlink(missing_ok=True)
         raise
 
@@ -170,5 +171,5 @@ def extensions(src: Path, tgt: Path) -> tuple[str, str]:
 
 
 def _refuse_to_overwrite(paths: list[Path]) -> None:
-    if there := [path for path in paths if path.exists()]:
+    if there := [path for path in paths if exists(path)]:
         raise UserError(f"{there[0]} exists, and is not overwritten. Delete it, or choose another folder.")

@@ -22,6 +22,7 @@ from transformer_mt.decoding.search.constraints import missing_after
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _with_prefixes(
 
 def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
     """`read_lines` of the file that an option or a key names. UserError, which says which, where there is none."""
-    if not path.exists():
+    if not exists(path):
         raise UserError(f"There is no file {path}. Check the name after {named_by}.")
     return read_lines(path)
 

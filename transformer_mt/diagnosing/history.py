@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from transformer_mt.diagnosing.thresholds import threshold
+from transformer_mt.paths import exists
 from transformer_mt.storage.run_folder import RunFolder
 
 Entry = dict[str, Any]
@@ -145,7 +146,7 @@ class Recorded:
 def read_recorded(run: RunFolder) -> Recorded:
     """What is recorded of a run so far. An unfinished last line is passed over. Raises OSError."""
     found, num_broken = [], 0
-    has_recorder = run.recorder.exists()
+    has_recorder = exists(run.recorder)
     for path in (run.metrics, run.recorder) if has_recorder else (run.metrics,):
         for entry in _lines(path):
             if entry is None:
@@ -158,7 +159,7 @@ def read_recorded(run: RunFolder) -> Recorded:
 
 def _lines(path: Path) -> Iterator[Entry | None]:
     """The entries of a file, which has none before it is begun; None for a line that is none."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if exists(path) else ""
     for line in filter(None, text.split("\n")[:-1]):
         try:
             entry = json.loads(line)

@@ -8,6 +8,7 @@ from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.explaining.sentence_index import SentenceIndex, pooled, read_index, write_index
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_folder, sweep, written_to
 from transformer_mt.storage.manifest import MANIFEST, DamagedError, digest
 from transformer_mt.storage.run_folder import RunFolder
@@ -54,7 +55,7 @@ def _index(translator: Translator, corpus: Corpus, remark: Remark) -> SentenceIn
     """
     run, checkpoint = translator.checkpoints[0]
     key: dict[str, object] = {"corpus": corpus.fingerprint, "checkpoint": digest(checkpoint / MANIFEST)}
-    if run.neighbours.exists():
+    if exists(run.neighbours):
         try:
             index = read_index(run.neighbours, key)
         except DamagedError as error:

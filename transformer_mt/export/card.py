@@ -23,6 +23,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
+from transformer_mt.paths import exists
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
 from transformer_mt.storage.origin import Origin, read_origin
 from transformer_mt.storage.run_folder import RunFolder
@@ -200,7 +201,7 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
 
 def _validations(run: RunFolder) -> list[dict[str, Any]]:
     """The lines of all validations, the newest first."""
-    if not run.metrics.exists():
+    if not exists(run.metrics):
         return []
     lines = run.metrics.read_text(encoding="utf-8").split("\n")[:-1]
     parsed = (json.loads(line) for line in reversed(lines))

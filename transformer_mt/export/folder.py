@@ -13,6 +13,7 @@ from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import CARD
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.files import make_folder
 
 DESCRIPTION, TOKENIZERS = "transformer_mt.json", "tokenizers"
@@ -22,9 +23,9 @@ def refuse_occupied(folder: Path) -> None:
     """UserError where the export would replace something."""
     if folder.is_symlink() or not folder.name:
         raise UserError(f"{folder} is not the name of a new folder. Give one, for example {folder / 'exported'}.")
-    if folder.is_dir() and not any(folder.iterdir()):
+    if is_dir(folder) and not any(folder.iterdir()):
         return
-    if folder.exists():
+    if exists(folder):
         raise UserError(f"{folder} exists and is not an empty folder. Name another, or delete it first.")
 
 

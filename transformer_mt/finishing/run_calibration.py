@@ -21,6 +21,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.finishing.calibration import Calibrator
 from transformer_mt.finishing.confidence import NUM_SENTENCE_FEATURES, NUM_WORD_FEATURES, Calibration
+from transformer_mt.paths import exists
 from transformer_mt.plurals import counted
 from transformer_mt.storage.files import replace_file, written_to
 from transformer_mt.storage.manifest import digest
@@ -75,7 +76,7 @@ def calibration_of_run(translator: Translator, options: SearchOptions, remark: R
     """
     made_with = _made_with(translator, options, translator.config.data)
     path = _path(translator, made_with)
-    if not path.exists():
+    if not exists(path):
         return calibrate_run(translator, options, remark)
     try:
         found = _read(path)

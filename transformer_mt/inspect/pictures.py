@@ -8,6 +8,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import ATTENTIONS, Attention
 from transformer_mt.inspect.attention_page import attention_page
 from transformer_mt.inspect.heat_map import heat_maps, to_png
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.files import replace_file
 
 PAGE = "attention.html"
@@ -58,7 +59,7 @@ def _earlier(folder: Path) -> list[Path]:
 
 
 def _write(path: Path, content: str | bytes) -> Path:
-    if path.parent.exists() and not path.parent.is_dir():
+    if exists(path.parent) and not is_dir(path.parent):
         raise UserError(f"{path.parent} is a file, not a folder. Name another with --output.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

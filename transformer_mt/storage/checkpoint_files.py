@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 
@@ -26,7 +27,7 @@ def find_checkpoint(run: RunFolder, choice: str | None) -> Path:
     """
     steps = run.trained_steps()
     named = {"last": run.step(steps[-1]), **{f"{STEP_PREFIX}{step}": run.step(step) for step in steps}}
-    if (run.average / WEIGHTS).is_file():
+    if is_file(run.average / WEIGHTS):
         named["average"] = run.average
     if choice in named:
         return named[choice]

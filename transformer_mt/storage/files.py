@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists, is_dir, is_file
 
 TEMPORARY = ".tmp-"  # how the name of what is being written begins
 
@@ -87,7 +88,7 @@ def remove(path: Path) -> None:
     """Delete a folder or a file. It is renamed first, so that a kill in the middle leaves nothing that looks whole."""
     rubbish = temporary_beside(path)
     os.rename(path, rubbish)
-    if rubbish.is_dir() and not rubbish.is_symlink():
+    if is_dir(rubbish) and not rubbish.is_symlink():
         shutil.rmtree(rubbish, ignore_errors=True)
     else:
         rubbish.unlink(missing_ok=True)
@@ -121,14 +122,14 @@ def way_to_write(error: BaseException, folder: Path) -> str:
     """What to do about an error in writing to a folder, as the middle of a sentence."""
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"have {folder} made writable for you"
-    if isinstance(error, FileNotFoundError) and not folder.exists():
+    if isinstance(error, FileNotFoundError) and not exists(folder):
         return f"put {folder} back where it was"
     return "free some space"
 
 
 def _sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
-    if path.is_file():
+    if is_file(path):
         with path.open("rb+") as file:
             os.fsync(file.fileno())
     elif sys.platform != "win32":  # on Windows a folder cannot be opened

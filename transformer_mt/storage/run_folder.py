@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists, is_file
 from transformer_mt.storage.files import permission_to_read
 
 STEP_PREFIX = "step_"
@@ -66,7 +67,7 @@ class RunFolder:
                 number = path.name.removeprefix(STEP_PREFIX)
                 if number == path.name or not number.isdecimal() or str(int(number)) != number:
                     continue
-                if (path / MANIFEST).is_file():
+                if is_file(path / MANIFEST):
                     found.append(int(number))
         return sorted(found)
 
@@ -82,9 +83,9 @@ class RunFolder:
         """The path as one would type it in a shell."""
         return shlex.quote(str(self.path))
 
-    def exists(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a training has begun here."""
-        return self.config.exists() or self.checkpoints.exists()
+        return exists(self.config) or exists(self.checkpoints)
 
 
 @contextmanager
@@ -119,8 +120,8 @@ def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
             with permission_to_read(run.path):
                 checkpoints = [run.step(step) / MANIFEST for step in run.steps()]
                 written = [run.config, run.metrics] if untrained else checkpoints[-1:]
-                if run.config.exists() and written:
-                    times[run] = max((path.stat().st_mtime for path in written if path.exists()), default=0.0)
+                if exists(run.config) and written:
+                    times[run] = max((path.stat().st_mtime for path in written if exists(path)), default=0.0)
         except UserError as error:
             refused = error
     if refused is not None and not times:
@@ -139,10 +140,10 @@ def open_run(path: Path, untrained: bool = False, runs: Path = Path("runs")) -> 
     """
     run = RunFolder(path)
     with permission_to_read(path):
-        is_run = run.config.is_file()
+        is_run = is_file(run.config)
     if not is_run:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
-        if within is None and (runs / path / run.config.name).is_file():
+        if within is None and is_file(runs / path / run.config.name):
             within = runs / path
         hint = f"Did you mean {within}?" if within else "Give that of one, runs/NAME."
         raise UserError(f"{path} is not the folder of a run: it has no config.yaml. {hint}")

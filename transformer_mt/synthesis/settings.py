@@ -7,6 +7,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
 
 SETTINGS = "settings.json"
@@ -52,10 +53,10 @@ def precision_of(folder: Path) -> str | None:
 def _is_begun(folder: Path, settings: dict[str, Any]) -> bool:
     """Whether there is more than hidden files in the folder. UserError where it was not begun with these settings."""
     path = folder / SETTINGS
-    if not folder.exists() or all(one.name.startswith(".") for one in folder.iterdir()):
+    if not exists(folder) or all(one.name.startswith(".") for one in folder.iterdir()):
         return False
     try:
-        begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        begun = json.loads(path.read_text(encoding="utf-8")) if exists(path) else None
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}). Choose another --output.") from None
     if not isinstance(begun, dict):

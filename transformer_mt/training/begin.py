@@ -9,6 +9,7 @@ from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import freeze, outline
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
@@ -49,14 +50,14 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     UserError where the run exists and `resume` is false, where a setting differs that must not change, and where a new
     run cannot begin as `training.init_from` and `training.freeze` ask for.
     """
-    if not resume and run.exists():
+    if not resume and run.has_begun():
         refuse_itself(config, run)
         raise UserError(
             f"{run.path} exists already. Go on with it by adding `--resume auto` (in Python: "
             f"resume=True), or train beside it with another name, for example name={config.name}_2."
         )
     recover(run)
-    if run.checkpoints.exists() and not run.config.exists():
+    if exists(run.checkpoints) and not exists(run.config):
         raise UserError(
             f"{run.config} is gone, though there are checkpoints beside it. Put it back (`tmt config show FILE` prints "
             "what it held), or train under another name."
@@ -100,7 +101,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
 
 def _set_metrics_aside(run: RunFolder) -> None:
     """Keep the metrics of a run that begins anew without a checkpoint: they may be all that is left of it."""
-    if run.metrics.exists() and run.metrics.stat().st_size:
+    if exists(run.metrics) and run.metrics.stat().st_size:
         aside = run.metrics.with_name(EARLIER_METRICS)
         os.replace(run.metrics, aside)
         run.recorder.unlink(missing_ok=True)
@@ -124,10 +125,10 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
 
 def refuse_unless_writable(run: RunFolder, resume: bool) -> None:
     """UserError where the run's folder cannot be written: now, rather than after the data was prepared."""
-    place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if path.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        what = "cannot be written to" if place.is_dir() else "is a file, not a folder"
-        if resume and run.path.is_dir():
+    place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if exists(path))
+    if not is_dir(place) or not os.access(place, os.W_OK | os.X_OK):
+        what = "cannot be written to" if is_dir(place) else "is a file, not a folder"
+        if resume and is_dir(run.path):
             raise UserError(f"{place} {what}, so the run cannot go on. Make it writable, or go on with a copy of it.")
         raise UserError(f"{place} {what}, so there is no place for the run. Choose another with --runs or name=NEW.")
 

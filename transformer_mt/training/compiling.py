@@ -34,6 +34,7 @@ from transformer_mt.machine.device import Choice
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.loss import cross_entropy_sums
 from transformer_mt.model.stack import Stack
+from transformer_mt.paths import exists
 
 BACKEND = "inductor"  # the tests take another, because this one compiles for too long
 OLDEST_GPU = (7, 0)  # the oldest that Triton compiles for
@@ -90,7 +91,7 @@ def _missing_for_triton() -> str | None:
     if not any(shutil.which(compiler) for compiler in (os.environ.get("CC", "cc"), "gcc", "clang")):
         return "C compiler"
     header = Path(sysconfig.get_path("include"), "Python.h")
-    return None if header.exists() else f"{header} (Debian: apt install python3-dev)"
+    return None if exists(header) else f"{header} (Debian: apt install python3-dev)"
 
 
 class CompiledStep:

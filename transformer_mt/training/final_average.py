@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.paths import exists
 from transformer_mt.storage.checkpoint_files import WEIGHTS, own_steps
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
@@ -22,7 +23,7 @@ def average_is_due(config: RunConfig, run: RunFolder, state: TrainingState) -> b
     A kill may have come before either. One that `tmt average` has made since is left alone.
     """
     wants = config.training.average_last is not None
-    return wants and not (run.average.exists() and state.step in read_scores(run.metrics, "average"))
+    return wants and not (exists(run.average) and state.step in read_scores(run.metrics, "average"))
 
 
 def average_at_end(

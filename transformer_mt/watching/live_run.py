@@ -10,6 +10,7 @@ from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
 from transformer_mt.diagnosing.history import read_recorded
 from transformer_mt.errors import UserError
 from transformer_mt.pages.html_text import Html
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.resuming.run_lock import is_trained_now
@@ -63,7 +64,7 @@ class LiveRun:
         trouble = None
         state, training_state = "", None
         try:
-            if not self.run.path.is_dir():
+            if not is_dir(self.run.path):
                 raise UserError(f"{self.run.path} is gone. What it said last stands below.")
             self._read_config()
             self.metrics.update()
@@ -105,6 +106,6 @@ def _newest_state(run: RunFolder) -> TrainingState | None:
     """That of the newest checkpoint that is there, or None. A training may delete one just now."""
     for step in reversed(run.steps()):
         path = run.step(step) / STATE
-        if path.exists():
+        if exists(path):
             return TrainingState.read(path)
     return None

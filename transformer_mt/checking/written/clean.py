@@ -9,6 +9,7 @@ from transformer_mt.checking.check import CheckedSplit
 from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.files import make_folder, sweep, way_to_write
 
 KEPT, OUT, REASONS = "kept", "taken_out", ".reasons.tsv"
@@ -17,9 +18,9 @@ KEPT, OUT, REASONS = "kept", "taken_out", ".reasons.tsv"
 def refuse_folder(folder: Path) -> None:
     """UserError where the folder holds something already: before the check, not behind it."""
     try:
-        if folder.is_dir() and not any(folder.iterdir()):
+        if is_dir(folder) and not any(folder.iterdir()):
             return
-        if folder.exists() or folder.is_symlink():
+        if exists(folder) or folder.is_symlink():
             raise UserError(f"{folder} exists, and is not overwritten. Delete it, or name another folder for --write.")
     except OSError as error:
         raise UserError(

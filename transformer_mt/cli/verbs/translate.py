@@ -18,6 +18,7 @@ from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.demands import SourceLine
@@ -163,7 +164,7 @@ def _other_files(images: list[Path] | None, asked: "LineOptions", options: "Sear
 
 def _is_file(sentence: str) -> bool:
     try:
-        return Path(sentence).is_file()
+        return is_file(Path(sentence))
     except OSError:  # longer than a name may be
         return False
 

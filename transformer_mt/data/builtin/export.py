@@ -4,6 +4,7 @@ from pathlib import Path
 
 from transformer_mt.data.builtin import SPLITS, builtin_pairs
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
 
 BUILTIN = {"builtin:en-es": ("en", "es")}
@@ -25,11 +26,11 @@ def export_builtin(corpus: str, folder: Path) -> list[tuple[Path, int]]:
     contents = {path: "".join(text + "\n" for text in side).encode() for path, side in sides.items()}
     try:
         for path, content in contents.items():
-            if path.exists() and path.read_bytes() != content:
+            if exists(path) and path.read_bytes() != content:
                 raise UserError(f"{path} exists with other content. Delete it, or choose another folder.")
         folder.mkdir(parents=True, exist_ok=True)
         for path, content in contents.items():
-            if not path.exists():
+            if not exists(path):
                 replace_file(path, content)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error

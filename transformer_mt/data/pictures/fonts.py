@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 
 if TYPE_CHECKING:
     from PIL import ImageFont
@@ -70,11 +71,11 @@ def _file_of(asked: str, way_out: str) -> Path:
     """The file that a config names, or that of the installed family of this name."""
     try:
         path = Path(asked).expanduser()
-        is_file = path.is_file()
+        found = is_file(path)
     except (OSError, RuntimeError) as error:  # ~somebody who does not exist, a name that is too long
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"data.font: {asked} cannot be looked for ({reason}). {way_out}") from None
-    if is_file:
+    if found:
         return path
     if path.suffix.lower() in (".ttf", ".otf", ".ttc"):
         start = "" if path.is_absolute() else " Relative names start at the working folder."

@@ -14,6 +14,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.files import source_path
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists, is_dir
 
 PATTERN = re.compile(r"[*?\[]|::|\$[\w{]")  # in a folder's path, `datasets` does not take this literally
 TYPED = {".parquet", ".arrow"}  # files that say which of their cells are text
@@ -27,7 +28,7 @@ def local_folder(config: SourceConfig, data: DataConfig) -> Path | None:
     Raises UserError for a folder that is not there, and for a name that `datasets` would take for something else.
     """
     name, folder = str(config.hub), source_path(str(config.hub), data)
-    if folder.is_dir():
+    if is_dir(folder):
         if pattern := PATTERN.search(str(folder.absolute())):
             raise UserError(
                 f"{folder.absolute()}: the library `datasets` takes {pattern[0]!r} in it for a pattern. Rename the "
@@ -38,7 +39,7 @@ def local_folder(config: SourceConfig, data: DataConfig) -> Path | None:
 
     if name.startswith(("/", ".", "~")) or hasattr(packaged_modules, name):
         raise UserError(f"There is no folder {folder.absolute()}. Check hub; relative paths start at data.root.")
-    if Path(name).exists():  # `datasets` would read it
+    if exists(Path(name)):  # `datasets` would read it
         raise UserError(
             f"There is no folder {folder.absolute()}; relative paths start at data.root. "
             f"If you mean {Path(name).absolute()}, name it by this whole path."

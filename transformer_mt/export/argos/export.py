@@ -24,6 +24,7 @@ from transformer_mt.export.expressible import all_refusals, refuse_architecture
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table
+from transformer_mt.paths import exists
 from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.files import make_file
 from transformer_mt.storage.run_folder import RunFolder
@@ -130,5 +131,5 @@ def _refuse_file(file: Path) -> None:
     """UserError where the export would replace something, or Argos Translate would not take the file."""
     if file.suffix != ENDING:
         raise UserError(f"{file} does not end in {ENDING}. Name the file {file.with_name(file.name + ENDING)}.")
-    if file.exists() or file.is_symlink():
+    if exists(file) or file.is_symlink():
         raise UserError(f"{file} exists. Name another, or delete it first.")

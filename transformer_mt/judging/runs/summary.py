@@ -10,6 +10,7 @@ from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
+from transformer_mt.paths import exists, is_dir, is_file
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, way_out_of_damage
 from transformer_mt.storage.files import permission_to_read
@@ -47,7 +48,7 @@ def summaries_of(folder: Path) -> list[RunSummary]:
     where there is none.
     """
     with permission_to_read(folder):
-        if not folder.is_dir():
+        if not is_dir(folder):
             raise UserError(f"There is no folder {folder}. Give the one that `tmt train` writes its runs to.")
         if _is_run(folder):
             return [summary_of(folder)]
@@ -60,7 +61,7 @@ def summaries_of(folder: Path) -> list[RunSummary]:
 def _is_run(path: Path) -> bool:
     """Whether something of a run is in it; a folder that may not be read is taken for one, so that it is told."""
     try:
-        return path.is_dir() and any((path / name).exists() for name in ("config.yaml", "checkpoints", "metrics.jsonl"))
+        return is_dir(path) and any(exists(path / name) for name in ("config.yaml", "checkpoints", "metrics.jsonl"))
     except PermissionError:
         return True
 
@@ -89,7 +90,7 @@ def summary_of(path: Path) -> RunSummary:
 def _num_bytes(path: Path) -> int:
     """The size of a file; nothing of a folder, nor of a file that the training has just taken away."""
     try:
-        return path.stat().st_size if path.is_file() else 0
+        return path.stat().st_size if is_file(path) else 0
     except FileNotFoundError:
         return 0
 
@@ -129,7 +130,7 @@ def _num_parameters(path: Path) -> int:
 def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
     """The curves, and the best of each score. Lines that cannot be read are counted."""
     curves = summary.curves
-    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n") if run.metrics.exists() else []
+    lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n") if exists(run.metrics) else []
     if num_broken := [add_to_curves(line, curves) for line in filter(None, lines)].count(None):
         summary.problems.append(f"{run.metrics.name}: {counted(num_broken, 'line')} cannot be read")
     for name, higher in HIGHER_IS_BETTER.items():

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from transformer_mt.machine.busy.fewer_cores import FewerCores
 from transformer_mt.machine.workers import WATCH
+from transformer_mt.paths import exists
 
 FIRST_INTERVAL, INTERVAL = 0.2, 1.0  # seconds between two looks
 BUSY_CORES = 0.25  # of ours that others use: from here on waits are short
@@ -173,7 +174,7 @@ def follow(
 
 def can_give_way() -> bool:
     """Whether the load of the machine is known, and the user has not settled how threads wait."""
-    return sys.platform == "linux" and STAT.exists() and not any(name in os.environ for name in SETTINGS)
+    return sys.platform == "linux" and exists(STAT) and not any(name in os.environ for name in SETTINGS)
 
 
 @functools.cache

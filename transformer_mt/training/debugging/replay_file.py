@@ -15,6 +15,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.inspect.text_table import ELLIPSIS, GAP, Paint, wrapped
 from transformer_mt.machine.device import choose_device, choose_precision, set_up
 from transformer_mt.model.named_parts import freeze
+from transformer_mt.paths import is_file
 from transformer_mt.storage.checkpoint_files import WEIGHTS, find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import load_weights
@@ -85,7 +86,7 @@ def _refuse_other_runs(
 def _weights(path: Path, run: RunFolder, checkpoint: str | None) -> tuple[Path, str, list[str]]:
     """The file of weights, its name for the page, and a note where it only stands in for a missing one."""
     beside = weights_path(path)
-    if checkpoint is None and beside.is_file():
+    if checkpoint is None and is_file(beside):
         return beside, "those of the update", []
     folder = find_checkpoint(run, checkpoint or "last")
     missing = [] if checkpoint else [f"note: there is no {beside}; the weights of the newest checkpoint stand in"]

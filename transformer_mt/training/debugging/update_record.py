@@ -13,6 +13,7 @@ from torch import Tensor, int64, nn, uint8
 from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 from transformer_mt.storage.files import make_file, replace_file
 from transformer_mt.storage.weights import save_tensors, unique_weights
 
@@ -70,7 +71,7 @@ def write_weights(path: Path, model: nn.Module) -> None:
 
 def read_record(path: Path) -> tuple[UpdateRecord, list[Batch]]:
     """Read what `write_record` wrote. Raises UserError where the file is missing, damaged or something else."""
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"There is no file {path}. Training writes one to runs/NAME/debug when a loss is not finite.")
     try:
         with safe_open(path, "pt") as file:

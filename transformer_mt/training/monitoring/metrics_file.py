@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
 from transformer_mt.training.resuming.training_state import TrainingState
 
@@ -95,14 +96,14 @@ def cut_back(path: Path, state: TrainingState) -> None:
     """
     validated = state.last_validation_step
     newest = dict.fromkeys(("train", "spike", "average"), state.step) | {"validation": validated, "look": validated}
-    if path.exists():
+    if exists(path):
         kept = [line for line, entry in _lines(path) if entry["step"] <= newest.get(entry["kind"], -1)]
         replace_file(path, "".join(f"{line}\n" for line in kept))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The lines that are ours, each with its entry. A kill may have torn one, and an editor written another."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if exists(path) else ""
     for line in text.split("\n"):
         try:
             entry = json.loads(line)

@@ -17,6 +17,7 @@ from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.diagnosing.diagnoses import Diagnosis
 from transformer_mt.diagnosing.told import in_one_line, summary_line
+from transformer_mt.paths import exists
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.metrics_file import MetricsFile, finite
 from transformer_mt.training.monitoring.recorder import Recorder
@@ -57,7 +58,7 @@ class Monitor:
         self.watch = watch
         self.is_troubled = False  # a file of the run could not be written, which was said
         self.new_metrics: dict[str, float] = {}  # of the step that is about to be reported
-        is_gone = state.step > 0 and not run.metrics.exists()
+        is_gone = state.step > 0 and not exists(run.metrics)
         self.metrics_file = MetricsFile(run.metrics, state)
         self.recorder = Recorder(run, state)
         # TensorBoard writes in a thread of its own. Its error is raised again at the next call, which handles it.

@@ -24,6 +24,7 @@ from transformer_mt.config.loading import dump_config, read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import trained
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, sweep, way_to_write
@@ -47,7 +48,7 @@ class SaveError(UserError):
 
 def check_folder(run: RunFolder, step: int) -> None:
     """SaveError where the run's folder is gone. A new folder would hold the new step, but not the config of the run."""
-    if not run.path.is_dir():
+    if not is_dir(run.path):
         raise SaveError(
             f"The checkpoint {run.step(step)} could not be written: the folder {run.path} was moved or deleted while "
             f"this training wrote to it. {_WHOLE}; put the folder back and {_GO_ON}."
@@ -159,7 +160,7 @@ def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE,
         write_manifest(folder, sorted(path.name for path in folder.iterdir()))
 
     def set_aside() -> None:
-        if final.exists():  # the step is saved once more: a kill between the two renames must lose nothing
+        if exists(final):  # the step is saved once more: a kill between the two renames must lose nothing
             os.rename(final, aside)
 
     try:
@@ -175,7 +176,7 @@ def sweep_half_written(final: Path) -> None:
     """`sweep` this folder, and put back an earlier one that was set aside."""
     sweep(final)
     aside = final.with_name(_ASIDE + final.name)
-    if aside.exists() and not final.exists():
+    if exists(aside) and not exists(final):
         os.rename(aside, final)
 
 
@@ -185,7 +186,7 @@ def recover(run: RunFolder) -> None:
         shutil.rmtree(left, ignore_errors=True)
     for aside in run.checkpoints.glob(f"{_ASIDE}*"):
         final = aside.with_name(aside.name.removeprefix(_ASIDE))
-        if final.exists():
+        if exists(final):
             shutil.rmtree(aside, ignore_errors=True)
         else:
             os.rename(aside, final)
@@ -229,7 +230,7 @@ def bytes_of_files(config: RunConfig, *tensors: Mapping[str, Tensor]) -> int:
 
 def free_bytes(path: Path) -> int:
     """The free space on the disk of `path`, which need not exist yet."""
-    place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    place = next(place for place in (path.absolute(), *path.absolute().parents) if exists(place))
     return shutil.disk_usage(place).free
 
 

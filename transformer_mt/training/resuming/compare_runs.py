@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.checkpoint_files import STATE, WEIGHTS
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
@@ -43,7 +44,7 @@ def compare_runs(straight: RunFolder, other: RunFolder, step: int) -> Comparison
     one, two = straight.step(step), other.step(step)
     weights, optimizer = ((read_tensors(one / file), read_tensors(two / file)) for file in (WEIGHTS, OPTIMIZER))
     lines = _lines(straight.metrics), _lines(other.metrics)
-    recorded, again = (_lines(run.recorder) if run.recorder.exists() else [] for run in (straight, other))
+    recorded, again = (_lines(run.recorder) if exists(run.recorder) else [] for run in (straight, other))
     difference = (
         compare_tensors("weights", *weights)
         or compare_tensors("optimizer", *optimizer)

@@ -5,6 +5,7 @@ import json
 from transformer_mt.config.schedules import SCHEDULES
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.plurals import counted
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.run_folder import RunFolder
@@ -110,7 +111,7 @@ def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
     for key, values in changes.items():
         for name, before, now in _one_by_one(key, *values):
             print(f"changed: {name} was {before!r}, is {now!r}")
-    earlier = run.changes.read_bytes() if run.changes.exists() else b""
+    earlier = run.changes.read_bytes() if exists(run.changes) else b""
     replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from filelock import FileLock, Timeout
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
 
 
@@ -21,7 +22,7 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
     Raises UserError where another process has the lock.
     """
     lock = FileLock(run.lock)
-    new = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
+    new = [folder for folder in (run.path, *run.path.parents) if not exists(folder)]
     with run_folder_errors(run):
         run.path.mkdir(parents=True, exist_ok=True)
         try:

@@ -9,6 +9,7 @@ from transformer_mt.cli.options import DeviceOption, path_argument, path_option
 from transformer_mt.cli.terminal import output_is_coloured, output_width, remark
 from transformer_mt.cli.verb_command import Verbs
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 
 app = Verbs(help="Look into a training that went wrong.", no_args_is_help=True)
 
@@ -31,7 +32,7 @@ def batch(
     """Replay an update whose loss or gradient was not finite, and show every module's outputs and gradients."""
     from transformer_mt.storage.run_folder import open_run
 
-    if run is None and not file.exists():
+    if run is None and not exists(file):
         raise UserError(f"There is no file {file}. Training writes one to runs/NAME/debug when a loss is not finite.")
     folder = open_run(run if run is not None else file.absolute().parent.parent, untrained=True)
     from transformer_mt.training.debugging.replay_file import replay_file, replay_lines

@@ -9,6 +9,7 @@ import typer
 from transformer_mt.cli.options import path_argument
 from transformer_mt.cli.terminal import output_width
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_dir, is_file
 
 
 def diagnose(
@@ -24,8 +25,8 @@ def diagnose(
 
     folder = RunFolder(run)
     with permission_to_read(run):
-        if not folder.metrics.is_file():
-            what = "has no metrics.jsonl" if run.is_dir() else "is no folder"
+        if not is_file(folder.metrics):
+            what = "has no metrics.jsonl" if is_dir(run) else "is no folder"
             raise UserError(f"{run} {what}, so no training is recorded there. Give the folder of a run, runs/NAME.")
         recorded = read_recorded(folder)
     diagnoses = Diagnoses.of(recorded.entries)
