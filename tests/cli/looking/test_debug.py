@@ -46,7 +46,7 @@ def test_the_error_leads_to_the_replay(folder: Path, stopped: subprocess.Complet
 
 
 def test_files_are_on_the_page_of_the_run(folder: Path, stopped: subprocess.CompletedProcess[str]) -> None:
-    page = (Path(__file__).parents[2] / "runs/README.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "runs/README.md").read_text("utf-8")
     for path in (folder / "runs/toy/debug").iterdir():
         assert f"`debug/{path.name.replace('step_2', 'step_N')}`" in page
 

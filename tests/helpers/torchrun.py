@@ -13,7 +13,7 @@ import transformer_mt
 
 TMT = ("-m", "transformer_mt")
 TMT_FILE = str(Path(transformer_mt.__file__).with_name("__main__.py"))
-TESTS = Path(__file__).parent
+HELPERS = Path(__file__).parent
 
 
 def start_together(
@@ -26,7 +26,7 @@ def start_together(
             "--nproc-per-node", str(number), *options, *arguments,
         ],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HELPERS), *sys.path])},
     )  # fmt: skip
 
 
