@@ -1,6 +1,5 @@
-"""The aligner beside a run: made once, read afterwards, and made again where the pairs or its files changed."""
+"""The aligner beside a run: made once, read afterwards, and made again where its files are damaged."""
 
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,9 +9,12 @@ from toy import toy_config, write_toy_corpus
 
 from transformer_mt.aligning import find_kernels, run_aligner
 from transformer_mt.aligning.run_aligner import aligner_of_run, train_run_aligner
-from transformer_mt.config.loading import dump_config
+from transformer_mt.config.loading import dump_config, read_config
+from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.begin import write_beginnings
 
 PAIR = ("two four six.", "dos seis cuatro.")
 
@@ -51,17 +53,19 @@ def test_it_is_made_at_the_first_use_and_kept(run: RunFolder) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == ["aligner", "config.yaml"]
 
 
-def test_it_is_made_again_for_other_pairs_alone(run: RunFolder) -> None:
+def test_it_stays_where_the_files_of_the_pairs_change_later(run: RunFolder) -> None:
     said_in(run)
     source = run.path.parent / "data" / "train.en"
-    os.utime(source, (1, 1))
-    for _ in range(2):
-        assert said_in(run) == [], "only the time of the file changed"
     source.write_text(source.read_text().replace("ten", "eleven"))
-    said = said_in(run)
-    assert said[0] == f"The training pairs of {run.path} are others than those of its aligner, which is made again."
-    assert is_made(said)
-    assert said_in(run) == []
+    assert said_in(run) == [], "the model has learned from the pairs that the aligner knows"
+
+
+def test_a_training_that_begins_anew_takes_the_one_of_other_pairs_away(run: RunFolder) -> None:
+    said_in(run)
+    write_beginnings(read_config(run.config), run, data=None)
+    assert exists(run.aligner), "that of a run that goes on is kept"
+    write_beginnings(config := read_config(run.config), run, prepare_training_data(config))
+    assert not exists(run.aligner)
 
 
 def test_a_run_whose_pairs_are_gone_keeps_its_aligner(run: RunFolder) -> None:
@@ -73,7 +77,7 @@ def test_a_run_whose_pairs_are_gone_keeps_its_aligner(run: RunFolder) -> None:
         aligner_of_run(run, print)
 
 
-@pytest.mark.parametrize("name", ["aligner.json", "tables.safetensors", "manifest.json", "corpus.json"])
+@pytest.mark.parametrize("name", ["aligner.json", "tables.safetensors", "manifest.json"])
 def test_a_damaged_one_is_told_and_made_again(name: str, run: RunFolder) -> None:
     said_in(run)
     (run.aligner / name).write_bytes(b"{}")

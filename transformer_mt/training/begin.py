@@ -11,7 +11,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import freeze, outline
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import STATE
-from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.files import remove, replace_file
 from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
 from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
 from transformer_mt.training.monitoring.metrics_file import cut_back, read_scores
@@ -145,6 +145,8 @@ def write_beginnings(
         run.path.mkdir(parents=True, exist_ok=True)
         if data is not None:
             save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
+            if exists(run.aligner):  # of a training that left no checkpoint, perhaps with other pairs
+                remove(run.aligner)
         if source is not None:
             source.origin().write(run.origin)
         replace_file(run.config, dump_config(config))
