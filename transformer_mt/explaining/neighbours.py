@@ -1,17 +1,16 @@
-"""The training pairs nearest to a sentence. Their index is made at the first use and kept in the run's folder."""
+"""The training pairs nearest to a sentence. Their index is made at the first use and kept in the cache of corpora."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
-from transformer_mt.explaining.sentence_index import SentenceIndex, pooled, read_index, write_index
-from transformer_mt.paths import exists
-from transformer_mt.storage.files import replace_folder, sweep, written_to
-from transformer_mt.storage.manifest import MANIFEST, DamagedError, digest
-from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.explaining.sentence_index import VERSION, SentenceIndex, pooled, read_vectors, write_index
+from transformer_mt.storage.manifest import MANIFEST, digest
 
 SPARE = 20  # rows looked at for each pair wanted: the same pair may come many times
 Remark = Callable[[str], None]
@@ -50,30 +49,17 @@ def neighbours(translator: Translator, src: list[int], number: int, remark: Rema
 
 
 def _index(translator: Translator, corpus: Corpus, remark: Remark) -> SentenceIndex:
-    """The index in the run's folder; made anew where there is none, where it is damaged, and for other pairs or
-    weights.
-    """
-    run, checkpoint = translator.checkpoints[0]
-    key: dict[str, object] = {"corpus": corpus.fingerprint, "checkpoint": digest(checkpoint / MANIFEST)}
-    if exists(run.neighbours):
-        try:
-            index = read_index(run.neighbours, key)
-        except DamagedError as error:
-            remark(error.what)
-        else:
-            if index is not None:
-                return index
-            remark(f"The index {run.neighbours} is of other pairs or another checkpoint, and is made again.")
-    _make(translator, corpus, run, key, remark)
-    index = read_index(run.neighbours, key)
-    assert index is not None
-    return index
+    """The index of these pairs and weights. It is made where the cache of corpora has none."""
+    _, checkpoint = translator.checkpoints[0]
+    key = key_of([VERSION, corpus.fingerprint, digest(checkpoint / MANIFEST)])
+    entry = cache_folder(translator.config.data) / "neighbours" / key
 
+    def write(folder: Path) -> Counts:
+        remark(f"making an index of the {len(corpus):,} training pairs, once")
+        start = time.perf_counter()
+        counts = write_index(folder, translator, corpus)
+        remark(f"the index took {time.perf_counter() - start:.1f} s; it is kept in {entry}")
+        return counts
 
-def _make(translator: Translator, corpus: Corpus, run: RunFolder, key: dict[str, object], remark: Remark) -> None:
-    remark(f"making an index of the {len(corpus):,} training pairs of {run.path}, once")
-    start = time.perf_counter()
-    with written_to("index", run.neighbours, run.path):
-        sweep(run.neighbours)
-        replace_folder(run.neighbours, lambda folder: write_index(folder, translator, corpus, key))
-    remark(f"the index is in {run.neighbours}; it took {time.perf_counter() - start:.1f} s")
+    vectors, counts = cached(entry, write, read_vectors)
+    return SentenceIndex(vectors, counts["every"])

@@ -1,6 +1,5 @@
 """The training sources as vectors of the model's own space, on the disk, and the nearest of them to a sentence."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.data.batches.batching import pad_rows
+from transformer_mt.data.cache import Counts
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.model.decoder_only import DecoderOnly
@@ -21,13 +21,11 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.model.stack import positions_of
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.storage.manifest import check_manifest, write_manifest
 
-VECTORS, META = "vectors.npy", "index.json"
+VECTORS = "vectors.npy"
 VERSION = 1  # raise it whenever the same pairs and weights would give other vectors
 MOST_PAIRS = 500_000  # of more, one in so many: a gigabyte at d_model 1024
 TEXTS_AT_ONCE, TOKENS_AT_ONCE, ROWS_AT_ONCE = 4096, 8192, 65_536
-_WAY_OUT = "It is made again."
 
 
 @torch.inference_mode()
@@ -68,8 +66,10 @@ class SentenceIndex:
         return [(row * self.every, -cosine) for cosine, row in best]
 
 
-def write_index(folder: Path, translator: Translator, corpus: Corpus, key: dict[str, object]) -> None:
-    """Make the index of a corpus in a folder that is there; `key` says what it is made of. In bounded memory."""
+def write_index(folder: Path, translator: Translator, corpus: Corpus) -> Counts:
+    """Write the vectors of a corpus into a folder that is there, in bounded memory. Returns of how many pairs one was
+    taken, as `every`.
+    """
     every = -(-len(corpus) // MOST_PAIRS)
     number = -(-len(corpus) // every)
     width = pooled(translator.model, [[EOS_ID + 1]]).size(1)
@@ -83,17 +83,12 @@ def write_index(folder: Path, translator: Translator, corpus: Corpus, key: dict[
             bar.update(len(block))
     vectors.flush()
     del vectors
-    (folder / META).write_text(json.dumps({**key, "version": VERSION, "every": every}) + "\n", encoding="utf-8")
-    write_manifest(folder, [VECTORS, META])
+    return {"every": every}
 
 
-def read_index(folder: Path, key: dict[str, object]) -> SentenceIndex | None:
-    """The index, mapped into memory; None where it is made of something else. DamagedError where a file is."""
-    check_manifest(folder, [VECTORS, META], _WAY_OUT)
-    meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    if any(meta.get(name) != value for name, value in {**key, "version": VERSION}.items()):
-        return None
-    return SentenceIndex(np.load(folder / VECTORS, mmap_mode="r"), meta["every"])
+def read_vectors(folder: Path) -> NDArray[np.float16]:
+    """The vectors of an index, mapped into memory."""
+    return np.load(folder / VECTORS, mmap_mode="r")
 
 
 def _vectors_of(texts: list[str], translator: Translator, width: int) -> NDArray[np.float32]:

@@ -42,7 +42,6 @@ class RunFolder:
     changes = _Within("changes.jsonl")  # those that later starts made to the config: a line for each start
     evaluations = _Within("evaluations")  # the results of `tmt evaluate`
     aligner = _Within("aligner")  # the word aligner, trained on the run's own pairs
-    neighbours = _Within("neighbours")  # the index of the training pairs, for `tmt explain`
     confidence = _Within("confidence")  # the calibrations, one for each way to translate
     debug = _Within("debug")  # updates that were not finite
     profile = _Within("profile")  # the traces of `tmt train --profile`
