@@ -1,7 +1,7 @@
 """Attention weights of a trained model on one sentence pair."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from transformer_mt.data.pictures.pictures import WHITE
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.coverage import source_weights
 from transformer_mt.errors import UserError
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.attention import Attention as AttentionModule
 
@@ -117,18 +118,12 @@ def recorded_attention(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """
     recorded: dict[str, Tensor] = {}
 
-    def record(name: str):
-        def hook(module: nn.Module, inputs: tuple) -> None:
-            assert isinstance(module, AttentionModule)
-            weights = module.weights_of(inputs)
-            recorded[name] = torch.cat((recorded[name], weights), dim=2) if name in recorded else weights
+    def record(name: str, module: AttentionModule, inputs: tuple) -> None:
+        weights = module.weights_of(inputs)
+        recorded[name] = torch.cat((recorded[name], weights), dim=2) if name in recorded else weights
 
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, AttentionModule):
-                hooks.enter_context(module.register_forward_pre_hook(record(name)))
+    attentions = [(name, module) for name, module in model.named_modules() if isinstance(module, AttentionModule)]
+    with hooked(attentions, record, before=True):
         yield recorded
 
 

@@ -6,7 +6,7 @@ the whole translation goes through the model as in training, which gives the vec
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
 from transformer_mt.inspect.recurrent_trace import recurrent_stacks
 from transformer_mt.inspect.sentence_pair import sentence_ids
@@ -132,15 +133,10 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[str, Call]]:
     """While inside, the last call of every module is kept under the name of the module."""
     calls: dict[str, Call] = {}
 
-    def record(name: str):
-        def hook(module: nn.Module, inputs: tuple, output: Any) -> None:
-            calls[name] = Call(inputs, output)
+    def record(name: str, module: nn.Module, inputs: tuple, output: Any) -> None:
+        calls[name] = Call(inputs, output)
 
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            hooks.enter_context(module.register_forward_hook(record(name)))
+    with hooked(model.named_modules(), record):
         yield calls
 
 

@@ -1,13 +1,14 @@
 """An update computed once more, while the outputs and gradients of every module are measured."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.data.batches.batching import Batch
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.unpadded import Unpadded
 from transformer_mt.training.debugging.update_record import UpdateRecord
@@ -105,22 +106,15 @@ def _measured_modules(model: nn.Module, batch: Batch, passes: int) -> Iterator[t
     outputs: list[Measured] = []
     backward: list[Measured] = []
 
-    def measured(name: str):
-        """A hook that measures the output of the module of this name, and in the backward pass its gradient."""
+    def measure(name: str, module: nn.Module, inputs: tuple, output: object) -> None:
+        if not isinstance(output, Tensor):
+            return
+        found = _measure(name, output, batch)
+        outputs.append(replace(found, rows=tuple(sorted({row % num_rows for row in found.rows}))))
+        if output.requires_grad:
+            output.register_hook(lambda gradient: backward.append(_measure(name, gradient)))
 
-        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
-            if not isinstance(output, Tensor):
-                return
-            found = _measure(name, output, batch)
-            outputs.append(replace(found, rows=tuple(sorted({row % num_rows for row in found.rows}))))
-            if output.requires_grad:
-                output.register_hook(lambda gradient: backward.append(_measure(name, gradient)))
-
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            hooks.enter_context(module.register_forward_hook(measured(name)))
+    with hooked(model.named_modules(), measure):
         yield outputs, backward
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformer_mt.config.special_ids import BOS_ID, SPECIAL_TOKENS
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.data.tokenizers import Tokenizer
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.named_parts import trained
 from transformer_mt.model.parts.attention import Attention, MultiHeadAttention
@@ -78,22 +79,14 @@ def _measured(model: nn.Module) -> Iterator[tuple[dict[str, list[Tensor]], dict[
     weights: dict[str, list[Tensor]] = defaultdict(list)
     sizes: dict[str, Tensor] = {}
 
-    def measure(name: str):
-        """A hook that keeps the weights of the attention of this name, and the contributions of its heads."""
+    def measure(name: str, module: Attention, inputs: tuple) -> None:
+        found = module.weights_of(inputs)
+        weights[name].append(found)
+        if isinstance(module, MultiHeadAttention):
+            sizes[name] = contribution_of(module, inputs, found)
 
-        def hook(module: nn.Module, inputs: tuple) -> None:
-            assert isinstance(module, Attention)
-            found = module.weights_of(inputs)
-            weights[name].append(found)
-            if isinstance(module, MultiHeadAttention):
-                sizes[name] = contribution_of(module, inputs, found)
-
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if isinstance(module, Attention):
-                hooks.enter_context(module.register_forward_pre_hook(measure(name)))
+    attentions = [(name, module) for name, module in model.named_modules() if isinstance(module, Attention)]
+    with hooked(attentions, measure, before=True):
         yield weights, sizes
 
 

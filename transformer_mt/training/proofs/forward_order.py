@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.model.parts.attention import MultiHeadAttention
 
 
@@ -31,13 +32,10 @@ def forward_order(model: nn.Module) -> Iterator[ForwardOrder]:
     """While inside, the model's passes are watched."""
     order = ForwardOrder()
 
-    def watching(name: str):
-        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
-            order.returned.setdefault(name, len(order.returned))
-            if inputs and isinstance(inputs[0], Tensor) and inputs[0].numel() == 0:
-                order.idle.append(module)
-
-        return hook
+    def watch(name: str, module: nn.Module, inputs: tuple, output: object) -> None:
+        order.returned.setdefault(name, len(order.returned))
+        if inputs and isinstance(inputs[0], Tensor) and inputs[0].numel() == 0:
+            order.idle.append(module)
 
     # Whoever looks for hooks at the output projection, or at those of an attention, goes another way than in training
     # (see `model.loss` and `MultiHeadAttention`).
@@ -45,7 +43,5 @@ def forward_order(model: nn.Module) -> Iterator[ForwardOrder]:
     apart = {projection for attention in attentions for projection in attention.projections}
     modules = [(name, module) for name, module in model.named_modules() if name not in ("", "output")]
     watched = [(name, module) for name, module in modules if module not in apart]
-    with ExitStack() as hooks:
-        for name, module in watched:
-            hooks.enter_context(module.register_forward_hook(watching(name)))
+    with hooked(watched, watch):
         yield order

@@ -1,7 +1,7 @@
 """Two passes through a model that must agree, and the first module in which they do not."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.batches.batching import Batch
+from transformer_mt.inspect.hooks import hooked
 from transformer_mt.machine.device import DTYPES, autocast
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.masks import is_real
@@ -140,18 +141,12 @@ def _calls(model: TranslationModel, one: Pass) -> dict[str, list[Call]]:
 def _recorded(model: nn.Module) -> Iterator[dict[str, list[Call]]]:
     calls: dict[str, list[Call]] = {}
 
-    def recording(name: str):
-        def hook(module: nn.Module, inputs: tuple, output: object) -> None:
-            if isinstance(output, Tensor):
-                given = inputs[0] if inputs and isinstance(inputs[0], Tensor) else None
-                calls.setdefault(name, []).append(Call(given, output))
+    def record(name: str, module: nn.Module, inputs: tuple, output: object) -> None:
+        if isinstance(output, Tensor):
+            given = inputs[0] if inputs and isinstance(inputs[0], Tensor) else None
+            calls.setdefault(name, []).append(Call(given, output))
 
-        return hook
-
-    with ExitStack() as hooks:
-        for name, module in model.named_modules():
-            if name:
-                hooks.enter_context(module.register_forward_hook(recording(name)))
+    with hooked([(name, module) for name, module in model.named_modules() if name], record):
         yield calls
 
 
