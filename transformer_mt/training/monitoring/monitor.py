@@ -15,12 +15,12 @@ from tqdm import tqdm
 
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.diagnosing.diagnoses import Diagnosis
+from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
+from transformer_mt.diagnosing.history import read_recorded
 from transformer_mt.diagnosing.told import in_one_line, summary_line
 from transformer_mt.paths import exists
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.metrics_file import MetricsFile, finite
-from transformer_mt.training.monitoring.recorder import Recorder
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import ValidationResult
 
@@ -60,7 +60,8 @@ class Monitor:
         self.new_metrics: dict[str, float] = {}  # of the step that is about to be reported
         is_gone = state.step > 0 and not exists(run.metrics)
         self.metrics_file = MetricsFile(run.metrics, state)
-        self.recorder = Recorder(run, state)
+        self.recorder_file = MetricsFile(run.recorder, state)
+        self.diagnoses = Diagnoses.of(read_recorded(run).entries)  # those of earlier starts are not said again
         # TensorBoard writes in a thread of its own. Its error is raised again at the next call, which handles it.
         self.excepthook, threading.excepthook = threading.excepthook, _say_nothing_of_os_errors
         self.bar = tqdm(initial=state.step, unit=" steps", disable=not sys.stderr.isatty(), smoothing=0.1)
@@ -121,14 +122,11 @@ class Monitor:
 
     def record(self, kind: str, step: int, figures: dict[str, Any]) -> None:
         """Write what diagnoses need beside the metrics, and say what it shows for the first time."""
-        try:
-            self._say_diagnoses(self.recorder.record(kind, step, figures))
-        except OSError as error:
-            self._bear(error)
+        self._line(kind, step, figures, self.recorder_file)
 
     def summarise(self) -> None:
         """Say in one line what was diagnosed since the run began."""
-        self.say(summary_line(self.recorder.diagnoses))
+        self.say(summary_line(self.diagnoses))
 
     def expect(self, num_steps: int) -> None:
         """Let the bar end at this number of steps, unless it ends earlier already."""
@@ -173,7 +171,7 @@ class Monitor:
     def sync(self) -> None:
         """Put everything written so far on the disk, because the next checkpoint relies on it. Raises OSError."""
         self.metrics_file.sync()
-        self.recorder.file.sync()
+        self.recorder_file.sync()
         if self.board is None:
             self.board = self._open_board(None)
         self.board.flush()
@@ -185,19 +183,20 @@ class Monitor:
     def close(self) -> None:
         """Close everything. On a full disk some output stays unwritten; the checkpoints say how far the run is."""
         self.bar.close()
-        for file in (self.board, self.metrics_file, self.recorder.file):
+        for file in (self.board, self.metrics_file, self.recorder_file):
             with suppress(OSError):
                 if file is not None:
                     file.close()
         threading.excepthook = self.excepthook
 
-    def _line(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+    def _line(self, kind: str, step: int, figures: dict[str, Any], file: MetricsFile | None = None) -> None:
+        """Write a line to metrics.jsonl or the given file, and say what it shows for the first time."""
         try:
-            self.metrics_file.add(kind, step, metrics)
+            (file or self.metrics_file).add(kind, step, figures)
         except OSError as error:
             self._bear(error)
         if kind != "average":
-            self._say_diagnoses(self.recorder.diagnoses.add(kind, {"step": step, **finite(metrics)}))
+            self._say_diagnoses(self.diagnoses.add(kind, {"step": step, **finite(figures)}))
 
     def _say_diagnoses(self, new: list[Diagnosis]) -> None:
         """Each name once a run, on the console and in TensorBoard."""
