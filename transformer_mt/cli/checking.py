@@ -1,10 +1,13 @@
 """`tmt data check`: what is asked for, the check, and its outputs."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
 
 from transformer_mt.cli.line_files import STANDARD
-from transformer_mt.cli.options import user_path
+from transformer_mt.cli.options import path_option, user_path
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
@@ -15,17 +18,32 @@ if TYPE_CHECKING:
     from transformer_mt.data.sources.source import Source
 
 
-class Asked(NamedTuple):
-    """The options of `tmt data check`, as they were given."""
+@dataclass(frozen=True)
+class Asked:
+    """What `tmt data check` is asked for, each field an option (see `with_options`)."""
 
-    arguments: list[str]
-    config: str | None
-    validation: tuple[str, str] | None
-    test: tuple[str, str] | None
-    num_examples: int
-    jsonl: Path | None
-    html: Path | None
-    write: Path | None
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Two files, SRC TGT; or with --config keys to change.", metavar="SRC TGT")
+    ] = None
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="YAML file, whose training, validation and test are checked.")
+    ] = None
+    validation: Annotated[
+        tuple[str, str] | None, typer.Option(help="Of two files: SRC TGT that the training must not hold.")
+    ] = None
+    test: Annotated[tuple[str, str] | None, typer.Option(help="Of two files: as --validation.")] = None
+    examples: Annotated[int, typer.Option(min=0, help="Pairs that are shown of each fault.")] = 3
+    jsonl: Annotated[
+        Path | None,
+        path_option(
+            "A file of JSON lines with every pair that has a fault; - is standard output, and the text that is "
+            "printed there else goes to standard error."
+        ),
+    ] = None
+    html: Annotated[Path | None, path_option("A page with what was found, and where it lies.")] = None
+    write: Annotated[
+        Path | None, path_option("A new folder for the training pairs that are kept, and for those taken out.")
+    ] = None
 
 
 class _Corpus(NamedTuple):
@@ -52,7 +70,7 @@ def check_corpus(asked: Asked) -> None:
     from transformer_mt.training.stop_signals import unwind_on_signals
 
     try:
-        checked = check_sources(corpus.sources, corpus.max_words, asked.num_examples)
+        checked = check_sources(corpus.sources, corpus.max_words, asked.examples)
         trained = [split for split in checked if split.name == "train"]
         for split in trained:
             if swap := swap_of_sides(split.direction or corpus.endings, split.learned.languages):
@@ -78,7 +96,7 @@ def _of_config(asked: Asked) -> _Corpus:
     if asked.validation or asked.test:
         raise UserError("--validation and --test are for two files. Leave them out: a config names its own.")
     assert asked.config is not None
-    loaded = load_config(asked.config, asked.arguments)
+    loaded = load_config(asked.config, asked.arguments or [])
     remark(loaded.note or f"config: {loaded.path}")
     config = loaded.config
     sources = {}
@@ -98,16 +116,17 @@ def _of_files(asked: Asked) -> _Corpus:
     from transformer_mt.data.sources.kinds import sources_of_pairs
     from transformer_mt.data.split import extensions
 
-    if len(asked.arguments) != 2:
+    arguments = asked.arguments or []
+    if len(arguments) != 2:
         raise UserError("Which pairs? Give two files, `tmt data check SRC TGT`, or a config with --config FILE.")
-    pairs = {"train": asked.arguments, "validation": asked.validation, "test": asked.test}
+    pairs = {"train": arguments, "validation": asked.validation, "test": asked.test}
     sources = {}
     for name, files in pairs.items():
         if files:
             src, tgt = (str(user_path(file).absolute()) for file in files)
             config = SourceConfig(src=src, tgt=tgt)
             sources[name] = sources_of_pairs([config], DataConfig(train=[config], validation=[config]))
-    src, tgt = map(user_path, asked.arguments)
+    src, tgt = map(user_path, arguments)
     return _Corpus(sources, MAX_WORDS, extensions(src, tgt))
 
 

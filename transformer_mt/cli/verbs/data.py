@@ -5,8 +5,10 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.options import path_argument, path_option
+from transformer_mt.cli.checking import Asked, check_corpus
+from transformer_mt.cli.options import path_argument
 from transformer_mt.cli.verb_command import Verbs
+from transformer_mt.cli.verb_options import with_options
 from transformer_mt.plurals import counted
 
 app = Verbs(help="Check data, write it out, part it, and compare sizes of vocabularies.", no_args_is_help=True)
@@ -70,34 +72,10 @@ def vocab(
 
 
 @app.command("check")
-def check(
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Two files, SRC TGT; or with --config keys to change.", metavar="SRC TGT")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", "-c", help="YAML file, whose training, validation and test are checked.")
-    ] = None,
-    validation: Annotated[
-        tuple[str, str] | None, typer.Option(help="Of two files: SRC TGT that the training must not hold.")
-    ] = None,
-    test: Annotated[tuple[str, str] | None, typer.Option(help="Of two files: as --validation.")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Pairs that are shown of each fault.")] = 3,
-    jsonl: Annotated[
-        Path | None,
-        path_option(
-            "A file of JSON lines with every pair that has a fault; - is standard output, and the text that is "
-            "printed there else goes to standard error."
-        ),
-    ] = None,
-    html: Annotated[Path | None, path_option("A page with what was found, and where it lies.")] = None,
-    write: Annotated[
-        Path | None, path_option("A new folder for the training pairs that are kept, and for those taken out.")
-    ] = None,
-) -> None:
+@with_options
+def check(asked: Asked) -> None:
     """Say what is wrong with sentence pairs: duplicates, leaks, shifted lines, wrong languages, and more.
 
     Nothing is changed or dropped. --write writes cleaned files beside those that are there.
     """
-    from transformer_mt.cli.checking import Asked, check_corpus
-
-    check_corpus(Asked(arguments or [], config, validation, test, examples, jsonl, html, write))
+    check_corpus(asked)
