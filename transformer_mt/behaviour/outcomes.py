@@ -57,11 +57,7 @@ def translate(
     translator: Translator, texts: list[str], options: SearchOptions, progress: Callable[[], object]
 ) -> dict[str, Translated]:
     """The translation of each text, all in one pass; `progress` is called for each."""
-    found = {}
-    for place, translated in translator.translate_as_done(texts, options):
-        found[texts[place]] = translated
-        progress()
-    return found
+    return dict(zip(texts, translator.translate_lines(texts, options, progress), strict=True))
 
 
 def outcomes(planned: Sequence[Planned], translations: Sequence[Mapping[str, Translated]]) -> list[Outcome]:

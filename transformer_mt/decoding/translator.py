@@ -164,24 +164,25 @@ class Translator:
         return Scorer(self.search_model, self.src_tokenizer, self.tgt_tokenizer, self.languages)
 
     def translate_lines(
-        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
+        self,
+        texts: Iterable[str | SourceLine],
+        options: SearchOptions | None = None,
+        done: Callable[[], object] = lambda: None,
     ) -> list[Translated]:
-        """All hypotheses of each text, in order. Sentences of similar length are decoded together.
+        """All hypotheses of each text, in order. Sentences of similar length are decoded together. `done` is called for
+        each, when it is done.
 
         A text that `is_beyond` has none, whatever the options say of texts that are too long.
         """
         lines = list_of_lines(texts)
-        results: list[Translated | None] = [None] * len(lines)
-        for index, translated in self.translate_as_done(lines, options):
+        results: dict[int, Translated] = {}
+        for index, translated in self._as_done(lines, options or search_options(self.config.decoding)):
             results[index] = translated
-        return [translated for translated in results if translated is not None]
+            done()
+        return [results[index] for index in range(len(lines))]
 
-    def translate_as_done(
-        self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
-    ) -> Iterator[tuple[int, Translated]]:
+    def _as_done(self, lines: list[SourceLine], options: SearchOptions) -> Iterator[tuple[int, Translated]]:
         """Pairs of place and result in the order in which they are done, batch by batch, long sentences first."""
-        options = options or search_options(self.config.decoding)
-        lines = list_of_lines(texts)
         if options.is_sampling:
             lines = with_places(lines)
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}

@@ -265,12 +265,8 @@ def _translate(
     texts: list[str], translator: Translator, options: SearchOptions, progress: Callable[[], object]
 ) -> tuple[list[Translated], float]:
     """Their translations in their order, and the seconds that the search took."""
-    done: dict[int, Translated] = {}
     start = time.perf_counter()
-    for index, translated in translator.translate_as_done(texts, options):
-        done[index] = translated
-        progress()
-    return [done[index] for index in range(len(texts))], time.perf_counter() - start
+    return translator.translate_lines(texts, options, progress), time.perf_counter() - start
 
 
 def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) -> str:

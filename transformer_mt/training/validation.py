@@ -150,11 +150,7 @@ class Validator:
         sources = self.world.share(self.sources)
 
         def translate() -> list[str]:
-            hypotheses = [""] * len(sources)
-            for index, translated in translator.translate_as_done(sources, options):
-                between_batches()
-                hypotheses[index] = translated.text
-            return hypotheses
+            return [translated.text for translated in translator.translate_lines(sources, options, between_batches)]
 
         return self._together(translate)
 
