@@ -8,7 +8,7 @@
 # train.lc.norm.tok.5.en, as the data set's repository has them in data/task2/tok: five more captions in each language of
 # the same 29,000 images. First come the models that translate: four of diversify.sh, and one that learns from what those
 # write, multi30k_diverse.yaml's. What is there already is kept. A KEY=VALUE is a setting of all five. German captions get
-# English sources, English ones two German targets. Lines of the validation and test splits are left out. After a stop the
+# English sources, English ones German targets. Lines of the validation and test splits are left out. After a stop the
 # same command goes on.
 set -euo pipefail
 folder=$(cd "${1:?Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER}" && pwd)
@@ -28,4 +28,3 @@ make() {  # a verb, its run, the side of the captions, a tag, a folder
 }
 make backtranslate multi30k_en_de_tok_back de "<BT>" back_translated
 make distill multi30k_diverse en "<ST>" self_trained
-make distill multi30k_en_de_tok_forward_2 en "<ST>" self_trained_plain
