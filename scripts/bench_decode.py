@@ -65,8 +65,8 @@ def measured_apart(jobs: list[dict]) -> list[Measured]:
         environment["PYTHONPATH"] = str(Path(__file__).parent)
         arguments = [job["python"], "-m", "measuring.foreign_decoders"]
     done = subprocess.run(arguments, input=json.dumps(jobs), capture_output=True, text=True, env=environment)
-    if done.returncode == 2 and done.stderr:
-        raise UserError(done.stderr.rstrip().split("\n")[-1].partition(": ")[2])
+    if done.returncode == 2 and (refused := command.refusal_of(done.stderr)):
+        raise UserError(f"{job['side']}: {refused}" if job["side"] == "against" else refused)
     if done.returncode:
         sys.exit(f"{job['side']}, {job['kind']}: {done.stderr}")
     return [Measured(**found) for found in json.loads(done.stdout.strip().split("\n")[-1])]

@@ -4,6 +4,7 @@ status 2, before anything is measured.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,14 @@ def run(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         print(f"{name}: stopped", file=sys.stderr)
         sys.exit(130)
+
+
+def refusal_of(said: str) -> str:
+    """What `tmt` or a script refused: all from the last line that begins with its name and a colon, without these. Such
+    a message may have several lines. Blank where there is none.
+    """
+    begins = list(re.finditer(r"^(tmt|\w+\.py): ", said, re.MULTILINE))
+    return said[begins[-1].end() :].strip() if begins else ""
 
 
 # Types of options

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from measuring.command import refusal_of
 from transformer_mt.errors import UserError
 
 
@@ -52,8 +53,8 @@ def run_measured(arguments: list[str], folder: Path, package: Path | None = None
         for file in (out, err):
             file.seek(0)
         said = out.read() + err.read()
-        if os.waitstatus_to_exitcode(status) == 2 and (refusals := re.findall(r"^tmt: (.*)$", said, re.MULTILINE)):
-            raise UserError(refusals[-1])
+        if os.waitstatus_to_exitcode(status) == 2 and (refused := refusal_of(said)):
+            raise UserError(refused)
         if status:
             sys.exit(f"{' '.join(arguments)}\n{said}")
         return said, usage.ru_maxrss * 1024

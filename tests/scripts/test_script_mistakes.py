@@ -185,6 +185,9 @@ def test_a_python_is_made_absolute_and_stays_a_link(scripts: SimpleNamespace, tm
 
 def test_what_tmt_refuses_within_a_benchmark_is_told_in_its_words(scripts: SimpleNamespace, tmp_path: Path) -> None:
     refusing = "import sys; print('Traceback: not this'); print('tmt: No. Yes.', file=sys.stderr); sys.exit(int('{}'))"
+    several = "import sys; sys.exit(print('run: a\\ntmt: b.yaml:\\n  c: no\\n  ... and 14 more', file=sys.stderr) or 2)"
+    with pytest.raises(UserError, match=r"^b\.yaml:\n  c: no\n  \.\.\. and 14 more$"):
+        scripts.training_opponents.run_measured([sys.executable, "-c", several], tmp_path)
     with pytest.raises(UserError, match=r"^No\. Yes\.$"):
         scripts.training_opponents.run_measured([sys.executable, "-c", refusing.format(2)], tmp_path)
     with pytest.raises(SystemExit, match="Traceback: not this"):
