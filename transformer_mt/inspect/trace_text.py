@@ -87,6 +87,7 @@ class _Page:
         yield from self._wrapped(about, self.paint.dim)
 
     def embedding(self, stack: StackTrace) -> Iterator[str]:
+        """The lines on a stack's tokens, and on what is added up to the vector of one of them."""
         yield from self._heading(f"{stack.name}: tokens", f"{len(stack.tokens)}")
         yield from self._token_table(stack)
         token = self._token(stack)
@@ -106,6 +107,7 @@ class _Page:
             yield self._values("  = sum", stack.sum[token])
 
     def layers(self, stack: StackTrace) -> Iterator[str]:
+        """The lines on each layer of a stack, or on the one that is looked at."""
         if isinstance(stack, RecurrentTrace):
             yield from self._states(stack)
             return
@@ -176,6 +178,7 @@ class _Page:
         return self.paint.strong(cell) if weight == largest else self.paint.dim(cell) if weight < 0.005 else cell
 
     def ending(self, stack: StackTrace) -> Iterator[str]:
+        """The lines on what comes behind a stack's last layer."""
         if stack.name == "encoder":
             yield from self._heading("memory: what the decoder sees of the source", _shape(stack.output))
             norm = (
@@ -222,6 +225,7 @@ class _Page:
         return self.paint.strong(cell) if candidate.id == step.taken.id else cell
 
     def sizes(self) -> Iterator[str]:
+        """The lines on sizes of residuals, parameters and operations, by the parts of the model."""
         census = self.trace.residuals
         if census:
             yield from self._residuals(census)

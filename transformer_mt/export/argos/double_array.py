@@ -31,6 +31,7 @@ class _Layout:
         self.cursors: dict[int, int] = {}
 
     def of(self, root: dict[int, dict]) -> bytes:
+        """The units of the array, little-endian, of a tree whose nodes map a byte to the node below it."""
         self.taken[0] = 1
         waiting = [(0, b"", root)]
         while waiting:

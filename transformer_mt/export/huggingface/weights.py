@@ -106,6 +106,7 @@ class _Weights:
         self.found: dict[str, Tensor] = {}
 
     def of(self, model: Transformer) -> dict[str, Tensor]:
+        """All weights of the model under the names that `transformers` has for them."""
         src, tgt = (stack.embedder.table[:, self.order] for stack in (model.encoder, model.decoder))
         if self.config.tie_embeddings == "all":
             self.found["model.shared.weight"] = src
