@@ -194,7 +194,8 @@ def exp(typing_context, x):
         series = _all(_FLOATS, 1 / 5040)
         for term in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
             series = _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, series, f, _all(_FLOATS, term))
-        exponent = _call(builder, f"llvm.fptosi.sat.v{WIDTH}i32.v{WIDTH}f32", _INTS, n)
+        # The last bits of this sum are n. LLVM converts to integers one by one where it must not fail for nan.
+        exponent = builder.bitcast(builder.fadd(n, _all(_FLOATS, 1.5 * 2**23)), _INTS)
         exponent = builder.shl(builder.add(exponent, _all(_INTS, 127)), _all(_INTS, 23))
         result = builder.fmul(series, builder.bitcast(exponent, _FLOATS))
         return builder.select(is_none, _all(_FLOATS, 0.0), result)
