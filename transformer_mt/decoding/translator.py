@@ -40,6 +40,7 @@ from transformer_mt.decoding.demands import (
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
+from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, step_kernels
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
@@ -62,6 +63,7 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.run_folder import RunFolder
 
+SMALL_BATCH = 64  # sentences; a step of fewer takes nearly as long
 SEARCHES_TO_AVOID = 20  # a phrase can be written in many ways by pieces of words; each search forbids those it met
 
 
@@ -222,6 +224,8 @@ class Translator:
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
+        if self.device.type == "cpu" and size * rows >= FEWEST_ROWS:
+            step_kernels()  # here, so that not each process loads them, or compiles them
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, (found, problem) in zip(batch, result, strict=True):
@@ -251,7 +255,11 @@ class Translator:
         return options.largest_length(len(row) + 1, self.config.model.max_len)
 
     def _batches(self, indices: list[int], size: int) -> list[list[int]]:
-        """Batches of `size`, in order. On a CPU the last is shared among the cores, so that they finish together."""
+        """Batches of `size` at most, in order. On a CPU each core has one, unless it would be small, and the last is
+        shared among the cores, so that they finish together.
+        """
+        if self.device.type == "cpu":
+            size = min(size, max(SMALL_BATCH, -(-len(indices) // torch.get_num_threads())))
         batches = [indices[start : start + size] for start in range(0, len(indices), size)]
         if self.device.type != "cpu" or len(batches) < 2:
             return batches

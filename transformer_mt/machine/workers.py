@@ -29,6 +29,7 @@ from tqdm import TMonitor
 
 from transformer_mt.errors import UserError
 from transformer_mt.machine.launch import num_local_processes
+from transformer_mt.machine.memory import keep_freed_memory
 
 # Python runs one thread at a time, for a tenth to a fifth of a search. More threads wait longer for their turn.
 MAX_THREADS = 4
@@ -287,6 +288,7 @@ def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the parent ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
+    keep_freed_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             end.send_bytes(_outcome(work, end.recv()))

@@ -8,7 +8,17 @@ from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.search import top_tokens as candidates
-from transformer_mt.decoding.search.top_tokens import LANES, Totals, best_extensions, best_tokens, largest_token
+from transformer_mt.decoding.search.top_tokens import (
+    BLOCK,
+    LANES,
+    LONG_BLOCK,
+    Totals,
+    best_extensions,
+    best_tokens,
+    largest_token,
+    survey,
+)
+from transformer_mt.machine.numba_modules import has_numba
 
 
 @pytest.fixture(params=["for a CPU", "for a GPU"])
@@ -55,11 +65,36 @@ def test_best_tokens_where_many_are_equal(num_best: int) -> None:
 def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = 5 * torch.randn(6, 5, 300, generator=torch.Generator().manual_seed(2))
     expected = logits.logsumexp(dim=-1)[:, :, None]
+    assert torch.allclose(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected, atol=1e-5)
+    monkeypatch.setattr(candidates, "kernels_for", lambda *_: None)
     for at_once in (1, 300, 2000, 10**6):
         monkeypatch.setattr(candidates, "NORMALIZED_AT_ONCE", at_once)
-        normalizer = Totals.of(logits, torch.zeros(6, 5)).normalizer
-        assert normalizer is not None
-        assert torch.equal(normalizer, expected)
+        assert torch.equal(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected)
+
+
+@pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+@pytest.mark.parametrize("vocab_size", [2000, 2043])
+def test_what_a_survey_finds_makes_no_difference(vocab_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(vocab_size)
+    logits, log_probs = torch.randn(12, 5, vocab_size, generator=generator), -torch.rand(12, 5, generator=generator)
+    logits[:4, :, :4] += 5
+    logits[5, 2, vocab_size - 1] = 9.0
+    rows = logits.flatten(0, 1)
+    for size in (BLOCK, LONG_BLOCK):
+        totals, maxima = survey(logits, log_probs, size)
+        assert maxima is not None
+        for found, expected in (
+            (
+                best_extensions(logits, 10, False, None, totals, maxima),
+                best_extensions(logits, 10, False, None, totals),
+            ),
+            (largest_token(rows, True, maxima.flatten(0, 1)), largest_token(rows, True)),
+        ):
+            assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    monkeypatch.setattr(candidates, "kernels_for", lambda *_: None)
+    without, nothing = survey(logits, log_probs, BLOCK)
+    assert nothing is None
+    torch.testing.assert_close(without.normalizer, totals.normalizer)
 
 
 @pytest.mark.parametrize("num_rows", [1, 3])

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.model.cache import LANES, round_up
 from transformer_mt.model.layers import PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention, stacked
@@ -134,7 +135,17 @@ def rounded_rows(rows: Tensor, most: int = LARGEST_INT8) -> tuple[Tensor, Tensor
     return (rows * (most / largest)).round_().to(torch.int8), largest / most
 
 
-class PackedSelfAttention(MultiHeadAttention):
+class StepAttention(MultiHeadAttention):
+    """An attention that takes one pass over the keys of a step, where numba works and there are enough queries."""
+
+    def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        kernels = kernels_for(q, q.size(0) * q.size(2))
+        if kernels is None or not kernels.can_attend(q, k, v):
+            return super().attend_to_slots(q, k, v, bias)
+        return self.out_proj(kernels.attend(q, k, v, bias, self.scale).flatten(2))
+
+
+class PackedSelfAttention(StepAttention):
     """A self-attention whose three projections are one product, and whose keys fill a CPU's lanes."""
 
     def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:
@@ -173,7 +184,7 @@ class PackedSelfAttention(MultiHeadAttention):
         return super().attend(q, k, v, mask, is_causal, biased)
 
 
-class PackedCrossAttention(MultiHeadAttention):
+class PackedCrossAttention(StepAttention):
     """A cross-attention whose keys and values are one product."""
 
     def __init__(self, attention: MultiHeadAttention, packing: "Packing") -> None:

@@ -23,7 +23,7 @@ from transformer_mt.decoding.search.finished import Finished
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
-from transformer_mt.decoding.search.top_tokens import Totals, best_extensions, not_a_number
+from transformer_mt.decoding.search.top_tokens import BLOCK, best_extensions, not_a_number, survey
 
 
 @dataclass
@@ -138,11 +138,13 @@ def _advance(
     logits (sentences, rows_per_sentence, vocab_size); must_end as in `best_extensions`. Returns the parent of each new
     live hypothesis within its sentence (sentences, beam_size).
     """
-    so_far = Totals.of(logits, beams.log_probs)
+    so_far, maxima = survey(logits, beams.log_probs, BLOCK)
     beams.is_bad = so_far.are_bad & ~beams.is_done
     if rules is not None:
         rules(logits.flatten(0, 1), beams.hypotheses())
-    totals, parents, tokens = best_extensions(logits, 2 * options.beam_size, options.allow_unk, must_end, so_far)
+        maxima = None
+    num_best = 2 * options.beam_size
+    totals, parents, tokens = best_extensions(logits, num_best, options.allow_unk, must_end, so_far, maxima)
     return beams.take(totals, parents, tokens, options)[0]
 
 

@@ -23,7 +23,7 @@ from transformer_mt.decoding.search.constraints import Constraints, Progress
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Rules
-from transformer_mt.decoding.search.top_tokens import Totals, best_extensions, largest_token
+from transformer_mt.decoding.search.top_tokens import BLOCK, Totals, best_extensions, largest_token, survey
 
 _LAST = torch.iinfo(torch.long).max  # a rank behind all others
 
@@ -46,6 +46,12 @@ class _Beams(Beams):
     sizes: Tensor  # places of each sentence (sentences,)
     progress: Progress
     missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
+
+    def judge(self) -> None:
+        """As for a plain beam. But a hypothesis that lacks a phrase has not paid for it yet: it stops nothing."""
+        whole = self.log_probs.masked_fill(self.missing > 0, -torch.inf)
+        length = self.tokens.size(2) - 1
+        self.is_done = self.is_done | self.finished.are_enough(self.log_probs.amax(dim=1), length, whole.amax(dim=1))
 
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""
@@ -162,17 +168,19 @@ def _recognise(beams: _Beams, found: _Candidates, missing: Tensor) -> None:
 
 def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptions, rules: Rules | None) -> _Candidates:
     """The extensions that are looked at, each once: the others of its kind have -inf."""
-    totals = Totals.of(logits, beams.log_probs)
+    totals, maxima = survey(logits, beams.log_probs, BLOCK)
     beams.is_bad = totals.are_bad & ~beams.is_done
     if rules is not None:
         rules(logits.flatten(0, 1), beams.hypotheses())
+        maxima = None
     logits[:, :, EOS_ID].masked_fill_(beams.missing > 0, -torch.inf)
     must_end = beams.limits <= length
-    values, *best = best_extensions(logits, 2 * int(beams.sizes.max()), options.allow_unk, must_end, totals)
+    values, *best = best_extensions(logits, 2 * int(beams.sizes.max()), options.allow_unk, must_end, totals, maxima)
     is_beyond = torch.arange(values.size(1), device=values.device) >= 2 * beams.sizes[:, None]
     best = _Candidates(values.masked_fill(is_beyond, -torch.inf), *best)
     rows = torch.arange(logits.size(1), device=logits.device).expand(len(logits), -1)
-    values, tokens = (x.view_as(rows) for x in largest_token(logits.flatten(0, 1), options.allow_unk))
+    of_all = largest_token(logits.flatten(0, 1), options.allow_unk, None if maxima is None else maxima.flatten(0, 1))
+    values, tokens = (x.view_as(rows) for x in of_all)
     of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
     parts = (best, of_rows, _of_phrases(beams, logits, totals, rows))
     found = _Candidates(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
-from transformer_mt.decoding.search.top_tokens import Totals, largest_token, not_a_number
+from transformer_mt.decoding.search.top_tokens import LONG_BLOCK, largest_token, not_a_number, survey
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,13 @@ class GreedyRows:
         `forbid` puts -inf into logits, in place; what it forbids keeps its share of the probability.
         """
         logits = logits.float()
-        totals = Totals.of(logits[:, None], self.totals[:, None]) if choice.scored else None
+        totals = maxima = None
+        if choice.scored:
+            totals, maxima = survey(logits[:, None], self.totals[:, None], LONG_BLOCK)
         if forbid is not None:
             forbid(logits)
-        values, tokens = largest_token(logits, choice.allow_unk)
+            maxima = None
+        values, tokens = largest_token(logits, choice.allow_unk, None if maxima is None else maxima.squeeze(1))
         self.length += 1
         tokens = tokens.masked_fill(self.is_over | (self.limits <= self.length), EOS_ID)
         is_bad = values.isnan() if totals is None else totals.are_bad

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.errors import UserError
 
 NUM_SPECIAL = 4
@@ -49,17 +50,28 @@ class Totals:
         return Totals(self.log_probs.gather(1, rows[:, :, None]), self.normalizer.gather(1, rows[:, :, None]))
 
 
-def largest_token(logits: Tensor, allow_unk: bool) -> tuple[Tensor, Tensor]:
+def survey(logits: Tensor, log_probs: Tensor, size: int) -> tuple[Totals, Tensor | None]:
+    """`Totals.of`, and from the same pass over memory the largest word of each block of about this size (sentences,
+    rows, blocks); None where it takes a pass of its own.
+    """
+    found = _surveyed(logits, size)
+    return (
+        (Totals.of(logits, log_probs), None) if found is None else (Totals(log_probs[:, :, None], found[0]), found[1])
+    )
+
+
+def largest_token(logits: Tensor, allow_unk: bool, maxima: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The largest of each row of logits (rows, vocab_size) and its token: a word, EOS or, if allowed, UNK.
 
-    The value is nan where a logit of the row is nan.
+    `maxima` (rows, blocks) are those of `survey`. Without them the value is nan where a logit of the row is nan.
     """
     words = logits[:, NUM_SPECIAL:]
     num_blocks = _num_blocks(words.size(1), LONG_BLOCK) if logits.device.type == "cpu" else 0
     if not num_blocks:
         return largest_at_once(logits, allow_unk)
+    num_blocks = num_blocks if maxima is None else maxima.size(1)
     blocks, rest = _in_blocks(words, num_blocks)
-    values, block = blocks.amax(dim=1).max(dim=1, keepdim=True)
+    values, block = (blocks.amax(dim=1) if maxima is None else maxima).max(dim=1, keepdim=True)
     row = torch.arange(len(words))
     places = blocks[row, :, block.squeeze(1)].argmax(dim=1, keepdim=True) * num_blocks + block
     found = [(values, places)]
@@ -90,16 +102,21 @@ def _special(allow_unk: bool) -> list[int]:
 
 
 def best_extensions(
-    logits: Tensor, num_best: int, allow_unk: bool, must_end: Tensor | None, totals: Totals
+    logits: Tensor,
+    num_best: int,
+    allow_unk: bool,
+    must_end: Tensor | None,
+    totals: Totals,
+    maxima: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best extensions of a sentence's hypotheses by one token, best first; of equal ones any.
 
     logits (sentences, rows, vocab_size), -inf where a token is forbidden. must_end (sentences,) marks sentences at
-    their largest length, where only EOS may come; None where there is none. Returns totals, rows within the sentence
-    and tokens (sentences, at most num_best).
+    their largest length, where only EOS may come; None where there is none. `maxima` are those of `survey`, where no
+    word was forbidden since. Returns totals, rows within the sentence and tokens (sentences, at most num_best).
     """
     num_rows = logits.size(1)
-    values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals)
+    values, rows, tokens = best_tokens(logits[:, :, NUM_SPECIAL:], num_best, totals, maxima)
     special_rows = torch.arange(num_rows, device=logits.device).expand(len(logits), -1)
     special = [
         (totals(_columns(logits, [token])).squeeze(2), torch.full_like(special_rows, token))
@@ -132,12 +149,14 @@ def not_a_number() -> UserError:
     )
 
 
-def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest of a sentence's totals, best first: words (sentences, rows, width) -> values, rows and places in
-    their row (sentences, `num_best` or as many as there are).
+def best_tokens(
+    words: Tensor, num_best: int, totals: Totals, maxima: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest of a sentence's totals, best first: words (sentences, rows, width) and perhaps their `maxima` ->
+    values, rows and places in their row (sentences, `num_best` or as many as there are).
     """
     num_rows, width = words.shape[1:]
-    num_blocks = _num_blocks(width, BLOCK)
+    num_blocks = _num_blocks(width, BLOCK) if maxima is None else maxima.size(2)
     if words.device.type != "cpu" or num_rows * num_blocks <= 2 * num_best:
         # First the best of each row, so that no tensor is as large as the logits.
         values, places = words.topk(min(num_best, width))
@@ -145,7 +164,9 @@ def best_tokens(words: Tensor, num_best: int, totals: Totals) -> tuple[Tensor, T
         return values, order // places.size(2), places.flatten(1).gather(1, order)
     blocks, others = _in_blocks(words, num_blocks)
     block_size = blocks.size(2)
-    best_blocks = totals(blocks.amax(dim=2)).flatten(1).topk(num_best, sorted=False).indices
+    best_blocks = (
+        totals(blocks.amax(dim=2) if maxima is None else maxima).flatten(1).topk(num_best, sorted=False).indices
+    )
     rows, columns = best_blocks // num_blocks, best_blocks % num_blocks
     in_blocks = totals.at(rows)(blocks[torch.arange(len(words))[:, None], rows, :, columns]).flatten(1)
     rest = totals(others)
@@ -179,10 +200,24 @@ def _num_blocks(width: int, size: int) -> int:
     return min(choices, key=lambda num_blocks: width % num_blocks, default=0)
 
 
+def _surveyed(logits: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
+    """Normalizer and maxima of blocks by one compiled pass, where there is one for these logits."""
+    rows = logits.flatten(0, 1)
+    kernels = kernels_for(rows, len(rows))
+    width = rows.size(1) - NUM_SPECIAL
+    num_blocks = _num_blocks(width, size) or _num_blocks(width, BLOCK)
+    if kernels is None or not num_blocks or not rows.is_contiguous():
+        return None
+    normalizers, maxima = kernels.survey(rows, NUM_SPECIAL, num_blocks)
+    return normalizers.view(*logits.shape[:2], 1), maxima.view(*logits.shape[:2], num_blocks)
+
+
 def _log_normalizer(logits: Tensor) -> Tensor:
-    """`logits.logsumexp(dim=-1, keepdim=True)`, a few rows at a time on a CPU."""
+    """`logits.logsumexp(dim=-1, keepdim=True)`; on a CPU by one pass, or a few rows at a time."""
     if logits.device.type != "cpu":
         return logits.logsumexp(dim=-1, keepdim=True)
+    if found := _surveyed(logits, LONG_BLOCK):
+        return found[0]
     rows = logits.flatten(0, 1)
     parts = rows.split(max(1, NORMALIZED_AT_ONCE // rows.size(1)))
     return torch.cat([part.logsumexp(dim=1, keepdim=True) for part in parts]).view(*logits.shape[:2], 1)

@@ -1,0 +1,127 @@
+"""The compiled passes of a step in float32 against torch's own operations."""
+
+import hashlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+from transformer_mt.decoding.fast_layers import packed_layers
+from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, kernels_for
+from transformer_mt.decoding.fast_layers.packed_layers import PackedLinear, PackedSelfAttention, Packing
+from transformer_mt.machine.numba_modules import has_numba
+from transformer_mt.model.parts.attention import MultiHeadAttention
+
+pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+
+
+@pytest.fixture(scope="module")
+def kernels() -> ModuleType:
+    from transformer_mt.decoding.fast_layers import step_kernels
+
+    return step_kernels
+
+
+def attention_of(num_heads: int, group: int, head_dim: int) -> MultiHeadAttention:
+    torch.manual_seed(0)
+    return MultiHeadAttention(num_heads * head_dim, num_heads, 0.0, True, num_heads // group).eval()
+
+
+def inputs(num_heads: int, group: int, num_rows: int, bias_heads: int, head_dim: int, width: int) -> list[Tensor]:
+    """q, k, v and bias of six sentences. The slots are the first of more, and each row sees some of them."""
+    generator = torch.Generator().manual_seed(num_rows)
+    q = torch.randn(6, num_rows, num_heads, head_dim, generator=generator).transpose(1, 2)
+    k = 2 * torch.randn(6, num_heads // group, 2 * width, head_dim, generator=generator)
+    v = torch.randn(6, 2 * width, num_heads // group, head_dim, generator=generator).transpose(1, 2)
+    bias = torch.randn(6, bias_heads, num_rows, width, generator=generator)
+    hidden = torch.rand(6, 1, num_rows, width, generator=generator) < 0.6
+    hidden[..., 3] = False
+    return [q, k[:, :, :width], v[:, :, :width], bias.masked_fill(hidden, -torch.inf)]
+
+
+@pytest.mark.parametrize(("head_dim", "width"), [(16, 16), (64, 48), (32, 5)])
+@pytest.mark.parametrize(
+    ("num_heads", "num_rows", "group", "bias_heads"),
+    [(1, 1, 1, 1), (4, 5, 1, 1), (4, 3, 2, 1), (4, 1, 4, 4), (4, 5, 2, 4)],
+)
+@torch.inference_mode()
+def test_attention_is_that_of_torch(
+    num_heads: int, num_rows: int, group: int, bias_heads: int, head_dim: int, width: int, kernels: ModuleType
+) -> None:
+    attention = attention_of(num_heads, group, head_dim)
+    q, k, v, bias = inputs(num_heads, group, num_rows, bias_heads, head_dim, width)
+    assert kernels.can_attend(q, k, v)
+    found = kernels.attend(q, k, v, bias, attention.scale)
+    expected = MultiHeadAttention.attend_to_slots(attention, q, k, v, bias)
+    torch.testing.assert_close(attention.out_proj(found.flatten(2)), expected, atol=1e-5, rtol=1e-5)
+    alone = kernels.attend(q[2:3], k[2:3], v[2:3], bias[2:3], attention.scale)
+    assert torch.equal(alone, found[2:3]), "nothing of another sentence"
+
+
+@torch.inference_mode()
+def test_attention_far_apart_in_score_is_finite_and_what_is_no_number_stays_none(kernels: ModuleType) -> None:
+    values = torch.arange(16.0).expand(1, 1, 16, 16).transpose(2, 3).contiguous()
+    keys = torch.zeros(1, 1, 16, 16)
+    keys[0, 0, 5, 0] = 1
+    nothing = torch.zeros(1, 1, 1, 16)
+    for large, expected in ((1e3, 5.0), (1e30, 5.0), (-1e30, 115 / 15)):
+        found = kernels.attend(torch.full((1, 1, 1, 16), large), keys, values, nothing, 1.0)
+        assert found.flatten().tolist() == pytest.approx([expected] * 16)
+    for bad in (torch.nan, torch.inf):
+        keys[0, 0, 5, 0] = bad
+        assert kernels.attend(torch.ones(1, 1, 1, 16), keys, values, nothing, 1.0).isnan().all()
+    nowhere = torch.full((1, 1, 1, 16), -torch.inf)
+    assert kernels.attend(torch.ones(1, 1, 1, 16), keys, values, nowhere, 1.0).isnan().all()
+
+
+@pytest.mark.parametrize(("vocab_size", "num_blocks"), [(36, 32), (100, 32), (2043, 64), (8000, 512), (4 + 96, 96)])
+@pytest.mark.parametrize("spread", [0.1, 5.0, 60.0])
+def test_a_survey_sees_every_logit(vocab_size: int, num_blocks: int, spread: float, kernels: ModuleType) -> None:
+    logits = spread * torch.randn(9, vocab_size, generator=torch.Generator().manual_seed(vocab_size))
+    logits[1] = -torch.inf
+    logits[1, vocab_size - 1] = 2.0
+    logits[2, :4] += 1000
+    normalizers, maxima = kernels.survey(logits, 4, num_blocks)
+    torch.testing.assert_close(normalizers, logits.logsumexp(dim=1), atol=2e-6, rtol=1e-6)
+    whole = (vocab_size - 4) // num_blocks * num_blocks
+    assert torch.equal(maxima, logits[:, 4 : 4 + whole].unflatten(1, (-1, num_blocks)).amax(dim=1))
+    for number, place in [(torch.nan, 0), (torch.nan, vocab_size - 1), (-torch.nan, 7), (torch.inf, 5), (torch.inf, 3)]:
+        bad = logits.clone()
+        bad[0, place] = number
+        assert kernels.survey(bad, 4, num_blocks)[0].isfinite().tolist() == [False] + 8 * [True]
+    assert not kernels.survey(torch.full((1, vocab_size), -torch.inf), 4, num_blocks)[0].isfinite()
+
+
+def test_a_few_rows_are_left_to_torch_and_so_are_other_numbers() -> None:
+    assert kernels_for(torch.zeros(1), FEWEST_ROWS) is not None
+    assert kernels_for(torch.zeros(1), FEWEST_ROWS - 1) is None
+    assert kernels_for(torch.zeros(1, dtype=torch.bfloat16), 100) is None
+    assert kernels_for(torch.zeros(1, device="meta"), 100) is None
+
+
+@pytest.mark.parametrize(("head_dim", "num_rows", "is_used"), [(16, 2, True), (16, 1, False), (8, 2, False)])
+@torch.inference_mode()
+def test_a_packed_attention_takes_the_pass_where_it_fits(
+    head_dim: int, num_rows: int, is_used: bool, kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention = attention_of(4, 1, head_dim)
+    packed = PackedSelfAttention(attention, Packing(PackedLinear))
+    tensors = inputs(4, 1, num_rows, 1, head_dim, 16)
+    calls = []
+    attend = kernels.attend
+    monkeypatch.setattr(kernels, "attend", lambda *rest: calls.append(1) or attend(*rest))
+    found = packed.attend_to_slots(*tensors)
+    monkeypatch.setattr(packed_layers, "kernels_for", lambda *_: None)
+    torch.testing.assert_close(found, packed.attend_to_slots(*tensors), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, attention.attend_to_slots(*tensors), atol=1e-5, rtol=1e-5)
+    assert len(calls) == is_used
+
+
+def test_what_was_compiled_with_other_lanes_is_compiled_anew(kernels: ModuleType) -> None:
+    """numba looks at the file of the passes alone: a change of their parts has to change that file too."""
+    from transformer_mt.model.cpu import lanes
+
+    state = hashlib.sha256(Path(lanes.__file__).read_bytes().replace(b"\r\n", b"\n")).hexdigest()[:16]
+    assert state == kernels.LANES, f'write LANES = "{state}" in step_kernels.py'

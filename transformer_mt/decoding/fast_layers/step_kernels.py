@@ -1,0 +1,144 @@
+"""Passes of a search's step over float32 on a CPU, as numba compiles them: the attention of a few queries, and a look
+at all logits. Torch would go to memory several times.
+
+Their vectors are those of `model/cpu/lanes.py`, whose changes numba does not see: a test compares `LANES`.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transformer_mt.machine.numba_compile import compiled
+from transformer_mt.model.cpu.lanes import (
+    WIDTH,
+    add,
+    each,
+    each_of,
+    exp,
+    load,
+    maximum,
+    maximum_of,
+    multiply,
+    multiply_add,
+    store,
+    subtract,
+    sum_of,
+)
+
+LANES = "8e0fd6ab748741ad"  # the beginning of the SHA-256 of lanes.py
+_ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32(-np.inf)
+_Q, _K, _V = range(3)  # rows of `strides`: for a step to the next sentence, head, row or slot
+_FLAT = "float32[::1]"
+
+
+@compiled(f"void({_FLAT}, {_FLAT}, {_FLAT}, int64[:, ::1], float32[:, :, :, :], int64, b1, float32, float32[:, ::1])")
+def _attend(q, k, v, strides, bias, group, per_head, scale, out):
+    num_sentences, num_heads, num_rows, width = bias.shape
+    head_dim = out.shape[1]
+    flat = out.reshape(-1)
+    seen, biases, scores = np.empty(width, np.int64), np.empty(width, np.float32), np.empty(width + WIDTH, np.float32)
+    num_seen = 0
+    for s in range(num_sentences):
+        for r in range(num_rows):
+            for h in range(num_heads):
+                if h == 0 or per_head:
+                    num_seen = 0
+                    for w in range(width):
+                        seen[num_seen], biases[num_seen] = w, bias[s, h, r, w]
+                        num_seen += bias[s, h, r, w] != _LOWEST
+                query = s * strides[_Q, 0] + h * strides[_Q, 1] + r * strides[_Q, 2]
+                keys = s * strides[_K, 0] + h // group * strides[_K, 1]
+                values = s * strides[_V, 0] + h // group * strides[_V, 1]
+                for i in range(num_seen):
+                    key, score = keys + seen[i] * strides[_K, 2], each(_ZERO)
+                    for d in range(0, head_dim, WIDTH):
+                        score = multiply_add(load(q, query + d), load(k, key + d), score)
+                    scores[i] = biases[i] + sum_of(score) * scale
+                for i in range(num_seen, num_seen + WIDTH):  # so that whole vectors can be taken
+                    scores[i] = _LOWEST
+                most = each(_LOWEST)
+                for i in range(0, num_seen, WIDTH):
+                    most = maximum(load(scores, i), most)
+                most, total = each(maximum_of(most)), each(_ZERO)
+                for i in range(0, num_seen, WIDTH):
+                    weights = exp(subtract(load(scores, i), most))
+                    total = add(weights, total)
+                    store(scores, i, weights)
+                share = each(_ONE / sum_of(total))
+                here = ((s * num_rows + r) * num_heads + h) * head_dim
+                for d in range(0, head_dim, WIDTH):
+                    mixed = each(_ZERO)
+                    for i in range(num_seen):
+                        mixed = multiply_add(each_of(scores, i), load(v, values + seen[i] * strides[_V, 2] + d), mixed)
+                    store(flat, here + d, multiply(mixed, share))
+
+
+@compiled("void(float32[:, ::1], int64, float32[::1], float32[:, ::1])")
+def _survey(logits, first, normalizers, maxima):
+    num_rows, width = logits.shape
+    num_blocks = maxima.shape[1]
+    flat, largest = logits.reshape(-1), maxima.reshape(-1)
+    for i in range(num_rows):
+        start, end = i * width, (i + 1) * width
+        blocks = start + first
+        rest = blocks + (width - first) // num_blocks * num_blocks
+        top = each(_LOWEST)
+        for b in range(0, num_blocks, WIDTH):
+            most = load(flat, blocks + b)
+            for j in range(blocks + b + num_blocks, rest, num_blocks):
+                most = maximum(load(flat, j), most)
+            store(largest, i * num_blocks + b, most)
+            top = maximum(most, top)
+        most = maximum_of(top)
+        for j in range(start, blocks):
+            most = max(most, flat[j])
+        for j in range(rest, end):
+            most = max(most, flat[j])
+        shift, total, other = each(most), each(_ZERO), each(_ZERO)
+        pairs, whole = start + width // (2 * WIDTH) * (2 * WIDTH), start + width // WIDTH * WIDTH
+        for j in range(start, pairs, 2 * WIDTH):  # two sums, of which neither waits for the other
+            total = add(exp(subtract(load(flat, j), shift)), total)
+            other = add(exp(subtract(load(flat, j + WIDTH), shift)), other)
+        if pairs < whole:
+            total = add(exp(subtract(load(flat, pairs), shift)), total)
+        sum_of_all = sum_of(add(total, other))
+        for j in range(whole, end):
+            sum_of_all += np.exp(flat[j] - most)
+        normalizers[i] = np.log(sum_of_all) + most
+
+
+def can_attend(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether `attend` takes these: float32, in whole vectors."""
+    return q.size(3) % WIDTH == 0 and all(x.dtype == torch.float32 and x.stride(3) == 1 for x in (q, k, v))
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
+    """softmax(q k^T * scale + bias) v, a query at a time. Keys with a bias of -inf are skipped.
+
+    q (sentences, num_heads, rows, head_dim), k and v (sentences, num_kv_heads, key_len, head_dim), bias broadcastable
+    to (sentences, num_heads, rows, key_len) -> (sentences, rows, num_heads, head_dim).
+    """
+    num_sentences, num_heads, num_rows, head_dim = q.shape
+    out = torch.empty(num_sentences * num_rows * num_heads, head_dim)
+    strides = np.array([x.stride()[:3] for x in (q, k, v)])
+    spread = bias.expand(num_sentences, num_heads, num_rows, -1).numpy()
+    flat = (_flat(x).numpy() for x in (q, k, v))
+    _attend(*flat, strides, spread, num_heads // k.size(1), bias.size(1) > 1, np.float32(scale), out.numpy())
+    return out.view(num_sentences, num_rows, num_heads, head_dim)
+
+
+def _flat(heads: Tensor) -> Tensor:
+    """All memory from the first number of these to the last."""
+    extent = sum((size - 1) * stride for size, stride in zip(heads.shape, heads.stride(), strict=True))
+    return heads.as_strided((extent + 1,), (1,))
+
+
+def survey(logits: Tensor, first: int, num_blocks: int) -> tuple[Tensor, Tensor]:
+    """`logits.logsumexp(dim=1)` (rows,), and the largest of each block (rows, num_blocks).
+
+    logits (rows, vocab_size). Block b is every `num_blocks`-th column from `first` + b on; there is a multiple of
+    `WIDTH` of blocks, and columns that are left over are in none. Where a logit is nan, so is the first result.
+    """
+    normalizers, maxima = torch.empty(len(logits)), torch.empty(len(logits), num_blocks)
+    _survey(logits.numpy(), first, normalizers.numpy(), maxima.numpy())
+    return normalizers, maxima
