@@ -40,7 +40,7 @@ from transformer_mt.decoding.demands import (
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
-from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, step_kernels
+from transformer_mt.decoding.fast_layers.find_kernels import use_kernels
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
@@ -224,8 +224,8 @@ class Translator:
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
         jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
-        if self.device.type == "cpu" and size * rows >= FEWEST_ROWS:
-            step_kernels()  # here, so that not each process loads them, or compiles them
+        if self.device.type == "cpu":
+            use_kernels(len(to_do) * rows)  # here, so that not each process loads them, or compiles them
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, (found, problem) in zip(batch, result, strict=True):

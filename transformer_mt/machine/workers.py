@@ -64,20 +64,22 @@ class Workers:
     """Works on several arguments at once: in processes that begin as copies of this one, elsewhere in threads.
 
     The processes of a call end with it, except inside `keep`. None outlives this object. Messages call the work `name`,
-    and `way_out` says what to do where a process is killed.
+    and `way_out` says what to do where a process is killed. Processes that compute with tensors have the same memory
+    again for each argument, and so keep what they free.
     """
 
-    def __init__(self, name: str, way_out: str) -> None:
+    def __init__(self, name: str, way_out: str, keep_freed: bool = True) -> None:
         self._name = name
         self._way_out = way_out
+        self._keep_freed = keep_freed
         self._workers: dict[Connection, Worker] = {}
         self._num_keeping = 0
         self._busy = False
         self._at_rest = True  # no process is at work on a result that nobody will fetch
         weakref.finalize(self, _end, self._workers)
 
-    def __reduce__(self) -> tuple[type["Workers"], tuple[str, str]]:
-        return Workers, (self._name, self._way_out)  # a copy has no processes
+    def __reduce__(self) -> tuple[type["Workers"], tuple[str, str, bool]]:
+        return Workers, (self._name, self._way_out, self._keep_freed)  # a copy has no processes
 
     @contextlib.contextmanager
     def keep(self) -> Generator[None]:
@@ -112,7 +114,7 @@ class Workers:
         self, work: Work[Argument, Result], arguments: Iterable[Argument], num_workers: int, or_alone: bool = False
     ) -> Generator[Result]:
         if self._busy:  # a second call while results of the first come has processes of its own
-            yield from Workers(self._name, self._way_out)._in_processes(work, arguments, num_workers)
+            yield from Workers(self._name, self._way_out, self._keep_freed)._in_processes(work, arguments, num_workers)
             return
         at_work: dict[Connection, int] = {}
         done: dict[int, tuple[Any, Exception | None]] = {}
@@ -172,7 +174,7 @@ class Workers:
         context = multiprocessing.get_context("fork")
         try:
             ours, theirs = context.Pipe()
-            arguments = work, theirs, [*self._workers, ours], os.getpid()
+            arguments = work, theirs, [*self._workers, ours], os.getpid(), self._keep_freed
             process = context.Process(target=_work, args=arguments, daemon=True)
             with _ctrl_c_waits(), _tokenizers_alone(), warnings.catch_warnings():
                 # Python 3.12 warns of the threads of libraries. They wait for work, and a copy gives them none.
@@ -208,7 +210,7 @@ def on_all_cores(work: Work[Argument, Result], arguments: Iterable[Argument], na
     way_out = "Free some memory, or take fewer processes with OMP_NUM_THREADS=1."
     if num_local_processes() > 1:  # torchrun has set OMP_NUM_THREADS already
         way_out = "Free some memory, or prepare the corpus first, by OMP_NUM_THREADS=1 and a start without torchrun."
-    return Workers(name, way_out)._in_processes(work, all_of_them, num_workers, or_alone=True)
+    return Workers(name, way_out, keep_freed=False)._in_processes(work, all_of_them, num_workers, or_alone=True)
 
 
 def _counted(arguments: Iterable[Argument], most: int) -> tuple[Iterable[Argument], int]:
@@ -277,7 +279,9 @@ def _tokenizers_alone() -> Generator[None]:
             os.environ[name] = before
 
 
-def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection], parent: int) -> None:
+def _work(
+    work: Work[Any, object], end: Connection, other_ends: list[Connection], parent: int, keep_freed: bool
+) -> None:
     """The life of a process: work on the arguments that come, until nobody is left to send one."""
     # A parent that is killed cannot end this process, which would finish its batch for nobody.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -288,7 +292,8 @@ def _work(work: Work[Any, object], end: Connection, other_ends: list[Connection]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the parent ends the others
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
-    keep_freed_memory()
+    if keep_freed:
+        keep_freed_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             end.send_bytes(_outcome(work, end.recv()))

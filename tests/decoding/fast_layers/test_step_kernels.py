@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_mt.decoding.fast_layers import packed_layers
-from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, kernels_for
+from transformer_mt.decoding.fast_layers import find_kernels, packed_layers
+from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, WORTH_LOADING, kernels_for, use_kernels
 from transformer_mt.decoding.fast_layers.packed_layers import PackedLinear, PackedSelfAttention, Packing
 from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.parts.attention import MultiHeadAttention
@@ -17,10 +17,11 @@ from transformer_mt.model.parts.attention import MultiHeadAttention
 pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 
 
-@pytest.fixture(scope="module")
-def kernels() -> ModuleType:
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     from transformer_mt.decoding.fast_layers import step_kernels
 
+    monkeypatch.setattr(find_kernels, "_in_use", step_kernels)
     return step_kernels
 
 
@@ -94,6 +95,16 @@ def test_a_survey_sees_every_logit(vocab_size: int, num_blocks: int, spread: flo
     assert not kernels.survey(torch.full((1, vocab_size), -torch.inf), 4, num_blocks)[0].isfinite()
 
 
+def test_what_loads_numba_is_a_call_that_repays_it(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find_kernels, "_in_use", None)
+    use_kernels(WORTH_LOADING - 1)
+    assert kernels_for(torch.zeros(1), 1000) is None
+    use_kernels(WORTH_LOADING)
+    use_kernels(1)
+    assert kernels_for(torch.zeros(1), FEWEST_ROWS) is kernels
+
+
+@pytest.mark.usefixtures("kernels")
 def test_a_few_rows_are_left_to_torch_and_so_are_other_numbers() -> None:
     assert kernels_for(torch.zeros(1), FEWEST_ROWS) is not None
     assert kernels_for(torch.zeros(1), FEWEST_ROWS - 1) is None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.decoding.fast_layers import find_kernels
 from transformer_mt.decoding.search import top_tokens as candidates
 from transformer_mt.decoding.search.top_tokens import (
     BLOCK,
@@ -65,6 +66,7 @@ def test_best_tokens_where_many_are_equal(num_best: int) -> None:
 def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = 5 * torch.randn(6, 5, 300, generator=torch.Generator().manual_seed(2))
     expected = logits.logsumexp(dim=-1)[:, :, None]
+    monkeypatch.setattr(find_kernels, "_in_use", find_kernels.step_kernels())
     assert torch.allclose(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected, atol=1e-5)
     monkeypatch.setattr(candidates, "kernels_for", lambda *_: None)
     for at_once in (1, 300, 2000, 10**6):
@@ -80,6 +82,7 @@ def test_what_a_survey_finds_makes_no_difference(vocab_size: int, monkeypatch: p
     logits[:4, :, :4] += 5
     logits[5, 2, vocab_size - 1] = 9.0
     rows = logits.flatten(0, 1)
+    monkeypatch.setattr(find_kernels, "_in_use", find_kernels.step_kernels())
     for size in (BLOCK, LONG_BLOCK):
         totals, maxima = survey(logits, log_probs, size)
         assert maxima is not None
