@@ -11,7 +11,12 @@
 # English sources, English ones German targets. Lines of the validation and test splits are left out. After a stop the
 # same command goes on.
 set -euo pipefail
-folder=$(cd "${1:?Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER}" && pwd)
+refuse() { echo "$1" >&2; exit 2; }
+[ $# -ge 1 ] || refuse "Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER"
+folder=$(cd "$1" 2>/dev/null && pwd) || refuse "There is no folder $1. Name the one with the data."
+for name in train.lc.norm.tok.en task2/train.lc.norm.tok.{1..5}.{de,en}; do
+  [ -f "$folder/$name" ] || refuse "There is no file $folder/$name. See the beginning of this script for what it reads."
+done
 shift
 . "$(dirname "${BASH_SOURCE[0]}")/setup.sh" ""
 

@@ -192,3 +192,34 @@ def test_what_tmt_refuses_within_a_benchmark_is_told_in_its_words(scripts: Simpl
         scripts.training_opponents.run_measured([sys.executable, "-c", refusing.format(2)], tmp_path)
     with pytest.raises(SystemExit, match="Traceback: not this"):
         scripts.training_opponents.run_measured([sys.executable, "-c", refusing.format(1)], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("multi30k_task2.sh", [], "Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER"),
+        ("multi30k_task2.sh", ["NONE"], "There is no folder NONE. Name the one with the data."),
+        (
+            "multi30k_task2.sh",
+            ["EMPTY"],
+            "There is no file EMPTY/train.lc.norm.tok.en. See the beginning of",
+        ),
+        (
+            "diversify.sh",
+            ["base.yaml"],
+            "Name a config and a folder for the new pairs: bash scripts/diversify.sh CONFIG",
+        ),
+    ],
+)
+def test_a_script_without_its_files_says_which(script: str, arguments: list[str], said: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    paths = {"EMPTY": str(empty), "NONE": str(tmp_path / "none")}
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / script), *(paths.get(one, one) for one in arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    for name, path in paths.items():
+        said = said.replace(name, path)
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
