@@ -63,7 +63,7 @@ FLAGS = {
         str | None, "A file of a term, a tab and its translation a line: terms of a line are so translated."
     ),
     "allow_unk": Flag(bool, "Let the search generate the unknown token."),
-    "batch_size": Flag(int, "Sentences decoded together."),
+    "batch_size": Flag(int, "Sentences decoded together, at most."),
     "precision": Flag(str, "fp32, bf16, fp16, int8 or auto."),
 }
 

@@ -40,7 +40,7 @@ from transformer_mt.decoding.demands import (
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
-from transformer_mt.decoding.fast_layers.find_kernels import use_kernels
+from transformer_mt.decoding.fast_layers.find_kernels import are_compiled, compiled_passes
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
@@ -223,9 +223,8 @@ class Translator:
         widest = max((demands[index].tokens_of_constraints + 1 for index in to_do), default=0)
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
-        jobs = [([ids[index] for index in batch], options, [demands[index] for index in batch]) for batch in batches]
-        if self.device.type == "cpu":
-            use_kernels(len(to_do) * rows)  # here, so that not each process loads them, or compiles them
+        compiled = are_compiled(len(batches), len(to_do) * rows, self.device, self.precision)
+        jobs = [([ids[i] for i in batch], options, [demands[i] for i in batch], compiled) for batch in batches]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, (found, problem) in zip(batch, result, strict=True):
@@ -255,13 +254,13 @@ class Translator:
         return options.largest_length(len(row) + 1, self.config.model.max_len)
 
     def _batches(self, indices: list[int], size: int) -> list[list[int]]:
-        """Batches of `size` at most, in order. On a CPU each core has one, unless it would be small, and the last is
-        shared among the cores, so that they finish together.
+        """Batches of `size` at most, in order. On a CPU there is one for each core, unless they would be small; and
+        where not all cores have as many, they share the last.
         """
         if self.device.type == "cpu":
             size = min(size, max(SMALL_BATCH, -(-len(indices) // torch.get_num_threads())))
         batches = [indices[start : start + size] for start in range(0, len(indices), size)]
-        if self.device.type != "cpu" or len(batches) < 2:
+        if self.device.type != "cpu" or len(batches) < 2 or len(batches) % torch.get_num_threads() == 0:
             return batches
         last = batches.pop()
         share = -(-len(last) // torch.get_num_threads())
@@ -352,13 +351,14 @@ class Translator:
         return WordEdges(self.tgt_tokenizer.ids_within_words(), self.tgt_tokenizer.ids_ending_within_words())
 
     def _search_texts(
-        self, job: tuple[list[list[int]], SearchOptions, list[Demand]]
+        self, job: tuple[list[list[int]], SearchOptions, list[Demand], bool]
     ) -> list[tuple[list[Translation], str]]:
         """`search`, and the text of the ids that it finds: both are work for the process that searches. With it what
         could not be met, where it finds none.
         """
-        rows, options, demands = job
-        outcomes = self._find(rows, options.of_search, demands)
+        rows, options, demands, compiled = job
+        with compiled_passes(compiled):
+            outcomes = self._find(rows, options.of_search, demands)
         candidates = [found.hypotheses for found in outcomes]
         texts = [[self._to_text(hypothesis) for hypothesis in found] for found in candidates]
         if options.evidence:

@@ -1,6 +1,7 @@
 """The compiled passes of a step in float32 against torch's own operations."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -8,8 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_mt.decoding.fast_layers import find_kernels, packed_layers
-from transformer_mt.decoding.fast_layers.find_kernels import FEWEST_ROWS, WORTH_LOADING, kernels_for, use_kernels
+from transformer_mt.decoding.fast_layers import packed_layers
+from transformer_mt.decoding.fast_layers.find_kernels import (
+    FEWEST_ROWS,
+    WORTH_LOADING,
+    are_compiled,
+    compiled_passes,
+    kernels_for,
+)
 from transformer_mt.decoding.fast_layers.packed_layers import PackedLinear, PackedSelfAttention, Packing
 from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.parts.attention import MultiHeadAttention
@@ -18,11 +25,11 @@ pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed"
 
 
 @pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def kernels() -> Iterator[ModuleType]:
     from transformer_mt.decoding.fast_layers import step_kernels
 
-    monkeypatch.setattr(find_kernels, "_in_use", step_kernels)
-    return step_kernels
+    with compiled_passes(True):
+        yield step_kernels
 
 
 def attention_of(num_heads: int, group: int, head_dim: int) -> MultiHeadAttention:
@@ -53,7 +60,8 @@ def test_attention_is_that_of_torch(
 ) -> None:
     attention = attention_of(num_heads, group, head_dim)
     q, k, v, bias = inputs(num_heads, group, num_rows, bias_heads, head_dim, width)
-    assert kernels.can_attend(q, k, v)
+    assert kernels.can_attend(q, k, v, bias)
+    assert not kernels.can_attend(q, k, v, bias.double())
     found = kernels.attend(q, k, v, bias, attention.scale)
     expected = MultiHeadAttention.attend_to_slots(attention, q, k, v, bias)
     torch.testing.assert_close(attention.out_proj(found.flatten(2)), expected, atol=1e-5, rtol=1e-5)
@@ -95,13 +103,20 @@ def test_a_survey_sees_every_logit(vocab_size: int, num_blocks: int, spread: flo
     assert not kernels.survey(torch.full((1, vocab_size), -torch.inf), 4, num_blocks)[0].isfinite()
 
 
-def test_what_loads_numba_is_a_call_that_repays_it(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_kernels, "_in_use", None)
-    use_kernels(WORTH_LOADING - 1)
+def test_what_loads_numba_is_a_call_that_repays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    cpu = torch.device("cpu")
+    assert are_compiled(2, WORTH_LOADING, cpu, "fp32")
+    assert not are_compiled(2, WORTH_LOADING - 1, cpu, "fp32")
+    assert are_compiled(2, 1, cpu, "int8"), "which needs numba anyway"
+    assert not are_compiled(1, WORTH_LOADING, cpu, "int8"), "all cores have one batch"
+    assert not are_compiled(2, WORTH_LOADING, torch.device("meta"), "fp32")
     assert kernels_for(torch.zeros(1), 1000) is None
-    use_kernels(WORTH_LOADING)
-    use_kernels(1)
-    assert kernels_for(torch.zeros(1), FEWEST_ROWS) is kernels
+    with compiled_passes(True):
+        assert kernels_for(torch.zeros(1), 1000) is not None
+        with compiled_passes(False):
+            assert kernels_for(torch.zeros(1), 1000) is None
+    assert kernels_for(torch.zeros(1), 1000) is None
 
 
 @pytest.mark.usefixtures("kernels")

@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 
 import pytest
-import torch
 from languages import drop_as_on_a_gpu
 from test_search import CPU, PLAIN, A, B, C, Table, random_table
 from translators import rules
@@ -13,7 +12,6 @@ from translators import rules
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.search.constrained_beam import Found, constrained_beam_search
 from transformer_mt.decoding.search.constraints import Constraints
-from transformer_mt.decoding.search.finished import Finished
 from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing, make_rules
 from transformer_mt.errors import UserError
@@ -164,15 +162,3 @@ def test_what_cannot_be_met_is_told() -> None:
 def test_the_smallest_length_holds_too() -> None:
     (found,) = search([random_table(1, LIMIT)], [demand([[(A,)]])], 3, n_best=3, min_length=3)
     assert all(len(h.tokens) >= 3 and A in h.tokens for h in found.hypotheses)
-
-
-def test_a_hypothesis_that_lacks_a_phrase_keeps_no_search_going() -> None:
-    """What is finished has paid for all phrases, and a live one that has not yet looks better for it."""
-    finished = Finished([9], rules(2, 1, LengthNorm("average", 1.0)), CPU)
-    finished.scores, finished.counts = torch.tensor([[-2.0]]), torch.tensor([2])
-    lacking, whole = torch.tensor([-3.0]), torch.tensor([-9.0])
-    assert not finished.are_enough(lacking, 3)
-    assert finished.are_enough(lacking, 3, best_rival=whole)
-    assert not finished.are_enough(lacking, 3, best_rival=torch.tensor([-3.0]))
-    finished.counts = torch.tensor([1])
-    assert not finished.are_enough(lacking, 3, best_rival=whole), "not as many as are waited for"

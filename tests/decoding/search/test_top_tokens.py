@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer_mt.decoding.fast_layers import find_kernels
+from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes
 from transformer_mt.decoding.search import top_tokens as candidates
 from transformer_mt.decoding.search.top_tokens import (
     BLOCK,
@@ -66,9 +66,8 @@ def test_best_tokens_where_many_are_equal(num_best: int) -> None:
 def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = 5 * torch.randn(6, 5, 300, generator=torch.Generator().manual_seed(2))
     expected = logits.logsumexp(dim=-1)[:, :, None]
-    monkeypatch.setattr(find_kernels, "_in_use", find_kernels.step_kernels())
-    assert torch.allclose(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected, atol=1e-5)
-    monkeypatch.setattr(candidates, "kernels_for", lambda *_: None)
+    with compiled_passes(True):
+        assert torch.allclose(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected, atol=1e-5)
     for at_once in (1, 300, 2000, 10**6):
         monkeypatch.setattr(candidates, "NORMALIZED_AT_ONCE", at_once)
         assert torch.equal(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected)
@@ -76,15 +75,15 @@ def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 @pytest.mark.parametrize("vocab_size", [2000, 2043])
-def test_what_a_survey_finds_makes_no_difference(vocab_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_survey_finds_makes_no_difference(vocab_size: int) -> None:
     generator = torch.Generator().manual_seed(vocab_size)
     logits, log_probs = torch.randn(12, 5, vocab_size, generator=generator), -torch.rand(12, 5, generator=generator)
     logits[:4, :, :4] += 5
     logits[5, 2, vocab_size - 1] = 9.0
     rows = logits.flatten(0, 1)
-    monkeypatch.setattr(find_kernels, "_in_use", find_kernels.step_kernels())
     for size in (BLOCK, LONG_BLOCK):
-        totals, maxima = survey(logits, log_probs, size)
+        with compiled_passes(True):
+            totals, maxima = survey(logits, log_probs, size)
         assert maxima is not None
         for found, expected in (
             (
@@ -94,7 +93,6 @@ def test_what_a_survey_finds_makes_no_difference(vocab_size: int, monkeypatch: p
             (largest_token(rows, True, maxima.flatten(0, 1)), largest_token(rows, True)),
         ):
             assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
-    monkeypatch.setattr(candidates, "kernels_for", lambda *_: None)
     without, nothing = survey(logits, log_probs, BLOCK)
     assert nothing is None
     torch.testing.assert_close(without.normalizer, totals.normalizer)

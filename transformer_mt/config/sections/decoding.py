@@ -64,7 +64,7 @@ class SearchConfig(Section):
     )
     glossary: str | None = Field(default=None, description="A file of terms and of what they become.")
     allow_unk: bool = Field(default=False, description="Let the search generate the unknown token.")
-    batch_size: PositiveInt = Field(default=128, description="Sentences decoded together.")
+    batch_size: PositiveInt = Field(default=128, description="Sentences decoded together, at most.")
     precision: SearchPrecision = "fp32"
 
     @model_validator(mode="after")

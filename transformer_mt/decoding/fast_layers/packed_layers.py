@@ -140,7 +140,7 @@ class StepAttention(MultiHeadAttention):
 
     def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         kernels = kernels_for(q, q.size(0) * q.size(2))
-        if kernels is None or not kernels.can_attend(q, k, v):
+        if kernels is None or not kernels.can_attend(q, k, v, bias):
             return super().attend_to_slots(q, k, v, bias)
         return self.out_proj(kernels.attend(q, k, v, bias, self.scale).flatten(2))
 

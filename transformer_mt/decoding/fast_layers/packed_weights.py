@@ -11,7 +11,6 @@ from typing import cast
 import torch
 from torch import nn
 
-from transformer_mt.decoding.fast_layers.find_kernels import WORTH_LOADING, use_kernels
 from transformer_mt.decoding.fast_layers.gpu.step_layers import step_packing
 from transformer_mt.decoding.fast_layers.packed_layers import (
     HalfLinear,
@@ -43,7 +42,6 @@ def find_packing(precision: str) -> Packing:
     """The packing of `PACKINGS`; of int8 the one for this CPU, and a faster one where numba works."""
     if precision != "int8":
         return PACKINGS[precision]
-    use_kernels(WORTH_LOADING)  # numba is loaded for int8 in any case
     return (compiled_int8() or PACKINGS)["paired int8" if sums_in_pairs() else "int8"]
 
 

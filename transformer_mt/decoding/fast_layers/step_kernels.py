@@ -107,9 +107,10 @@ def _survey(logits, first, normalizers, maxima):
         normalizers[i] = np.log(sum_of_all) + most
 
 
-def can_attend(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def can_attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> bool:
     """Whether `attend` takes these: float32, in whole vectors."""
-    return q.size(3) % WIDTH == 0 and all(x.dtype == torch.float32 and x.stride(3) == 1 for x in (q, k, v))
+    in_vectors = q.size(3) % WIDTH == 0 and all(x.stride(3) == 1 for x in (q, k, v))
+    return in_vectors and all(x.dtype == torch.float32 for x in (q, k, v, bias))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
@@ -119,9 +120,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tenso
     to (sentences, num_heads, rows, key_len) -> (sentences, rows, num_heads, head_dim).
     """
     num_sentences, num_heads, num_rows, head_dim = q.shape
-    out = torch.empty(num_sentences * num_rows * num_heads, head_dim)
-    strides = np.array([x.stride()[:3] for x in (q, k, v)])
-    spread = bias.expand(num_sentences, num_heads, num_rows, -1).numpy()
+    assert len(k) == len(v) == num_sentences, "a sentence has its own keys"
+    out = q.new_empty(num_sentences * num_rows * num_heads, head_dim)
+    strides = np.array([x.stride()[:3] for x in (q, k, v)], np.int64)
+    spread = bias.expand(num_sentences, num_heads, num_rows, k.size(2)).numpy()
     flat = (_flat(x).numpy() for x in (q, k, v))
     _attend(*flat, strides, spread, num_heads // k.size(1), bias.size(1) > 1, np.float32(scale), out.numpy())
     return out.view(num_sentences, num_rows, num_heads, head_dim)
@@ -139,6 +141,6 @@ def survey(logits: Tensor, first: int, num_blocks: int) -> tuple[Tensor, Tensor]
     logits (rows, vocab_size). Block b is every `num_blocks`-th column from `first` + b on; there is a multiple of
     `WIDTH` of blocks, and columns that are left over are in none. Where a logit is nan, so is the first result.
     """
-    normalizers, maxima = torch.empty(len(logits)), torch.empty(len(logits), num_blocks)
+    normalizers, maxima = logits.new_empty(len(logits)), logits.new_empty(len(logits), num_blocks)
     _survey(logits.numpy(), first, normalizers.numpy(), maxima.numpy())
     return normalizers, maxima

@@ -47,12 +47,6 @@ class _Beams(Beams):
     progress: Progress
     missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
 
-    def judge(self) -> None:
-        """As for a plain beam. But a hypothesis that lacks a phrase has not paid for it yet: it stops nothing."""
-        whole = self.log_probs.masked_fill(self.missing > 0, -torch.inf)
-        length = self.tokens.size(2) - 1
-        self.is_done = self.is_done | self.finished.are_enough(self.log_probs.amax(dim=1), length, whole.amax(dim=1))
-
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""
         super().keep(places)

@@ -34,7 +34,7 @@ class Totals:
     @classmethod
     def of(cls, logits: Tensor, log_probs: Tensor) -> "Totals":
         """logits (sentences, rows, vocab_size), log_probs (sentences, rows)."""
-        return cls(log_probs[:, :, None], _log_normalizer(logits))
+        return survey(logits, log_probs, LONG_BLOCK)[0]
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The totals of rows extended by tokens of these logits (sentences, rows, any) -> the same shape."""
@@ -55,9 +55,9 @@ def survey(logits: Tensor, log_probs: Tensor, size: int) -> tuple[Totals, Tensor
     rows, blocks); None where it takes a pass of its own.
     """
     found = _surveyed(logits, size)
-    return (
-        (Totals.of(logits, log_probs), None) if found is None else (Totals(log_probs[:, :, None], found[0]), found[1])
-    )
+    if found is None:
+        return Totals(log_probs[:, :, None], _log_normalizer(logits)), None
+    return Totals(log_probs[:, :, None], found[0]), found[1]
 
 
 def largest_token(logits: Tensor, allow_unk: bool, maxima: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -164,9 +164,9 @@ def best_tokens(
         return values, order // places.size(2), places.flatten(1).gather(1, order)
     blocks, others = _in_blocks(words, num_blocks)
     block_size = blocks.size(2)
-    best_blocks = (
-        totals(blocks.amax(dim=2) if maxima is None else maxima).flatten(1).topk(num_best, sorted=False).indices
-    )
+    if maxima is None:
+        maxima = blocks.amax(dim=2)
+    best_blocks = totals(maxima).flatten(1).topk(num_best, sorted=False).indices
     rows, columns = best_blocks // num_blocks, best_blocks % num_blocks
     in_blocks = totals.at(rows)(blocks[torch.arange(len(words))[:, None], rows, :, columns]).flatten(1)
     rest = totals(others)
@@ -202,22 +202,19 @@ def _num_blocks(width: int, size: int) -> int:
 
 def _surveyed(logits: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
     """Normalizer and maxima of blocks by one compiled pass, where there is one for these logits."""
-    rows = logits.flatten(0, 1)
-    kernels = kernels_for(rows, len(rows))
-    width = rows.size(1) - NUM_SPECIAL
+    width = logits.size(2) - NUM_SPECIAL
+    kernels = kernels_for(logits, logits.size(0) * logits.size(1))
     num_blocks = _num_blocks(width, size) or _num_blocks(width, BLOCK)
-    if kernels is None or not num_blocks or not rows.is_contiguous():
+    if kernels is None or not num_blocks or not logits.is_contiguous():
         return None
-    normalizers, maxima = kernels.survey(rows, NUM_SPECIAL, num_blocks)
+    normalizers, maxima = kernels.survey(logits.flatten(0, 1), NUM_SPECIAL, num_blocks)
     return normalizers.view(*logits.shape[:2], 1), maxima.view(*logits.shape[:2], num_blocks)
 
 
 def _log_normalizer(logits: Tensor) -> Tensor:
-    """`logits.logsumexp(dim=-1, keepdim=True)`; on a CPU by one pass, or a few rows at a time."""
+    """`logits.logsumexp(dim=-1, keepdim=True)`, a few rows at a time on a CPU."""
     if logits.device.type != "cpu":
         return logits.logsumexp(dim=-1, keepdim=True)
-    if found := _surveyed(logits, LONG_BLOCK):
-        return found[0]
     rows = logits.flatten(0, 1)
     parts = rows.split(max(1, NORMALIZED_AT_ONCE // rows.size(1)))
     return torch.cat([part.logsumexp(dim=1, keepdim=True) for part in parts]).view(*logits.shape[:2], 1)
