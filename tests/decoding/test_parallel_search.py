@@ -59,10 +59,18 @@ def test_a_translator_s_processes_stay_while_they_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "sizes"), [(8, [8]), (9, [8, 1]), (16, [8, 4, 4]), (23, [8, 8, 4, 3]), (50, [8] * 6 + [1, 1])]
+    ("number", "sizes"), [(8, [8]), (9, [8, 1]), (16, [8, 8]), (23, [8, 8, 4, 3]), (50, [8] * 6 + [1, 1])]
 )
 def test_the_last_batch_is_shared_out(number: int, sizes: list[int]) -> None:
     translator = make_translator(SMALL)
     batches = translator._batches(list(range(number)), 8)
     assert [len(batch) for batch in batches] == sizes
     assert [index for batch in batches for index in batch] == list(range(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "sizes"), [(60, [60]), (100, [64, 36]), (200, [100, 100]), (300, [128, 128, 22, 22])]
+)
+def test_each_core_has_a_batch_unless_it_would_be_small(number: int, sizes: list[int]) -> None:
+    batches = make_translator(SMALL)._batches(list(range(number)), 128)
+    assert [len(batch) for batch in batches] == sizes
