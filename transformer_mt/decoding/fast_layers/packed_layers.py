@@ -176,6 +176,7 @@ class PackedSelfAttention(StepAttention):
         is_causal: bool = False,
         biased: bool = True,
     ) -> Tensor:
+        """As `MultiHeadAttention.attend` has it, with the keys filled up to whole lanes where a few are missing."""
         # torch's fused kernel takes up to twice as long for a few keys less than a multiple of `LANES`.
         surplus = round_up(k.size(2)) - k.size(2)
         if isinstance(mask, Tensor) and 0 < surplus < LANES // 2:
