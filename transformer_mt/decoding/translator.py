@@ -39,8 +39,9 @@ from transformer_mt.decoding.demands import (
 )
 from transformer_mt.decoding.ensemble import EnsembleGraphs, decoder_of, members_of
 from transformer_mt.decoding.evidence import Evidence, find_evidence
+from transformer_mt.decoding.fast_layers.choose_passes import are_compiled
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
-from transformer_mt.decoding.fast_layers.find_kernels import are_compiled, compiled_passes
+from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
@@ -223,7 +224,7 @@ class Translator:
         widest = max((demands[index].tokens_of_constraints + 1 for index in to_do), default=0)
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
-        compiled = are_compiled(len(batches), len(to_do) * rows, self.device, self.precision)
+        compiled = are_compiled(self.search_model, len(batches), len(to_do) * rows, self.device, self.precision)
         jobs = [([ids[i] for i in batch], options, [demands[i] for i in batch], compiled) for batch in batches]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):

@@ -59,6 +59,13 @@ class LayerCache:
         self.v[:, :, start:end] = v
         return self.k[:, :, :width], self.v[:, :, :width]
 
+    def reserve(self, end: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Buffers of keys and values with room up to the slot `end`, which have the form of `like` otherwise."""
+        if self.k is None or self.v is None or self.k.size(2) < end:
+            width = round_up(end)
+            self.k, self.v = (_with_room(old, like, width) for old in (self.k, self.v))
+        return self.k, self.v
+
     def keep(self, sentences: Tensor, changed: Tensor) -> None:
         """See `DecoderCache.reorder`; `changed` are the places that get another sentence."""
         self.memory_k, self.memory_v, self.k, self.v = (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.model.cache import LANES, round_up
-from transformer_mt.model.layers import PostNormResidual
+from transformer_mt.model.layers import DecoderLayer, PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention, stacked
 from transformer_mt.model.unpadded import BlockDiagonal
 
@@ -136,10 +136,10 @@ def rounded_rows(rows: Tensor, most: int = LARGEST_INT8) -> tuple[Tensor, Tensor
 
 
 class StepAttention(MultiHeadAttention):
-    """An attention that takes one pass over the keys of a step, where numba works and there are enough queries."""
+    """An attention that takes one pass over the keys of a step, in a search that takes compiled passes."""
 
     def attend_to_slots(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-        kernels = kernels_for(q, q.size(0) * q.size(2))
+        kernels = kernels_for(q)
         if kernels is None or not kernels.can_attend(q, k, v, bias):
             return super().attend_to_slots(q, k, v, bias)
         return self.out_proj(kernels.attend(q, k, v, bias, self.scale).flatten(2))
@@ -203,8 +203,8 @@ class PackedCrossAttention(StepAttention):
 @dataclass(frozen=True)
 class Packing:
     """The layers for one precision: for a linear map, for the attentions, and, if it is more than two linear maps, for
-    a feed-forward with relu; for the end of a post-norm sublayer, and for the linear map that makes logits, where they
-    are others.
+    a feed-forward with relu; for the end of a post-norm sublayer, for the linear map that makes logits, and for a
+    decoder layer, given with its packed twin, where they are others.
     """
 
     linear: Callable[[Tensor, Tensor | None], nn.Module]
@@ -213,3 +213,4 @@ class Packing:
     relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
     post_norm: Callable[[PostNormResidual], nn.Module] | None = None
     output: Callable[[Tensor, Tensor | None], nn.Module] | None = None
+    decoder_layer: Callable[[DecoderLayer, nn.Module], nn.Module] | None = None

@@ -20,13 +20,14 @@ from transformer_mt.decoding.fast_layers.packed_layers import (
     PairedInt8Linear,
     pairs_work,
 )
+from transformer_mt.decoding.fast_layers.panels.panel_layers import in_panels
 from transformer_mt.machine.device import DTYPES
-from transformer_mt.machine.numba_modules import needs_numba
+from transformer_mt.machine.numba_modules import has_numba, needs_numba
 from transformer_mt.machine.processor import has_instructions
 from transformer_mt.model.gpu.post_norm import is_usual
 from transformer_mt.model.gpu.triton_works import triton_works
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.layers import PostNormResidual
+from transformer_mt.model.layers import DecoderLayer, PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.feed_forward import ReluFeedForward
 
@@ -37,6 +38,8 @@ PACKINGS = {
     "paired int8": Packing(PairedInt8Linear),
 }
 
+MOST_NUMBERS = 2**16  # of a layer's largest weight in fp32; with larger ones torch's products are as fast
+
 
 def find_packing(precision: str) -> Packing:
     """The packing of `PACKINGS`; of int8 the one for this CPU, and a faster one where numba works."""
@@ -45,11 +48,33 @@ def find_packing(precision: str) -> Packing:
     return (compiled_int8() or PACKINGS)["paired int8" if sums_in_pairs() else "int8"]
 
 
+def find_cpu_packing(model: nn.Module, precision: str) -> Packing:
+    """The packing of a model on a CPU: with panels, where passes over them are faster than torch's products."""
+    packing = find_packing(precision)
+    if precision == "int8":
+        return in_panels(packing, in_int8=True) if not sums_in_pairs() and multiplies_int8() else packing
+    outputs = {one.output for one in model.modules() if isinstance(one, TranslationModel)}
+    weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear) and part not in outputs]
+    is_narrow = all(weight.numel() <= MOST_NUMBERS for weight in weights) and has_numba()
+    return in_panels(packing, in_int8=False) if precision == "fp32" and is_narrow else packing
+
+
 def sums_in_pairs() -> bool:
     """Whether torch multiplies int8 slowly on this CPU, which lacks instructions for it, and has another way."""
     there = has_instructions("int8")
     lacks = torch.backends.cpu.get_cpu_capability() == "AVX2" if there is None else not there
     return lacks and pairs_work()
+
+
+def multiplies_int8() -> bool:
+    """Whether numba has the instruction of this CPU that multiplies int8."""
+    return compiled_int8() is not None and _has_int8_lanes()
+
+
+def _has_int8_lanes() -> bool:
+    from transformer_mt.decoding.fast_layers.panels.panel_lanes import HAS_INT8
+
+    return HAS_INT8
 
 
 @needs_numba
@@ -79,7 +104,8 @@ def _packing_for(model: TranslationModel, precision: str, for_graphs: bool) -> P
     become_graphs = for_graphs and all(one.translates and one.goes_in_slots for one in models)
     if become_graphs and triton_works(next(model.parameters()).device):
         return step_packing(None if precision == "fp32" else DTYPES[precision])
-    return find_packing(precision)
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    return find_cpu_packing(model, precision) if on_cpu else find_packing(precision)
 
 
 def _pack(module: nn.Module, packing: Packing) -> nn.Module:
@@ -97,6 +123,8 @@ def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
         return packing.relu_feed_forward(child.in_proj, child.out_proj)
     if isinstance(child, PostNormResidual) and packing.post_norm and is_usual(child.norm):
         return packing.post_norm(child)
+    if isinstance(child, DecoderLayer) and packing.decoder_layer:
+        return packing.decoder_layer(child, _pack(child, packing))
     if isinstance(child, nn.Linear):
         if name == "router":  # of fewer bits it would send tokens to other experts
             return PackedLinear(child.weight, child.bias)

@@ -203,7 +203,7 @@ def _num_blocks(width: int, size: int) -> int:
 def _surveyed(logits: Tensor, size: int) -> tuple[Tensor, Tensor] | None:
     """Normalizer and maxima of blocks by one compiled pass, where there is one for these logits."""
     width = logits.size(2) - NUM_SPECIAL
-    kernels = kernels_for(logits, logits.size(0) * logits.size(1))
+    kernels = kernels_for(logits)
     num_blocks = _num_blocks(width, size) or _num_blocks(width, BLOCK)
     if kernels is None or not num_blocks or not logits.is_contiguous():
         return None

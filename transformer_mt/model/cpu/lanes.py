@@ -19,8 +19,8 @@ from numba.extending import intrinsic, models, register_model
 
 WIDTH = 16
 
-_FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
-_INTS = ir.VectorType(ir.IntType(32), WIDTH)
+FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
+INTS = ir.VectorType(ir.IntType(32), WIDTH)
 _HALVES = ir.VectorType(ir.IntType(16), WIDTH)  # a bfloat16 is the upper half of a float32
 
 
@@ -37,24 +37,24 @@ _lanes = _Lanes()
 @register_model(_Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Any) -> None:
-        super().__init__(dmm, fe_type, _FLOATS)
+        super().__init__(dmm, fe_type, FLOATS)
 
 
 def _all(vector: ir.VectorType, number: float) -> ir.Constant:
     return ir.Constant(vector, [number] * WIDTH)
 
 
-def _spread(builder: Any, vector: ir.VectorType, number: Any) -> Any:
+def spread(builder: Any, vector: ir.VectorType, number: Any) -> Any:
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), _all(_INTS, 0))
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), _all(INTS, 0))
 
 
-def _call(builder: Any, name: str, result: ir.VectorType, *arguments: Any) -> Any:
+def call(builder: Any, name: str, result: ir.VectorType, *arguments: Any) -> Any:
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _place(context: Any, builder: Any, kind: Any, where: Any, pointee: Any) -> Any:
+def place_in(context: Any, builder: Any, kind: Any, where: Any, pointee: Any) -> Any:
     """A pointer to the type `pointee`: `where` is an array, whose type in numba is `kind`, and a place in it."""
     array, at = where
     place = builder.gep(context.make_array(kind)(context, builder, array).data, [at])
@@ -70,27 +70,27 @@ def _refuse_but(array: Any, *kinds: Any) -> None:
 # Functions for numba's passes, each with the code that it gives to LLVM.
 
 
-def _lane_function(types_and_code: Callable[..., Any]) -> Any:
+def lane_function(types_and_code: Callable[..., Any]) -> Any:
     """numba's `intrinsic`. Within a pass its functions are called without the first argument."""
     return intrinsic(types_and_code)
 
 
-@_lane_function
+@lane_function
 def load(typing_context, array, at):
     """WIDTH neighbours of a flat array of float32, or of bfloat16 in uint16."""
     _refuse_but(array, types.float32, types.uint16)
 
     def code(context, builder, signature, arguments):
         if array.dtype != types.uint16:
-            place = _place(context, builder, signature.args[0], arguments, _FLOATS)
+            place = place_in(context, builder, signature.args[0], arguments, FLOATS)
             return builder.load(place, align=4)
-        halves = builder.load(_place(context, builder, signature.args[0], arguments, _HALVES), align=2)
-        return builder.bitcast(builder.shl(builder.zext(halves, _INTS), _all(_INTS, 16)), _FLOATS)
+        halves = builder.load(place_in(context, builder, signature.args[0], arguments, _HALVES), align=2)
+        return builder.bitcast(builder.shl(builder.zext(halves, INTS), _all(INTS, 16)), FLOATS)
 
     return _lanes(array, types.intp), code
 
 
-@_lane_function
+@lane_function
 def store(typing_context, array, at, x):
     """The inverse of `load`; to bfloat16 rounded to nearest, to even where two are equally near."""
     _refuse_but(array, types.float32, types.uint16)
@@ -98,39 +98,39 @@ def store(typing_context, array, at, x):
     def code(context, builder, signature, arguments):
         *where, x = arguments
         if array.dtype != types.uint16:
-            builder.store(x, _place(context, builder, signature.args[0], where, _FLOATS), align=4)
+            builder.store(x, place_in(context, builder, signature.args[0], where, FLOATS), align=4)
             return context.get_dummy_value()
-        bits = builder.bitcast(x, _INTS)
-        odd = builder.and_(builder.lshr(bits, _all(_INTS, 16)), _all(_INTS, 1))
-        rounded = builder.lshr(builder.add(bits, builder.add(odd, _all(_INTS, 0x7FFF))), _all(_INTS, 16))
-        rounded = builder.select(builder.fcmp_unordered("uno", x, x), _all(_INTS, 0x7FC0), rounded)
-        place = _place(context, builder, signature.args[0], where, _HALVES)
+        bits = builder.bitcast(x, INTS)
+        odd = builder.and_(builder.lshr(bits, _all(INTS, 16)), _all(INTS, 1))
+        rounded = builder.lshr(builder.add(bits, builder.add(odd, _all(INTS, 0x7FFF))), _all(INTS, 16))
+        rounded = builder.select(builder.fcmp_unordered("uno", x, x), _all(INTS, 0x7FC0), rounded)
+        place = place_in(context, builder, signature.args[0], where, _HALVES)
         builder.store(builder.trunc(rounded, _HALVES), place, align=2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, _lanes), code
 
 
-@_lane_function
+@lane_function
 def each(typing_context, number):
     """A number, WIDTH times."""
-    return _lanes(types.float32), lambda context, builder, signature, arguments: _spread(builder, _FLOATS, *arguments)
+    return _lanes(types.float32), lambda context, builder, signature, arguments: spread(builder, FLOATS, *arguments)
 
 
-@_lane_function
+@lane_function
 def each_of(typing_context, array, at):
     """A number of a flat array of float32, WIDTH times."""
     _refuse_but(array, types.float32)
 
     def code(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[0], arguments, ir.FloatType())
-        return _spread(builder, _FLOATS, builder.load(place))
+        place = place_in(context, builder, signature.args[0], arguments, ir.FloatType())
+        return spread(builder, FLOATS, builder.load(place))
 
     return _lanes(array, types.intp), code
 
 
 def _of_two(operation: Callable[..., Any]) -> Any:
-    @_lane_function
+    @lane_function
     def function(typing_context, a, b):
         return _lanes(_lanes, _lanes), lambda context, builder, signature, arguments: operation(builder, *arguments)
 
@@ -145,12 +145,12 @@ add, subtract, multiply = (_of_two(getattr(ir.IRBuilder, name)) for name in ("fa
 maximum = _of_two(_larger)
 
 
-@_lane_function
+@lane_function
 def multiply_add(typing_context, a, b, c):
     """a * b + c, rounded only once where the processor can do that."""
 
     def code(context, builder, signature, arguments):
-        return _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, *arguments)
+        return call(builder, f"llvm.fmuladd.v{WIDTH}f32", FLOATS, *arguments)
 
     return _lanes(_lanes, _lanes, _lanes), code
 
@@ -158,7 +158,7 @@ def multiply_add(typing_context, a, b, c):
 def _of_all(operation: Callable[..., Any]) -> Any:
     """Combine the halves of a vector, then the halves of the result, until one number is left."""
 
-    @_lane_function
+    @lane_function
     def function(typing_context, x):
         def code(context, builder, signature, arguments):
             (x,) = arguments
@@ -180,48 +180,48 @@ def _of_all(operation: Callable[..., Any]) -> Any:
 sum_of, maximum_of = _of_all(ir.IRBuilder.fadd), _of_all(_larger)
 
 
-@_lane_function
+@lane_function
 def exp(typing_context, x):
     """e^x = 2^n e^f up to x = 88, where e^f is the first terms of its series; 0 below 1e-30, nan for nan."""
 
     def code(context, builder, signature, arguments):
-        power = builder.fmul(arguments[0], _all(_FLOATS, 1.4426950408889634))
+        power = builder.fmul(arguments[0], _all(FLOATS, 1.4426950408889634))
         # Products of still smaller numbers may be denormal, which takes a processor 30 times as long.
-        is_none = builder.fcmp_ordered("olt", power, _all(_FLOATS, -100.0))
-        power = builder.select(is_none, _all(_FLOATS, 0.0), power)
-        n = _call(builder, f"llvm.rint.v{WIDTH}f32", _FLOATS, power)
-        f = builder.fmul(builder.fsub(power, n), _all(_FLOATS, 0.6931471805599453))
-        series = _all(_FLOATS, 1 / 5040)
+        is_none = builder.fcmp_ordered("olt", power, _all(FLOATS, -100.0))
+        power = builder.select(is_none, _all(FLOATS, 0.0), power)
+        n = call(builder, f"llvm.rint.v{WIDTH}f32", FLOATS, power)
+        f = builder.fmul(builder.fsub(power, n), _all(FLOATS, 0.6931471805599453))
+        series = _all(FLOATS, 1 / 5040)
         for term in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
-            series = _call(builder, f"llvm.fmuladd.v{WIDTH}f32", _FLOATS, series, f, _all(_FLOATS, term))
+            series = call(builder, f"llvm.fmuladd.v{WIDTH}f32", FLOATS, series, f, _all(FLOATS, term))
         # The last bits of this sum are n. LLVM converts to integers one by one where it must not fail for nan.
-        exponent = builder.bitcast(builder.fadd(n, _all(_FLOATS, 1.5 * 2**23)), _INTS)
-        exponent = builder.shl(builder.add(exponent, _all(_INTS, 127)), _all(_INTS, 23))
-        result = builder.fmul(series, builder.bitcast(exponent, _FLOATS))
-        return builder.select(is_none, _all(_FLOATS, 0.0), result)
+        exponent = builder.bitcast(builder.fadd(n, _all(FLOATS, 1.5 * 2**23)), INTS)
+        exponent = builder.shl(builder.add(exponent, _all(INTS, 127)), _all(INTS, 23))
+        result = builder.fmul(series, builder.bitcast(exponent, FLOATS))
+        return builder.select(is_none, _all(FLOATS, 0.0), result)
 
     return _lanes(_lanes), code
 
 
-@_lane_function
+@lane_function
 def factors(typing_context, place, first_key, second_key, dropped, scale):
     """The factors of dropout for WIDTH places from `place` on: those of `kernels.CompiledDraw`."""
 
     def code(context, builder, signature, arguments):
         def mixed(x, by):
-            return builder.xor(x, builder.lshr(x, _all(_INTS, by)))
+            return builder.xor(x, builder.lshr(x, _all(INTS, by)))
 
-        place, first_key, second_key, dropped = (_spread(builder, _INTS, number) for number in arguments[:4])
-        x = builder.xor(builder.add(place, ir.Constant(_INTS, list(range(WIDTH)))), first_key)
-        x = builder.xor(builder.mul(mixed(x, 16), _all(_INTS, 0x7FEB352D)), second_key)
-        x = mixed(builder.mul(mixed(x, 15), _all(_INTS, 0x846CA68B)), 16)
+        place, first_key, second_key, dropped = (spread(builder, INTS, number) for number in arguments[:4])
+        x = builder.xor(builder.add(place, ir.Constant(INTS, list(range(WIDTH)))), first_key)
+        x = builder.xor(builder.mul(mixed(x, 16), _all(INTS, 0x7FEB352D)), second_key)
+        x = mixed(builder.mul(mixed(x, 15), _all(INTS, 0x846CA68B)), 16)
         kept = builder.icmp_unsigned(">=", x, dropped)
-        return builder.select(kept, _spread(builder, _FLOATS, arguments[4]), _all(_FLOATS, 0.0))
+        return builder.select(kept, spread(builder, FLOATS, arguments[4]), _all(FLOATS, 0.0))
 
     return _lanes(types.uint32, types.uint32, types.uint32, types.uint32, types.float32), code
 
 
-@_lane_function
+@lane_function
 def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
     """Transpose WIDTH x WIDTH numbers: rows `stride` apart become columns `column_stride` apart."""
     _refuse_but(rows, types.float32)
@@ -231,15 +231,16 @@ def turn(typing_context, rows, at, stride, columns, column_at, column_stride):
         def places(kind, array, at, stride):
             steps = [ir.Constant(at.type, number) for number in range(WIDTH)]
             return [
-                _place(context, builder, kind, (array, builder.add(at, builder.mul(stride, n))), _FLOATS) for n in steps
+                place_in(context, builder, kind, (array, builder.add(at, builder.mul(stride, n))), FLOATS)
+                for n in steps
             ]
 
         rows = [builder.load(place, align=4) for place in places(signature.args[0], *arguments[:3])]
         apart = 1
         while apart < WIDTH:  # in squares of twice this size, swap the upper right and the lower left quarter
             lanes = range(WIDTH)
-            first = ir.Constant(_INTS, [i if not i & apart else WIDTH + i - apart for i in lanes])
-            second = ir.Constant(_INTS, [i + apart if not i & apart else WIDTH + i for i in lanes])
+            first = ir.Constant(INTS, [i if not i & apart else WIDTH + i - apart for i in lanes])
+            second = ir.Constant(INTS, [i + apart if not i & apart else WIDTH + i for i in lanes])
             for i in lanes:
                 if not i & apart:
                     pair = rows[i], rows[i + apart]
