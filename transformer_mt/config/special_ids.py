@@ -5,3 +5,4 @@ UNK_ID = 1
 BOS_ID = 2
 EOS_ID = 3
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+NUM_SPECIAL = len(SPECIAL_TOKENS)  # words come behind them

@@ -1,13 +1,15 @@
-"""Passes of a search's step over float32 on a CPU, as numba compiles them: the attention of a few queries, and a look
-at all logits. Torch would go to memory several times.
+"""Passes of a search's step over float32 on a CPU, as numba compiles them: the attention of a few queries, a look at
+all logits, and the choice of a greedy search. Torch would go to memory several times.
 
 Their vectors are those of `model/cpu/lanes.py`, whose changes numba does not see: a test compares `LANES`.
 """
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
+from transformer_mt.config.special_ids import EOS_ID, NUM_SPECIAL, UNK_ID
 from transformer_mt.machine.numba_compile import compiled
 from transformer_mt.model.cpu.lanes import (
     WIDTH,
@@ -29,6 +31,7 @@ LANES = "196b3d8682f49262"  # the beginning of the SHA-256 of lanes.py
 _ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32(-np.inf)
 _Q, _K, _V = range(3)  # rows of `strides`: for a step to the next sentence, head, row or slot
 _FLAT = "float32[::1]"
+_SEEN_AT_ONCE = 256  # logits, of which only the largest is found; a second look finds its place
 
 
 @compiled(f"void({_FLAT}, {_FLAT}, {_FLAT}, int64[:, ::1], float32[:, :, :, :], int64, b1, float32, float32[:, ::1])")
@@ -73,6 +76,23 @@ def _attend(q, k, v, strides, bias, group, per_head, scale, out):
                     store(flat, here + d, multiply(mixed, share))
 
 
+@njit(error_model="numpy", forceinline=True)
+def _sum_of_powers(flat, start, end, most):
+    """Of e^(x - most), for all x from start to end."""
+    shift, total, other = each(most), each(_ZERO), each(_ZERO)
+    pairs = start + (end - start) // (2 * WIDTH) * (2 * WIDTH)
+    whole = start + (end - start) // WIDTH * WIDTH
+    for j in range(start, pairs, 2 * WIDTH):  # two sums, of which neither waits for the other
+        total = add(exp(subtract(load(flat, j), shift)), total)
+        other = add(exp(subtract(load(flat, j + WIDTH), shift)), other)
+    if pairs < whole:
+        total = add(exp(subtract(load(flat, pairs), shift)), total)
+    sum_of_all = sum_of(add(total, other))
+    for j in range(whole, end):
+        sum_of_all += np.exp(flat[j] - most)
+    return sum_of_all
+
+
 @compiled("void(float32[:, ::1], int64, float32[::1], float32[:, ::1])")
 def _survey(logits, first, normalizers, maxima):
     num_rows, width = logits.shape
@@ -94,17 +114,53 @@ def _survey(logits, first, normalizers, maxima):
             most = max(most, flat[j])
         for j in range(rest, end):
             most = max(most, flat[j])
-        shift, total, other = each(most), each(_ZERO), each(_ZERO)
-        pairs, whole = start + width // (2 * WIDTH) * (2 * WIDTH), start + width // WIDTH * WIDTH
-        for j in range(start, pairs, 2 * WIDTH):  # two sums, of which neither waits for the other
-            total = add(exp(subtract(load(flat, j), shift)), total)
-            other = add(exp(subtract(load(flat, j + WIDTH), shift)), other)
-        if pairs < whole:
-            total = add(exp(subtract(load(flat, pairs), shift)), total)
-        sum_of_all = sum_of(add(total, other))
+        normalizers[i] = np.log(_sum_of_powers(flat, start, end, most)) + most
+
+
+_ROWS = "int64[::1], int64[::1], float32[::1], b1[::1], int64[:, ::1]"
+
+
+@compiled(f"void(float32[:, ::1], {_ROWS}, int64[::1], int64[::1], b1, b1)")
+def _choose(logits, tokens, limits, totals, is_over, history, length, report, allow_unk, scored):
+    num_rows, width = logits.shape
+    flat, now = logits.reshape(-1), length[0]
+    for i in range(num_rows):
+        start, end = i * width, (i + 1) * width
+        words = start + NUM_SPECIAL
+        whole = words + (end - words) // _SEEN_AT_ONCE * _SEEN_AT_ONCE
+        best, place, no_number = _LOWEST, words, each(_ZERO)
+        for block in range(words, whole, _SEEN_AT_ONCE):
+            most = each(_LOWEST)
+            for j in range(block, block + _SEEN_AT_ONCE, WIDTH):
+                value = load(flat, j)
+                most = maximum(value, most)
+                no_number = multiply_add(value, each(_ZERO), no_number)
+            if maximum_of(most) > best:
+                best, place = maximum_of(most), block
+        while place < whole and flat[place] != best:
+            place += 1
         for j in range(whole, end):
-            sum_of_all += np.exp(flat[j] - most)
-        normalizers[i] = np.log(sum_of_all) + most
+            if flat[j] > best:
+                best, place = flat[j], j
+        is_bad = np.isnan(flat[start + EOS_ID]) or (allow_unk and np.isnan(flat[start + UNK_ID]))
+        for j in range(words if np.isnan(sum_of(no_number)) else whole, end):  # the sum is also nan for infinite ones
+            is_bad |= np.isnan(flat[j])
+        token, top = place - start, best
+        for special in range(NUM_SPECIAL):
+            top = max(top, flat[start + special])
+        if allow_unk and flat[start + UNK_ID] >= best:
+            best, token = flat[start + UNK_ID], UNK_ID
+        if flat[start + EOS_ID] >= best or is_over[i] or limits[i] <= now:
+            token = EOS_ID
+        if scored:
+            normalizer = top + np.log(_sum_of_powers(flat, start, end, top))
+            is_bad = not np.isfinite(normalizer)
+            if not is_over[i]:
+                totals[i] += flat[start + token] - normalizer
+        report[1] += is_bad and not is_over[i]
+        tokens[i] = history[i, now - 1] = token
+        is_over[i] = token == EOS_ID
+        report[0] += token != EOS_ID
 
 
 def can_attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> bool:
@@ -144,3 +200,14 @@ def survey(logits: Tensor, first: int, num_blocks: int) -> tuple[Tensor, Tensor]
     normalizers, maxima = logits.new_empty(len(logits)), logits.new_empty(len(logits), num_blocks)
     _survey(logits.numpy(), first, normalizers.numpy(), maxima.numpy())
     return normalizers, maxima
+
+
+def choose(logits: Tensor, rows: dict[str, Tensor], length: Tensor, allow_unk: bool, scored: bool) -> Tensor:
+    """`GreedyRows.choose` without a rule, logits (rows, vocab_size) -> (2,). `rows` are its tensors by name. Of equal
+    logits it takes that of the first token.
+    """
+    report = torch.zeros(2, dtype=torch.long)
+    names = ("tokens", "limits", "totals", "is_over", "history")
+    arrays = (rows[name].numpy() for name in names)
+    _choose(logits.numpy(), *arrays, length.numpy(), report.numpy(), allow_unk, scored)
+    return report

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
+from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.decoding.search.top_tokens import LONG_BLOCK, largest_token, not_a_number, survey
 
 
@@ -58,6 +59,10 @@ class GreedyRows:
         `forbid` puts -inf into logits, in place; what it forbids keeps its share of the probability.
         """
         logits = logits.float()
+        self.length += 1
+        kernels = kernels_for(logits) if forbid is None and logits.is_contiguous() else None
+        if kernels is not None:
+            return kernels.choose(logits, self._by_row(), self.length, choice.allow_unk, choice.scored)
         totals = maxima = None
         if choice.scored:
             totals, maxima = survey(logits[:, None], self.totals[:, None], LONG_BLOCK)
@@ -65,7 +70,6 @@ class GreedyRows:
             forbid(logits)
             maxima = None
         values, tokens = largest_token(logits, choice.allow_unk, None if maxima is None else maxima.squeeze(1))
-        self.length += 1
         tokens = tokens.masked_fill(self.is_over | (self.limits <= self.length), EOS_ID)
         is_bad = values.isnan() if totals is None else totals.are_bad
         if totals is not None:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.config.special_ids import EOS_ID, NUM_SPECIAL, UNK_ID
 from transformer_mt.decoding.search.options import SearchOptions
-from transformer_mt.decoding.search.top_tokens import NUM_SPECIAL
 
 
 @dataclass(frozen=True)

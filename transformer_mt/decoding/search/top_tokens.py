@@ -6,12 +6,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer_mt.config.special_ids import EOS_ID, NUM_SPECIAL, UNK_ID
 from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.errors import UserError
 
-NUM_SPECIAL = 4
-assert {PAD_ID, UNK_ID, BOS_ID, EOS_ID} == set(range(NUM_SPECIAL)), "the special tokens come first"
 # On a CPU one pass over memory finds the best logit of each block of about so many, and a second one the best in the
 # best blocks. The number of blocks is a multiple of `LANES`; with others the pass takes a third longer.
 BLOCK = 16

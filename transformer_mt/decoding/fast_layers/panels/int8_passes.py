@@ -32,7 +32,7 @@ from transformer_mt.model.cpu.lanes import WIDTH, each, load, maximum, maximum_o
 if not HAS_INT8:
     raise ImportError("this CPU has no instruction for int8, and LLVM would end the process")
 
-PARTS = "5a061f0f485f20e4"  # the beginning of the SHA-256 of lanes.py, panel_lanes.py, layer_parts.py, int8_kernels.py
+PARTS = "b98f63dd3d4f8190"  # the beginning of the SHA-256 of lanes.py, panel_lanes.py, layer_parts.py, int8_kernels.py
 _COLUMNS, _ROWS = COLUMNS, MOST_ROWS
 _ZERO, _SMALLEST, _LARGEST = np.float32(0), np.float32(1e-30), np.float32(127)  # those of `packed_layers.py`
 _many_rows, _four_rows, _one_row = (int8_product(num_rows) for num_rows in (MOST_ROWS, 4, 1))
@@ -62,13 +62,12 @@ def _round_rows(x, num_rows, size, rounded, steps):
 
 
 @part
-def _round_head(x, start, rounded):
-    """Write the integers of a head's vector, and return their step."""
-    most, step = _largest_and_step(x, start, start + len(rounded))
+def _fill_slot(x, start, head_dim, slots, steps, s, h, slot):
+    """Write the integers of a head's vector into a slot, and their step behind them."""
+    most, steps[s, h, slot, steps.shape[3] - 1] = _largest_and_step(x, start, start + head_dim)
     factor = _LARGEST / most
-    for d in range(len(rounded)):
-        rounded[d] = np.int8(np.int32(np.rint(x[start + d] * factor)))
-    return step
+    for d in range(head_dim):
+        slots[s, h, slot, d] = np.int8(np.int32(np.rint(x[start + d] * factor)))
 
 
 @part
@@ -107,17 +106,16 @@ def _multiply(x, num_rows, place, weights, out):
 
 @part
 def _write(heads, width, slots, sizes, head_dim):
-    """See `layer_parts.write`. The step of a slot lies behind its integers."""
+    """See `layer_parts.write`."""
     keys, key_steps, values, value_steps = slots
-    num_rows, num_kv_heads, last = sizes[NUM_ROWS], sizes[NUM_KV_HEADS], key_steps.shape[3] - 1
+    num_rows, num_kv_heads = sizes[NUM_ROWS], sizes[NUM_KV_HEADS]
     for s in range(sizes[NUM_SENTENCES]):
         for r in range(num_rows):
             slot = sizes[SLOT] + r
             for h in range(num_kv_heads):
                 key = (s * num_rows + r) * width + (sizes[NUM_HEADS] + h) * head_dim
-                key_steps[s, h, slot, last] = _round_head(heads, key, keys[s, h, slot, :head_dim])
-                value = key + num_kv_heads * head_dim
-                value_steps[s, h, slot, last] = _round_head(heads, value, values[s, h, slot, :head_dim])
+                _fill_slot(heads, key, head_dim, keys, key_steps, s, h, slot)
+                _fill_slot(heads, key + num_kv_heads * head_dim, head_dim, values, value_steps, s, h, slot)
 
 
 @part

@@ -68,8 +68,8 @@ def add_rows(x, y):
 
 
 @part
-def relu(x):
-    for j in range(len(x)):
+def relu(x, size):
+    for j in range(size):
         x[j] = _ZERO if x[j] < _ZERO else x[j]  # a nan stays
 
 
@@ -87,7 +87,8 @@ def decoder_layer(x, out, weights, places, norms, sizes, factors, own, bias, mem
     wide = np.empty(num_rows * max(places[0, OUT_SIZE], places[2 * FEED_FORWARD, OUT_SIZE]), np.float32)
     mixed = np.empty(num_rows * size, np.float32)
     heads = mixed.reshape(sizes[NUM_SENTENCES], sizes[NUM_ROWS], num_heads, head_dim)
-    out[:] = x
+    for j in range(0, len(x), WIDTH):
+        store(out, j, load(x, j))
     for sublayer in range(3):
         source = out
         if is_pre_norm:
@@ -97,7 +98,7 @@ def decoder_layer(x, out, weights, places, norms, sizes, factors, own, bias, mem
         width = first[OUT_SIZE]
         linear(source, num_rows, first, weights, wide)
         if sublayer == FEED_FORWARD:
-            relu(wide[: num_rows * width])
+            relu(wide, num_rows * width)
         else:
             if sublayer == SELF_ATTENTION:
                 write(wide, width, own, sizes, head_dim)
