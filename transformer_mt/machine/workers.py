@@ -6,6 +6,7 @@ A step has some hundred operations, each too short to be shared out among thread
 
 import contextlib
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -294,6 +295,7 @@ def _work(
     torch.set_num_threads(1)
     if keep_freed:
         keep_freed_memory()
+    gc.freeze()  # what is there stays; a look through all of it takes as long as a batch
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             end.send_bytes(_outcome(work, end.recv()))
