@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from transformer_mt.config import special_ids
 from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.decoding.fast_layers import packed_layers
 from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes, kernels_for
@@ -136,6 +137,16 @@ def test_equal_logits_are_decided_by_the_token() -> None:
     assert rows.tokens.tolist() == [70, EOS_ID]
 
 
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("vocab_size", [4, 4 + 256, 300])
+def test_where_no_logit_is_a_number_the_token_is_one_of_the_vocabulary(vocab_size: int) -> None:
+    for scored in (False, True):
+        rows = GreedyRows.begin(torch.tensor([9, 9]), 12, scored)
+        nothing = torch.full((2, vocab_size), torch.nan)
+        assert rows.choose(nothing, Choice(allow_unk=False, scored=scored))[1] == 2
+        assert int(rows.tokens.max()) < vocab_size
+
+
 def test_only_the_inside_of_a_search_that_takes_passes_has_them() -> None:
     assert kernels_for(torch.zeros(1)) is None
     with compiled_passes(True):
@@ -165,9 +176,10 @@ def test_a_packed_attention_takes_the_pass_where_it_fits(
     assert len(calls) == is_used
 
 
-def test_what_was_compiled_with_other_lanes_is_compiled_anew(kernels: ModuleType) -> None:
+def test_what_was_compiled_with_other_parts_is_compiled_anew(kernels: ModuleType) -> None:
     """numba looks at the file of the passes alone: a change of their parts has to change that file too."""
     from transformer_mt.model.cpu import lanes
 
-    state = hashlib.sha256(Path(lanes.__file__).read_bytes().replace(b"\r\n", b"\n")).hexdigest()[:16]
-    assert state == kernels.LANES, f'write LANES = "{state}" in step_kernels.py'
+    parts = b"".join(Path(module.__file__ or "").read_bytes() for module in (lanes, special_ids))
+    state = hashlib.sha256(parts.replace(b"\r\n", b"\n")).hexdigest()[:16]
+    assert state == kernels.PARTS, f'write PARTS = "{state}" in step_kernels.py'

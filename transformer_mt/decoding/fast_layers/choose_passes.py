@@ -12,7 +12,8 @@ MOST_ALONE = 2**28  # products of a step that one core has done before several h
 
 def are_compiled(model: nn.Module, num_batches: int, num_hypotheses: int, device: torch.device, precision: str) -> bool:
     """Whether the searches of a call take compiled passes, which this loads before processes are copies of this one.
-    int8 has loaded numba in any case. A single batch has all cores, and the passes have one.
+    int8 has loaded numba in any case. A single batch has all cores, and the passes have one: it takes them where a step
+    is so small that others would hardly help.
     """
     layers = [layer.in_panels for layer in model.modules() if isinstance(layer, PanelLinear | PanelDecoderLayer)]
     num_products = num_hypotheses * sum(layer.num_products for layer in layers)
@@ -20,8 +21,7 @@ def are_compiled(model: nn.Module, num_batches: int, num_hypotheses: int, device
     is_worth_it = on_one_core and (precision == "int8" or num_hypotheses >= WORTH_LOADING)
     if device.type != "cpu" or not is_worth_it or step_kernels() is None:
         return False
-    if any(layer.passes() is None for layer in layers):
-        return False
     for layer in layers:
-        layer.lay_out()
+        if layer.passes() is not None:
+            layer.lay_out()
     return True

@@ -213,4 +213,4 @@ class Packing:
     relu_feed_forward: Callable[[nn.Linear, nn.Linear], nn.Module] | None = None
     post_norm: Callable[[PostNormResidual], nn.Module] | None = None
     output: Callable[[Tensor, Tensor | None], nn.Module] | None = None
-    decoder_layer: Callable[[DecoderLayer, nn.Module], nn.Module] | None = None
+    decoder_layer: Callable[[DecoderLayer, DecoderLayer], nn.Module] | None = None

@@ -30,6 +30,7 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import DecoderLayer, PostNormResidual
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.feed_forward import ReluFeedForward
+from transformer_mt.model.parts.positions import RotaryPositions
 
 PACKINGS = {
     "fp32": Packing(PackedLinear),
@@ -51,12 +52,13 @@ def find_packing(precision: str) -> Packing:
 def find_cpu_packing(model: nn.Module, precision: str) -> Packing:
     """The packing of a model on a CPU: with panels, where passes over them are faster than torch's products."""
     packing = find_packing(precision)
+    rotates = any(isinstance(module, RotaryPositions) for module in model.modules())
     if precision == "int8":
-        return in_panels(packing, in_int8=True) if not sums_in_pairs() and multiplies_int8() else packing
+        return in_panels(packing, rotates) if not sums_in_pairs() and multiplies_int8() else packing
     outputs = {one.output for one in model.modules() if isinstance(one, TranslationModel)}
     weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear) and part not in outputs]
     is_narrow = all(weight.numel() <= MOST_NUMBERS for weight in weights) and has_numba()
-    return in_panels(packing, in_int8=False) if precision == "fp32" and is_narrow else packing
+    return in_panels(packing, rotates) if precision == "fp32" and is_narrow else packing
 
 
 def sums_in_pairs() -> bool:
@@ -124,7 +126,7 @@ def _packed_child(name: str, child: nn.Module, packing: Packing) -> nn.Module:
     if isinstance(child, PostNormResidual) and packing.post_norm and is_usual(child.norm):
         return packing.post_norm(child)
     if isinstance(child, DecoderLayer) and packing.decoder_layer:
-        return packing.decoder_layer(child, _pack(child, packing))
+        return packing.decoder_layer(child, cast(DecoderLayer, _pack(child, packing)))
     if isinstance(child, nn.Linear):
         if name == "router":  # of fewer bits it would send tokens to other experts
             return PackedLinear(child.weight, child.bias)

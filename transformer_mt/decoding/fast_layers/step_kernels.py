@@ -1,7 +1,7 @@
 """Passes of a search's step over float32 on a CPU, as numba compiles them: the attention of a few queries, a look at
 all logits, and the choice of a greedy search. Torch would go to memory several times.
 
-Their vectors are those of `model/cpu/lanes.py`, whose changes numba does not see: a test compares `LANES`.
+numba does not see changes of the files that they use: a test compares `PARTS`.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ from transformer_mt.model.cpu.lanes import (
     sum_of,
 )
 
-LANES = "196b3d8682f49262"  # the beginning of the SHA-256 of lanes.py
+PARTS = "8831dcbbdd476c37"  # the beginning of the SHA-256 of lanes.py and special_ids.py
 _ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32(-np.inf)
 _Q, _K, _V = range(3)  # rows of `strides`: for a step to the next sentence, head, row or slot
 _FLAT = "float32[::1]"
@@ -145,7 +145,7 @@ def _choose(logits, tokens, limits, totals, is_over, history, length, report, al
         is_bad = np.isnan(flat[start + EOS_ID]) or (allow_unk and np.isnan(flat[start + UNK_ID]))
         for j in range(words if np.isnan(sum_of(no_number)) else whole, end):  # the sum is also nan for infinite ones
             is_bad |= np.isnan(flat[j])
-        token, top = place - start, best
+        token, top = min(place, end - 1) - start, best  # no logit is the largest where all are nan
         for special in range(NUM_SPECIAL):
             top = max(top, flat[start + special])
         if allow_unk and flat[start + UNK_ID] >= best:

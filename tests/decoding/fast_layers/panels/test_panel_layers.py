@@ -2,8 +2,10 @@
 
 import copy
 import hashlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,22 +13,20 @@ import torch
 from torch import Tensor, nn
 from translators import make_translator
 
-from transformer_mt.decoding.fast_layers import int8_kernels, step_kernels
 from transformer_mt.decoding.fast_layers.choose_passes import MOST_ALONE, WORTH_LOADING, are_compiled
 from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes
-from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear
+from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PackedLinear
 from transformer_mt.decoding.fast_layers.packed_weights import MOST_NUMBERS, multiplies_int8, packed
-from transformer_mt.decoding.fast_layers.panels import layer_parts, panel_lanes
 from transformer_mt.decoding.fast_layers.panels.in_panels import InPanels, float_passes, int8_passes
 from transformer_mt.decoding.fast_layers.panels.panel_layers import PanelDecoderLayer, PanelLinear
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.model.cpu import lanes
+from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.interface import TranslationModel
 
+pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 CPU = torch.device("cpu")
-needs_int8 = pytest.mark.skipif(not multiplies_int8(), reason="this CPU has no instruction for int8")
-PRECISIONS = ["fp32", pytest.param("int8", marks=needs_int8)]
+PRECISIONS = ["fp32", "int8"]
 # d_model 32 with two heads of 16: the smallest that the passes take.
 SIZES = {"d_model": 32, "num_heads": 2, "d_ff": 48, "num_encoder_layers": 1, "num_decoder_layers": 2, "max_len": 24}
 MODELS: dict[str, dict[str, Any]] = {
@@ -36,6 +36,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "without bias": {"bias": False},
     "biased scores": {"positions": "alibi"},
     "window": {"attention_window": 3},
+    "learned bias of scores": {"positions": "relative_bias", "norm_position": "post"},
+    "one head": {"d_model": 16, "num_heads": 1},
     "unscaled": {"scale_attention": False, "norm_position": "post"},
 }
 OTHERS: dict[str, dict[str, Any]] = {
@@ -55,22 +57,43 @@ def taken() -> Iterator[None]:
         yield
 
 
-def linear_of(size: int, width: int, bias: bool, precision: str) -> tuple[nn.Linear, PanelLinear]:
+# numba compiles what is imported here, so only a process that runs these tests imports it.
+@pytest.fixture
+def passes(precision: str) -> ModuleType:
+    """Those of the precision, where this CPU has them."""
+    if precision == "int8" and not multiplies_int8():
+        pytest.skip("this CPU has no instruction for int8")
+    found = int8_passes() if precision == "int8" else float_passes()
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def calls(passes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each decoder layer that a pass did in this process."""
+    found = []
+    work = passes.layer_pass
+    monkeypatch.setattr(passes, "layer_pass", lambda *rest: found.append(1) or work(*rest))
+    return found
+
+
+def linear_of(size: int, width: int, bias: bool, precision: str) -> tuple[nn.Module, PanelLinear]:
+    """A packed map, and the same in panels."""
     torch.manual_seed(size + width)
     plain = nn.Linear(size, width, bias).requires_grad_(False)
-    return plain, PanelLinear(plain.weight, plain.bias, nn.Identity(), precision == "int8")
+    made = (Int8Linear if precision == "int8" else PackedLinear)(plain.weight, plain.bias)
+    return made, PanelLinear(made)
 
 
-@pytest.mark.usefixtures("taken")
+@pytest.mark.usefixtures("taken", "passes")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("size", "width", "bias"), [(16, 32, True), (64, 100, False), (48, 1, True), (32, 64, True)])
 @torch.inference_mode()
 def test_a_linear_map_is_that_of_torch(size: int, width: int, bias: bool, precision: str) -> None:
-    plain, found = linear_of(size, width, bias, precision)
-    expected = Int8Linear(plain.weight, plain.bias) if precision == "int8" else plain
-    rows = torch.randn(2 * panel_lanes.MOST_ROWS + 7, size, generator=torch.Generator().manual_seed(1)) * 3
+    expected, found = linear_of(size, width, bias, precision)
+    rows = torch.randn(31, size, generator=torch.Generator().manual_seed(1)) * 3
     rows[3] = 0
-    for num_rows in (*range(1, 8), panel_lanes.MOST_ROWS, len(rows)):
+    for num_rows in (*range(1, 8), 12, 31):
         torch.testing.assert_close(found(rows[:num_rows]), expected(rows[:num_rows]), atol=2e-5, rtol=1e-5)
         assert torch.equal(found(rows[:num_rows]), found(rows)[:num_rows]), "nothing of other rows"
     spread = rows[:16].view(2, 8, size).transpose(0, 1)
@@ -78,26 +101,27 @@ def test_a_linear_map_is_that_of_torch(size: int, width: int, bias: bool, precis
     assert found(rows[:0]).shape == (0, width)
 
 
-@pytest.mark.usefixtures("taken")
+@pytest.mark.usefixtures("taken", "passes")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("number", [torch.nan, -torch.nan, torch.inf])
 @torch.inference_mode()
 def test_what_is_no_number_does_not_get_lost(number: float, precision: str) -> None:
-    plain, found = linear_of(32, 48, True, precision)
+    _, found = linear_of(32, 48, True, precision)
     rows = torch.ones(20, 32)
     rows[13, 7] = number
     is_finite = found(rows).isfinite()
     assert is_finite.any(dim=1).tolist() == [i != 13 for i in range(20)]
-    plain.weight[5, 2] = number
-    broken = PanelLinear(plain.weight, plain.bias, nn.Identity(), precision == "int8")
-    assert not broken(rows[:2])[:, 5].isfinite().any()
+    weight = torch.randn(48, 32)
+    weight[5, 2] = number
+    broken = PanelLinear((Int8Linear if precision == "int8" else PackedLinear)(weight, None))
+    assert broken(rows[:2]).isfinite().all(dim=0).tolist() == [i != 5 for i in range(48)]
 
 
 @torch.inference_mode()
-def test_outside_of_a_search_that_takes_passes_another_layer_does_the_work() -> None:
-    plain, _ = linear_of(32, 48, True, "fp32")
-    found = PanelLinear(plain.weight, plain.bias, nn.Hardtanh(), in_int8=False)
-    assert torch.equal(found(torch.full((3, 32), 5.0)), torch.ones(3, 32))
+def test_outside_of_a_search_that_takes_passes_the_packed_map_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, found = linear_of(32, 48, True, "fp32")
+    monkeypatch.setattr(found.packed, "forward", lambda x: x + 1)
+    assert torch.equal(found(torch.ones(3, 32)), torch.full((3, 32), 2.0))
 
 
 def logits_of(model: TranslationModel, src: Tensor, num_rows: int, passes: bool) -> list[Tensor]:
@@ -130,17 +154,17 @@ def layers_of(model: TranslationModel) -> list[nn.Module]:
 @pytest.mark.parametrize("num_rows", [1, 3])
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
-def test_a_decoder_layer_is_one_pass(name: str, num_rows: int, precision: str) -> None:
+def test_a_decoder_layer_is_one_pass(name: str, num_rows: int, precision: str, calls: list[int]) -> None:
     model = translator_of(MODELS[name]).model
     twin = packed(model, precision)
     assert all(type(layer) is PanelDecoderLayer for layer in layers_of(twin))
     src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
     found, expected = logits_of(twin, src, num_rows, True), logits_of(twin, src, num_rows, False)
+    assert len(calls) == 2 * len(found)
     far = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
     scale = max(float(b.abs().max()) for b in expected)
     # In int8 a number near the middle of two integers may become the other one.
     assert far < scale * (1e-5 if precision == "fp32" else 3e-2)
-    assert far > 0, "another order of sums"
     if precision == "fp32":
         for a, b in zip(found, logits_of(model, src, num_rows, False), strict=True):
             torch.testing.assert_close(a, b, atol=2e-5 * scale, rtol=1e-4)
@@ -149,28 +173,26 @@ def test_a_decoder_layer_is_one_pass(name: str, num_rows: int, precision: str) -
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", OTHERS)
 @torch.inference_mode()
-def test_what_the_passes_do_not_know_goes_on_as_before(name: str, precision: str) -> None:
+def test_what_the_passes_do_not_know_goes_on_as_before(name: str, precision: str, calls: list[int]) -> None:
     translator = translator_of(OTHERS[name])
     twin = packed(translator.model, precision)
     src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
     found, expected = logits_of(twin, src, 2, True), logits_of(twin, src, 2, False)
     scale = max(float(b.abs().max()) for b in expected)
     assert max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True)) < scale * 3e-2
-    if name not in ("turned heads", "one stream"):
-        assert not any(isinstance(layer, PanelDecoderLayer) for layer in layers_of(twin))
+    assert not calls
+    assert not any(isinstance(module, PanelDecoderLayer) for module in twin.modules())
+    assert isinstance(twin.output, PanelLinear)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_translations_are_those_without_passes(beam_size: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translations_are_those_without_passes(
+    beam_size: int, precision: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = translator_of({"norm_position": "post"})
     translator = Translator(made.model, made.src_tokenizer, made.tgt_tokenizer, made.config, precision)
     lines = ["b a", "c", "a b c d a b", "d d", "", "a"]
-    calls = []
-    passes = int8_passes() if precision == "int8" else float_passes()
-    assert passes is not None
-    work = passes.layer_pass
-    monkeypatch.setattr(passes, "layer_pass", lambda *rest: calls.append(1) or work(*rest))
 
     def found(taken: bool, **changes: Any) -> list[tuple[str, float]]:
         monkeypatch.setattr("transformer_mt.decoding.translator.are_compiled", lambda *_: taken)
@@ -197,8 +219,8 @@ def test_only_narrow_models_have_panels_in_fp32() -> None:
     assert 256 * 512 > MOST_NUMBERS >= 32 * 48
     for model, expected in ((SIZES, True), (wide, False)):
         twin = packed(make_translator(model).model, "fp32")
-        assert any(isinstance(module, PanelLinear) for module in twin.modules()) is expected
-    assert not any(isinstance(module, PanelLinear) for module in packed(make_translator(SIZES).model, "bf16").modules())
+        assert isinstance(twin.output, PanelLinear) is expected
+    assert not isinstance(packed(make_translator(SIZES).model, "bf16").output, PanelLinear)
 
 
 def test_what_loads_numba_is_a_call_that_repays_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,11 +248,25 @@ def test_panels_are_made_once_and_before_others_share_them() -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_what_was_compiled_with_other_parts_is_compiled_anew(precision: str) -> None:
+def test_weights_are_those_of_the_time_of_packing(precision: str, passes: ModuleType) -> None:
+    model = translator_of({}).model
+    twin = packed(model, precision)
+    src = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
+    with torch.inference_mode():
+        before = logits_of(twin, src, 1, False)[-1]
+        for linear in (module for module in model.get_submodule("decoder").modules() if isinstance(module, nn.Linear)):
+            linear.weight.mul_(1.5)
+        torch.testing.assert_close(logits_of(twin, src, 1, True)[-1], before, atol=0.3, rtol=0)
+        assert (logits_of(packed(model, precision), src, 1, True)[-1] - before).abs().max() > 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_was_compiled_with_other_parts_is_compiled_anew(precision: str, passes: ModuleType) -> None:
     """numba looks at the file of the passes alone: a change of their parts has to change that file too."""
-    passes, last = (int8_passes(), int8_kernels) if precision == "int8" else (float_passes(), step_kernels)
-    assert passes is not None
-    files = [module.__file__ for module in (lanes, panel_lanes, layer_parts, last)]
-    parts = b"".join(Path(name or "").read_bytes() for name in files).replace(b"\r\n", b"\n")
+    decoding = "transformer_mt.decoding.fast_layers"
+    last = f"{decoding}.{'int8' if precision == 'int8' else 'step'}_kernels"
+    panels = [f"{decoding}.panels.{name}" for name in ("panel_lanes", "layer_parts", "layout")]
+    modules = [importlib.import_module(name) for name in ("transformer_mt.model.cpu.lanes", *panels, last)]
+    parts = b"".join(Path(module.__file__ or "").read_bytes() for module in modules).replace(b"\r\n", b"\n")
     state = hashlib.sha256(parts).hexdigest()[:16]
     assert state == passes.PARTS, f'write PARTS = "{state}" in {Path(passes.__file__ or "").name}'

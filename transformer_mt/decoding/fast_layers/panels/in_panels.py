@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.decoding.fast_layers.find_kernels import passes_are_taken
+from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear
 from transformer_mt.decoding.fast_layers.panels.layout import Map, Panels
 from transformer_mt.machine.numba_modules import needs_numba
 
@@ -30,12 +31,12 @@ def int8_passes() -> ModuleType:
 
 
 class InPanels:
-    """The maps and norms of a layer."""
+    """The packed maps of a layer, all of one kind, and its norms."""
 
-    def __init__(self, maps: Sequence[Map], norms: Sequence[nn.LayerNorm], in_int8: bool) -> None:
+    def __init__(self, maps: Sequence[Map], norms: Sequence[nn.LayerNorm]) -> None:
         self._parts = maps, norms
-        self.in_int8 = in_int8
-        self.num_products = sum(weight.numel() for weight, _ in maps)
+        self.in_int8 = isinstance(maps[0], Int8Linear)
+        self.num_products = sum(one.weight.numel() for one in maps)
 
     def passes(self) -> ModuleType | None:
         """The module with the passes of this precision; None where numba does not work."""
@@ -50,7 +51,7 @@ class InPanels:
         """The maps and norms as the passes read them."""
         passes = self.passes()
         assert passes is not None
-        return Panels.of(*self._parts, passes.COLUMNS, self.in_int8)
+        return Panels.of(*self._parts, passes.COLUMNS)
 
     def lay_out(self) -> None:
         """Make `panels` now, before processes are copies of this one."""

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transformer_mt.decoding.fast_layers.packed_layers import rounded_rows
+from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PackedLinear
 
-Map = tuple[Tensor, Tensor | None]  # a weight (out, in) and a bias (out,)
+Map = PackedLinear | Int8Linear  # both have a weight (in, out), and perhaps a bias (out,)
+
 AT_ONCE = 4  # integers of 8 bits that one instruction multiplies and adds, for each lane
 ZERO_POINT = 128  # added to the integers of a row, since the instruction takes no sign there
 
@@ -26,23 +27,23 @@ class Panels:
     norms: NDArray[np.int64]
 
     @classmethod
-    def of(cls, maps: Sequence[Map], norms: Sequence[nn.LayerNorm], columns: int, in_int8: bool) -> "Panels":
-        """`columns` are those of a panel; the last panel of a map is filled up with zeros."""
+    def of(cls, maps: Sequence[Map], norms: Sequence[nn.LayerNorm], columns: int) -> "Panels":
+        """`columns` are those of a panel; the last panel of a map is filled up with zeros. All maps are of one kind."""
         numbers, integers = _Row(torch.float32), _Row(torch.int8)
         places, of_norms = [], []
-        for weight, bias in maps:
-            weight, bias = _padded(weight, columns), _padded(_bias(bias, len(weight)), columns)
-            panels, scale = weight.view(-1, columns, weight.size(1)), torch.empty(0)
-            if in_int8:
-                rounded, scale = rounded_rows(weight)
-                at = integers.put(_int8_panels(rounded, columns))
+        for one in maps:
+            size, out_size = one.weight.shape
+            weight, scale = _padded(one.weight.t(), columns), torch.empty(0)
+            if isinstance(one, Int8Linear):
+                scale = _padded(one.scale, columns)
+                at = integers.put(_int8_panels(weight, columns))
             else:
-                at = numbers.put(panels.transpose(1, 2))
-            places.append([at, numbers.put(bias), numbers.put(scale)])
+                at = numbers.put(weight.view(-1, columns, size).transpose(1, 2))
+            bias = _padded(_bias(one.bias, out_size), columns)
+            places.append([size, out_size, at, numbers.put(bias), numbers.put(scale)])
         for norm in norms:
             of_norms.append([numbers.put(norm.weight), numbers.put(_bias(norm.bias, len(norm.weight)))])
-        sizes = [[weight.size(1), len(weight)] for weight, _ in maps]
-        tables = np.hstack([np.array(sizes), np.array(places)]), np.array(of_norms, np.int64).reshape(-1, 2)
+        tables = np.array(places, np.int64), np.array(of_norms, np.int64).reshape(-1, 2)
         return cls(numbers.whole().numpy(), integers.whole().numpy(), *tables)
 
 
@@ -68,8 +69,8 @@ def _bias(bias: Tensor | None, size: int) -> Tensor:
 
 
 def _padded(rows: Tensor, columns: int) -> Tensor:
-    """rows (out, …) with zeros up to whole panels, in float32."""
-    return F.pad(rows.detach().float(), (0, 0) * (rows.dim() - 1) + (0, -len(rows) % columns))
+    """rows (out, …) with zeros up to whole panels."""
+    return F.pad(rows.contiguous(), (0, 0) * (rows.dim() - 1) + (0, -len(rows) % columns))
 
 
 def _int8_panels(rounded: Tensor, columns: int) -> Tensor:

@@ -17,7 +17,8 @@ from transformer_mt.decoding.fast_layers.panels.layout import AT_ONCE
 from transformer_mt.model.cpu.lanes import FLOATS, INTS, WIDTH, call, lane_function, place_in, spread
 
 # Where somebody told numba to compile for another processor, little is known of it.
-_is_other = config.CPU_NAME is not None or config.CPU_FEATURES is not None  # pyright: ignore[reportAttributeAccessIssue]
+_settings: Any = config
+_is_other = bool(_settings.CPU_NAME or _settings.CPU_FEATURES or not _settings.ENABLE_AVX)
 _features = {} if _is_other else get_host_cpu_features()
 _VECTORS, MOST_ROWS = (2, 12) if _features.get("avx512f") else (1, 6)
 COLUMNS = _VECTORS * WIDTH
@@ -129,7 +130,7 @@ def int8_product(num_rows: int) -> Any:
     """A function for so many rows: out[row] = (x[row] @ panel + zero) * scale * step[row] + bias.
 
     x are bytes, `ZERO_POINT` above the integers; length counts them in fours. What takes it away again, `zero`, lies
-    behind the panel. scale, and bias behind all scales, are at `scale_at` and `bias_at` of `numbers`.
+    behind the panel.
     """
 
     @lane_function
