@@ -20,6 +20,8 @@ from torch import Tensor
 
 # numba's threads where there is neither OpenMP nor TBB. They sleep, and waking them takes as long as a pass.
 _SLOW_THREADS = "workqueue"
+if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]: read from the environment
+    raise ImportError("NUMBA_DISABLE_JIT is set")
 MOST_THREADS: int = config.NUMBA_NUM_THREADS  # pyright: ignore[reportAttributeAccessIssue]: read from the environment
 _LOCK = threading.Lock()  # not every kind of threads may be called by two others at once
 # Whether this process began as a copy of another one. It lacks the threads that numba may have started there, and

@@ -1,6 +1,9 @@
 """The compiled passes of a step in float32 against torch's own operations."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -174,6 +177,14 @@ def test_a_packed_attention_takes_the_pass_where_it_fits(
     torch.testing.assert_close(found, packed.attend_to_slots(*tensors), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found, attention.attend_to_slots(*tensors), atol=1e-5, rtol=1e-5)
     assert len(calls) == is_used
+
+
+def test_a_numba_that_was_told_to_compile_nothing_is_none() -> None:
+    asked = "from transformer_mt.decoding.fast_layers.find_kernels import step_kernels; print(step_kernels())"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, env=environment, check=True)
+    assert found.stdout == "None\n"
+    assert "numba does not work here (NUMBA_DISABLE_JIT is set)" in found.stderr
 
 
 def test_what_was_compiled_with_other_parts_is_compiled_anew(kernels: ModuleType) -> None:
