@@ -2,13 +2,14 @@
 
 All arrays are flat. `numbers` holds the float32 of a layer; a row of `places` says where the parts of a product begin
 there, and one of `norms` where weight and bias of a norm do. What multiplies, and what keeps keys and values in slots,
-stands in `float_passes.py` and `int8_passes.py`. numba chooses among them by the arrays that there are.
+stands in `float_passes.py` and `int8_passes.py`. numba chooses among what they `provide` by the arrays that there are.
 """
 
 from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from transformer_mt.model.cpu.lanes import WIDTH, add, each, load, multiply, multiply_add, store, subtract, sum_of
 
@@ -33,6 +34,28 @@ def write(heads, width, slots, sizes, head_dim):
 
 def see(q, width, slots, bias, sizes, scale, mixed):
     """mixed (sentences, rows, heads, head_dim) = the attention of queries, which begin rows of this width, to slots."""
+
+
+def provide(num_weights: int, num_slots: int, product: Any, fill: Any, attend: Any) -> None:
+    """Have these do what `linear`, `write` and `see` say, where weights and slots are so many arrays."""
+
+    @overload(linear)
+    def choose_linear(x, num_rows, place, weights, out):
+        if len(weights) == num_weights:
+            return lambda x, num_rows, place, weights, out: product(x, num_rows, place, weights, out)
+        return None
+
+    @overload(write)
+    def choose_write(heads, width, slots, sizes, head_dim):
+        if len(slots) == num_slots:
+            return lambda heads, width, slots, sizes, head_dim: fill(heads, width, slots, sizes, head_dim)
+        return None
+
+    @overload(see)
+    def choose_see(q, width, slots, bias, sizes, scale, mixed):
+        if len(slots) == num_slots:
+            return lambda q, width, slots, bias, sizes, scale, mixed: attend(q, width, slots, bias, sizes, scale, mixed)
+        return None
 
 
 @part
