@@ -132,6 +132,7 @@ def test_a_few_steps_are_measured(folder: Path) -> None:
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 def test_a_signal_while_it_measures_leaves_no_process_and_no_folder(folder: Path) -> None:
     temporary = folder / "temporary"

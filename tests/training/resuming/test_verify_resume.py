@@ -52,6 +52,17 @@ def verify(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     return run
 
 
+@pytest.fixture
+def as_copies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings are copies of a process that has imported torch."""
+
+    def start(command: list[str], stdin: int, stdout: IO[bytes]) -> Copy:
+        return Copy(folder, *command[3:], environment=os.environ, stdout=Path(stdout.name))
+
+    monkeypatch.setattr(verify_resume_module.subprocess, "Popen", start)
+
+
+@pytest.mark.usefixtures("as_copies")
 def test_a_run_is_the_same_and_what_was_done_is_said(folder: Path, verify: Verify) -> None:
     status, output, errors = verify("--steps", "12", "--keep", "kept")
     assert status == 0, errors
@@ -72,13 +83,9 @@ def test_a_run_is_the_same_and_what_was_done_is_said(folder: Path, verify: Verif
     assert "kept is not empty" in errors
 
 
-def test_a_checkpoint_that_lost_one_bit_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("as_copies")
+def test_a_checkpoint_that_lost_one_bit_is_found() -> None:
     """A weight, and with it the manifest, so that nothing but the outcome can tell."""
-
-    def start(command: list[str], stdin: int, stdout: IO[bytes]) -> Copy:
-        return Copy(folder, *command[3:], environment=os.environ, stdout=Path(stdout.name))
-
-    monkeypatch.setattr(verify_resume_module.subprocess, "Popen", start)
 
     def tamper(run: RunFolder) -> None:
         path = run.step(4) / "model.safetensors"
