@@ -162,7 +162,7 @@ def check(args: argparse.Namespace) -> None:
     device = torch.device(choose_device(args.device).value)
     translator = Translator.load(args.run, device="cpu", precision="fp32")
     for precision in args.precisions:
-        choose_search_precision(precision, device, translator.config.model.d_model)
+        choose_search_precision(precision, device, translator.model)
 
 
 def sides_of(args: argparse.Namespace, have_ct2: bool) -> list[list[tuple[str, str]]]:

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.decoding.fast_layers import packed_weights, search_precision
 from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear, PairedInt8Linear, pairs_work
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.machine import device, processor
 from transformer_mt.machine.device import choose_precision
 from transformer_mt.machine.processor import cpu_seconds, has_instructions
+from transformer_mt.model.architectures import ARCHITECTURES
+from transformer_mt.model.interface import TranslationModel
 
 CPU = torch.device("cpu")
 SAID = {
@@ -26,6 +29,14 @@ SAID = {
     "Arm of 2015": ("Features : fp asimd", False, None),
     "nothing that is known": ("cpu : POWER9, altivec supported", None, None),
 }
+
+
+def model_of(d_model: int, **more: object) -> TranslationModel:
+    """Without data: only its shapes and parts are looked at."""
+    heads = {} if more.get("architecture") == "rnn" else {"d_ff": 32, "num_heads": 1}
+    config = ModelConfig.model_validate({"d_model": d_model, **heads, **more})
+    with torch.device("meta"):
+        return ARCHITECTURES[config.architecture](config, 8, 8)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +96,7 @@ def test_who_asks_for_int8_is_told_where_it_is_slow(
     monkeypatch: pytest.MonkeyPatch, int8: bool, in_pairs: bool, told: bool
 ) -> None:
     say(monkeypatch, None, int8, in_pairs)
-    assert ("fp32 is many times as fast" in choose_search_precision("int8", CPU, 512).reason) is told
+    assert ("fp32 is many times as fast" in choose_search_precision("int8", CPU, model_of(512)).reason) is told
 
 
 @pytest.mark.parametrize(("speedup", "taken"), [(0.2, "fp32"), (1.4, "fp32"), (1.6, "bf16"), (4.0, "bf16")])
@@ -107,8 +118,8 @@ def test_auto_of_training_is_timed_where_the_processor_says_nothing(
         (False, True, False, 512, "int8"),
         (False, False, False, 512, "fp32"),
         (False, False, True, 256, "int8"),
-        (False, False, True, 255, "fp32"),
-        (True, True, False, 255, "fp32"),
+        (False, False, True, 240, "fp32"),
+        (True, True, False, 240, "fp32"),
     ],
 )
 def test_auto_of_a_search_goes_by_instructions_and_times_nothing(
@@ -116,7 +127,32 @@ def test_auto_of_a_search_goes_by_instructions_and_times_nothing(
 ) -> None:
     say(monkeypatch, bf16, int8, in_pairs)
     monkeypatch.delattr(search_precision, "cpu_seconds")
-    assert choose_search_precision("auto", CPU, d_model).value == taken
+    monkeypatch.setattr(packed_weights, "multiplies_int8", lambda: False)
+    assert choose_search_precision("auto", CPU, model_of(d_model)).value == taken
+
+
+@pytest.mark.parametrize(
+    ("model", "taken"),
+    [
+        ({}, "int8"),
+        ({"norm_position": "pre", "num_heads": 2}, "int8"),
+        ({"positions": "rotary"}, "fp32"),
+        ({"norm": "rmsnorm"}, "fp32"),
+        ({"activation": "gelu"}, "fp32"),
+        ({"num_experts": 2}, "fp32"),
+        ({"d_ff": 40}, "fp32"),
+        ({"architecture": "decoder_only", "num_encoder_layers": 0}, "fp32"),
+        ({"architecture": "rnn"}, "fp32"),
+    ],
+)
+def test_auto_of_a_narrow_model_goes_by_passes(monkeypatch: pytest.MonkeyPatch, model: dict, taken: str) -> None:
+    say(monkeypatch, True, True)
+    monkeypatch.setattr(packed_weights, "multiplies_int8", lambda: True)
+    monkeypatch.setattr(packed_weights, "sums_in_pairs", lambda: False)
+    assert choose_search_precision("auto", CPU, model_of(64, **model)).value == taken
+    assert (
+        choose_search_precision("auto", CPU, torch.nn.ModuleList([model_of(512), model_of(64, **model)])).value == taken
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,7 +175,7 @@ def test_auto_of_a_search_times_what_the_processor_may_have(
         return list(seconds.values())
 
     monkeypatch.setattr(search_precision, "cpu_seconds", cpu_seconds_of)
-    assert choose_search_precision("auto", CPU, 64).value == taken
+    assert choose_search_precision("auto", CPU, model_of(64)).value == taken
 
 
 def test_the_clock_is_that_of_the_processor_alone() -> None:

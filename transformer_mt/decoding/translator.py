@@ -118,8 +118,7 @@ class Translator:
         loaded = load_models(run, checkpoint, ensemble_mode)
         config, members = loaded.config, members_of(loaded.model)
         set_up(place)
-        narrowest = min(member.config.d_model for member in members)
-        taken = choose_search_precision(precision or config.decoding.precision, place, narrowest)
+        taken = choose_search_precision(precision or config.decoding.precision, place, loaded.model)
         graphs = None
         # Experts choose rows by their numbers, which no graph can do.
         if place.type == "cuda" and all(member.config.num_experts == 1 for member in members):

@@ -76,7 +76,7 @@ class Trainer:
         self.request = request
         self.profiler = profiler
         self.world = updater.world
-        precision = validation_precision(config, state, updater.device, self.world)
+        precision = validation_precision(config.decoding.precision, updater.model, state, updater.device, self.world)
         self.validator = Validator(config, data, precision, self.world)
         self.feed = Feed(
             lambda epoch: self._plan(state.max_tokens, epoch),

@@ -177,13 +177,14 @@ class Validator:
         return merge(done)
 
 
-def validation_precision(config: RunConfig, state: TrainingState, device: torch.device, world: World) -> str:
+def validation_precision(
+    wanted: str, model: TranslationModel, state: TrainingState, device: torch.device, world: World
+) -> str:
     """The precision of validations. `auto` is decided once a run, because a second measurement might differ."""
-    wanted, d_model = config.decoding.precision, config.model.d_model
     if wanted != "auto":
-        return choose_search_precision(wanted, device, d_model).value
+        return choose_search_precision(wanted, device, model).value
     if not state.validation_precision:
-        state.validation_precision = world.first(lambda: choose_search_precision(wanted, device, d_model).value)
+        state.validation_precision = world.first(lambda: choose_search_precision(wanted, device, model).value)
     return state.validation_precision
 
 

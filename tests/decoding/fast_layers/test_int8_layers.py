@@ -265,6 +265,7 @@ def test_the_constants_are_those_of_the_weights(int8_kernels: ModuleType) -> Non
 
 def test_without_numba_int8_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    assert precision.choose_search_precision("int8", cpu, 64).reason == "as asked"
+    model = make_translator(MODELS_BY_NAME["experts alone"]).model
+    assert precision.choose_search_precision("int8", cpu, model).reason == "as asked"
     monkeypatch.setattr(precision, "has_numba", lambda: False)
-    assert "numba" in precision.choose_search_precision("int8", cpu, 64).reason
+    assert "numba" in precision.choose_search_precision("int8", cpu, model).reason

@@ -20,7 +20,7 @@ from transformer_mt.decoding.fast_layers.packed_layers import (
     PairedInt8Linear,
     pairs_work,
 )
-from transformer_mt.decoding.fast_layers.panels.panel_layers import in_panels
+from transformer_mt.decoding.fast_layers.panels.panel_layers import fits_passes, in_panels
 from transformer_mt.machine.device import DTYPES
 from transformer_mt.machine.numba_modules import has_numba, needs_numba
 from transformer_mt.machine.processor import has_instructions
@@ -51,14 +51,25 @@ def find_packing(precision: str) -> Packing:
 
 def find_cpu_packing(model: nn.Module, precision: str) -> Packing:
     """The packing of a model on a CPU: with panels, where passes over them are faster than torch's products."""
-    packing = find_packing(precision)
-    rotates = any(isinstance(module, RotaryPositions) for module in model.modules())
+    packing, rotates = find_packing(precision), _rotates(model)
     if precision == "int8":
         return in_panels(packing, rotates) if not sums_in_pairs() and multiplies_int8() else packing
     outputs = {one.output for one in model.modules() if isinstance(one, TranslationModel)}
     weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear) and part not in outputs]
     is_narrow = all(weight.numel() <= MOST_NUMBERS for weight in weights) and has_numba()
     return in_panels(packing, rotates) if precision == "fp32" and is_narrow else packing
+
+
+def steps_by_int8_passes(model: nn.Module) -> bool:
+    """Whether in int8 a step of each decoder layer is one compiled pass on this CPU. numba is asked last: it loads."""
+    models = [module for module in model.modules() if isinstance(module, TranslationModel)]
+    layers_of = [[module for module in one.modules() if isinstance(module, DecoderLayer)] for one in models]
+    are_known = not _rotates(model) and all(layers and all(map(fits_passes, layers)) for layers in layers_of)
+    return are_known and not sums_in_pairs() and multiplies_int8()
+
+
+def _rotates(model: nn.Module) -> bool:
+    return any(isinstance(module, RotaryPositions) for module in model.modules())
 
 
 def sums_in_pairs() -> bool:
