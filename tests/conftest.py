@@ -5,10 +5,12 @@ import gc
 import os
 import re
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer.main
@@ -51,7 +53,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays. The collector of garbage would look through all of torch each time that it is asked."""
+    """What was imported stays. The collector of garbage would look through all of torch each time that it is asked.
+
+    Drawing attention at each validation is a third of a toy's training. A grey square stands in for it: trainings that
+    are processes of their own draw.
+    """
+    if loop := sys.modules.get("transformer_mt.training.loop"):
+        loop.attention_picture = lambda *arguments: np.full((4, 4, 3), 128, np.uint8)  # pyright: ignore[reportAttributeAccessIssue]
     gc.collect()
     gc.freeze()
 

@@ -37,14 +37,14 @@ def trained(tmp_path_factory) -> Path:
 def train(folder: Path) -> Path:
     write_toy_corpus(folder / "data", 6000)
     training = {
-        "max_tokens": 512, "max_steps": 800, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
-        "checkpoint_every_steps": 800, "log_every_steps": 50,
+        "max_tokens": 512, "max_steps": 1200, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
+        "checkpoint_every_steps": 1200, "log_every_steps": 50,
     }  # fmt: skip
     mapping = toy_mapping(
         Path("data"),
         model={"d_model": 64, "d_ff": 128, "num_heads": 4, "dropout": 0.0, "max_len": 24},
         training=training,
-        validation={"every_steps": 800, "num_translated": 20, "metric": "bleu"},
+        validation={"every_steps": 1200, "num_translated": 20, "metric": "bleu"},
         data={"test": [{"src": "valid.en", "tgt": "valid.es"}]},
     )
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))

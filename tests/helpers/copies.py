@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from multiprocessing.context import ForkServerContext
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,6 +28,17 @@ LIBRARIES = [
 ]  # fmt: skip
 
 
+def forkserver() -> ForkServerContext:
+    """Its processes are copies of one that has imported `LIBRARIES`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LIBRARIES)
+    # For the process that is copied, which imports torch, and ready.py from here.
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
+    with patch.dict(os.environ, {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}):
+        ensure_running()
+    return context
+
+
 class Copy:
     """`python -m PROGRAM ARGUMENTS` in `folder`, running, where torch finds one core; as much of `subprocess.Popen` as
     the tests need. Where `together`, both outputs are one. Standard output may go to a file, `stdout`.
@@ -35,8 +48,7 @@ class Copy:
         self, folder: Path, *arguments: str, environment: Mapping[str, str], stdin: bytes = b"", together: bool = False,
         program: str = "transformer_mt", stdout: Path | None = None,
     ) -> None:  # fmt: skip
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(LIBRARIES)
+        context = forkserver()
         self.args = arguments
         self._streams = [tempfile.NamedTemporaryFile() for _ in range(2 if together else 3)]  # noqa: SIM115
         self._streams[0].write(stdin)
@@ -47,10 +59,7 @@ class Copy:
         self._process = context.Process(
             target=_become, args=(program, arguments, str(folder), {**environment, "OMP_NUM_THREADS": "1"}, names)
         )
-        # For the process that is copied, which imports torch, and ready.py from here.
-        path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
-        with patch.dict(os.environ, {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}):
-            self._process.start()
+        self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
 

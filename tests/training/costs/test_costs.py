@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from commands import call_tmt
+from copies import forkserver
 from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import metrics_with_clock
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.costs import measuring
 from transformer_mt.training.costs.measuring import _in_a_process, _train
 from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end, told
 from transformer_mt.training.run import start_or_resume
@@ -121,7 +123,9 @@ def test_the_command_prints_origins_and_costs_and_leaves_nothing(folder: Path) -
     assert not (folder / "runs").exists()
 
 
-def test_a_few_steps_are_measured(folder: Path) -> None:
+def test_a_few_steps_are_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = forkserver()
+    monkeypatch.setattr(measuring.multiprocessing, "get_context", lambda _: context)
     result = call_tmt(folder, "config", "explain", "toy.yaml", "training.max_steps=400", "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
