@@ -134,7 +134,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--hf-python", type=command.python("torch", "transformers"), help="of an environment with transformers"
     )
-    parser.add_argument("--joey-python", type=command.python("torch", "joeynmt"), help="of an environment with joeynmt")
+    parser.add_argument(
+        "--joey-python", type=command.python("torch", "joeynmt.search"), help="of an environment with joeynmt"
+    )
     parser.add_argument("--against", type=command.folder, help="another checkout of this project, as one more side")
     parser.add_argument("--precisions", nargs="+", help="of ours; by default fp32 and the faster ones")
     parser.add_argument("--batch-sizes", nargs="+", type=command.count(), help="each side takes its best")

@@ -174,7 +174,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plain-loop", type=command.file, help="default: plain_loop.py in ../../bench, seen from --data"
     )
-    parser.add_argument("--joey-python", type=command.python("joeynmt"), help="of an environment with joeynmt")
+    parser.add_argument("--joey-python", type=command.python("joeynmt.training"), help="of an environment with joeynmt")
     parser.add_argument("--joey-config", type=command.file, help="default: joey_w1.yaml beside the plain loop")
     parser.add_argument("--against", help="another checkout of this project, to be measured instead")
     parser.add_argument("--precisions", nargs="+")

@@ -103,8 +103,10 @@ def file(text: str | Path) -> Path:
 
 
 def python(*modules: str) -> Callable[[str], Path]:
-    """A Python that has the modules; a bare name is looked for as a shell does."""
-    code = f"import importlib.util as u; print(*[m for m in {modules} if u.find_spec(m) is None])"
+    """A Python that can import the modules; a bare name is looked for as a shell does."""
+    packages = [module.partition(".")[0] for module in modules]
+    code = f"import importlib.util as u; print(*[p for p in {packages} if u.find_spec(p) is None])"
+    importing = f"from importlib import import_module as i; [i(m) for m in {modules}]"
 
     def parse(text: str) -> Path:
         path = _absolute(text if os.sep in text else shutil.which(text) or text)
@@ -119,6 +121,12 @@ def python(*modules: str) -> Callable[[str], Path]:
         if missing := done.stdout.strip():
             raise UserError(
                 f"{path} has no {missing.replace(' ', ' and no ')}. Name the Python of an environment that has."
+            )
+        if (done := subprocess.run([path, "-c", importing], capture_output=True, text=True)).returncode:
+            *_, reason = ["", *done.stderr.strip().splitlines()]
+            raise UserError(
+                f"{path} cannot import {' and '.join(modules)}: {reason.rstrip('.')}. Install versions that go "
+                "together, or name another environment's Python."
             )
         return path
 

@@ -179,6 +179,11 @@ def test_a_python_is_made_absolute_and_stays_a_link(scripts: SimpleNamespace, tm
     assert scripts.command.python("json")("python") == tmp_path / "bin/python"
     with pytest.raises(UserError, match=r"has no nosuch1 and no nosuch2\. Name the Python"):
         scripts.command.python("nosuch1", "json", "nosuch2")("bin/python")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/__init__.py").write_text("")
+    (tmp_path / "broken/part.py").write_text("raise OSError('undefined symbol.')")
+    with pytest.raises(UserError, match=r"cannot import json and broken\.part: OSError: undefined symbol\. Install"):
+        scripts.command.python("json", "broken.part")("bin/python")
     with pytest.raises(UserError, match="does not run as a Python"):
         scripts.command.python("json")("/bin/false")
 
