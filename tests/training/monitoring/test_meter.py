@@ -80,6 +80,22 @@ def test_the_time_left_by_hand(training: Training) -> None:
     assert training.state.elapsed_seconds == pytest.approx(120 * 2 + 4 + 30 + 5)
 
 
+@pytest.mark.parametrize(("start", "passes"), [(1, 2 * 960), (41, 2 * 960), (500, 960 + 501), (1000, 960 + 1)])
+def test_steps_to_come_may_have_two_passes(monkeypatch: pytest.MonkeyPatch, start: int, passes: int) -> None:
+    """Those before `start_step` have one pass of 2 s."""
+    training = Training(monkeypatch, consistency={"kind": "simcut", "start_step": start})
+    training.steps(min(start - 1, 40), 2)
+    training.steps(40 - training.state.step, 4)
+    assert training.seconds_left == pytest.approx(2 * passes)
+    assert training.meter.seconds_a_step == (4 if start == 1 else 2)
+    if start == 41:  # what was said holds
+        told = len(training.said)
+        training.steps(400, 4)
+        assert training.seconds_left == pytest.approx(560 * 4)
+        assert len(training.said) == told
+        assert training.meter.seconds_a_step == 4
+
+
 @pytest.mark.parametrize(("before", "after"), [(1.0, 2.0), (2.0, 1.0), (0.1, 1.5), (5.0, 10.0), (10.0, 5.0)])
 def test_it_follows_a_load_that_changes(training: Training, before: float, after: float) -> None:
     """It is that of the new pace when a minute of steps was made at it, or twenty steps where they are slower."""

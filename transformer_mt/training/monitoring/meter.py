@@ -32,8 +32,9 @@ class Pauses:
 class Meter:
     """Adds up the time of the run in `state`, and the updates since the last line of metrics in the state's window.
 
-    The time left is the number of steps left times the recent pace, with validations and saves at their mean cost so
-    far. The pace leaves out steps that compiled something, because later steps do not.
+    The time left is the number of passes left times the recent pace, with validations and saves at their mean cost so
+    far. A step has one pass, or two under `training.consistency`. The pace leaves out steps that compiled something,
+    because later steps do not.
 
     The loop sets `updates_an_epoch`; it is None as long as it is not known.
     """
@@ -44,8 +45,8 @@ class Meter:
         self.updates_an_epoch: int | None = None
         self.num_timed = 0  # steps of this start that compiled nothing
         self._first_step = state.step
-        self._recent: deque[float] = deque()
-        self._recent_seconds = 0.0
+        self._recent: deque[tuple[float, float]] = deque()  # seconds and passes of a step
+        self._recent_seconds = self._recent_passes = 0.0
         self._validations, self._saves = Pauses(), Pauses()
         self._began_to_say = False
         self._said: tuple[float, float] | None = None  # minutes left, and those that the run had taken then
@@ -73,13 +74,24 @@ class Meter:
         if compiled or (settling and not self._recent):
             return
         if settling:
-            self._recent[-1] += seconds
+            before, passes = self._recent.pop()
+            self._recent.append((before + seconds, passes))
         else:
-            self._recent.append(seconds)
+            passes = self._passes_from(self.state.step, 1)
+            self._recent.append((seconds, passes))
+            self._recent_passes += passes
             self.num_timed += 1
         self._recent_seconds += seconds
-        while len(self._recent) > FIRST_STEPS and self._recent_seconds - self._recent[0] >= RECENT_SECONDS:
-            self._recent_seconds -= self._recent.popleft()
+        while len(self._recent) > FIRST_STEPS and self._recent_seconds - self._recent[0][0] >= RECENT_SECONDS:
+            before, passes = self._recent.popleft()
+            self._recent_seconds -= before
+            self._recent_passes -= passes
+
+    def _passes_from(self, step: int, steps: float) -> float:
+        """The passes of so many steps from this one on."""
+        if (consistency := self.config.training.consistency) is None:
+            return steps
+        return steps + max(0, step + steps - max(step, consistency.start_step))
 
     def count_validation(self) -> None:
         """Count the time since the last tick as that of a validation."""
@@ -143,8 +155,8 @@ class Meter:
 
     @property
     def seconds_a_step(self) -> float:
-        """The mean of the recent steps, without validations and saves."""
-        return self._recent_seconds / len(self._recent)
+        """The pace of the recent steps, without validations and saves."""
+        return self._passes_from(self.state.step, 1) * self._recent_seconds / self._recent_passes
 
     @property
     def minutes_left(self) -> float | None:
@@ -154,7 +166,9 @@ class Meter:
         if training.max_minutes is not None:
             limits.append(training.max_minutes - self.state.elapsed_seconds / 60)
         if self.num_timed >= FIRST_STEPS and (steps := self._steps_left()) is not None:
-            limits.append(steps * (self.seconds_a_step + self._pause_a_step()) / 60)
+            passes = self._passes_from(self.state.step + 1, steps)
+            pace = self._recent_seconds / self._recent_passes
+            limits.append((passes * pace + steps * self._pause_a_step()) / 60)
         return max(0.0, min(limits)) if limits else None
 
     def _steps_left(self) -> float | None:
