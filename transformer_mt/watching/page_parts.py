@@ -99,7 +99,8 @@ def _minutes_left(now: Now, step: int) -> float | None:
     if training.max_minutes is not None and (train := now.metrics.last.get("train")):
         limits.append(training.max_minutes - train["elapsed_seconds"] / 60)
     if (end := _last_step(now)) is not None and pace is not None:
-        limits.append((end - step) * pace / 60)
+        passes = training.passes_from(step + 1, end - step) / training.passes_from(step, 1)
+        limits.append(passes * pace / 60)
     return max(0.0, min(limits)) if limits else None
 
 

@@ -16,12 +16,14 @@ from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import metrics_with_clock
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs import measuring
 from transformer_mt.training.costs.measuring import _in_a_process, _train
 from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end, told
 from transformer_mt.training.run import start_or_resume
 
+LATE = ConsistencyConfig(kind="rdrop", start_step=10)
 JOINT = {"kind": "word", "vocab_size": 100, "min_frequency": 1, "joint": True}
 CASES: dict[str, dict[str, Any]] = {
     "encoder_decoder": {"model": {"d_model": 64, "num_encoder_layers": 2}, "training": {"freeze": ["encoder"]}},
@@ -88,6 +90,10 @@ def test_minutes_are_steps_and_validations_and_checkpoints(corpus: Path) -> None
     assert minutes(config, epoch, steps, found) == pytest.approx((25 * 4 * 0.5 + 3 * 7 + 6 + 3 * 3) / 60)
     short = config.model_copy(update={"training": config.training.model_copy(update={"max_minutes": 0.2})})
     assert minutes(short, epoch, steps, found) == 0.2
+    # Of 25 steps, 16 have both of the passes that were measured; 9 have half of them.
+    config = config.model_copy(update={"training": config.training.model_copy(update={"consistency": LATE})})
+    seconds = (16 + 9 / 2) * 4 * 0.5 + 3 * 7 + 6 + 3 * 3
+    assert minutes(config, epoch, steps, found) == pytest.approx(seconds / 60)
 
 
 @pytest.mark.parametrize(

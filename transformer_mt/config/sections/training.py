@@ -164,3 +164,8 @@ class TrainingConfig(Section):
     def consistency_at(self, step: int) -> ConsistencyConfig | None:
         """The consistency of update number `step`, from 1; None where it has one pass."""
         return self.consistency if self.consistency and step >= self.consistency.start_step else None
+
+    def passes_from(self, step: int, steps: float) -> float:
+        """The passes of so many updates from this one on: two where there is `consistency`."""
+        two = max(0, step + steps - max(step, self.consistency.start_step)) if self.consistency else 0
+        return steps + two

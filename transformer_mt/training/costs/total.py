@@ -70,8 +70,10 @@ def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Me
     between = validation.every_steps or (validation.every_epochs or 1) * epoch.updates
     num_validations = steps // between + (steps % between > 0) + (training.average_last is not None)
     num_saves = steps // training.checkpoint_every_steps
+    # What was measured are steps with both passes, where there are any.
+    full_steps = training.passes_from(1, steps) / 2 if training.consistency else steps
     seconds = (
-        steps * found.seconds_a_token * epoch.num_tokens / epoch.updates
+        full_steps * found.seconds_a_token * epoch.num_tokens / epoch.updates
         + num_validations * found.validation_seconds
         + found.first_validations_seconds
         + num_saves * found.checkpoint_seconds

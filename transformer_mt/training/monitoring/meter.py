@@ -77,7 +77,7 @@ class Meter:
             before, passes = self._recent.pop()
             self._recent.append((before + seconds, passes))
         else:
-            passes = self._passes_from(self.state.step, 1)
+            passes = self.config.training.passes_from(self.state.step, 1)
             self._recent.append((seconds, passes))
             self._recent_passes += passes
             self.num_timed += 1
@@ -86,12 +86,6 @@ class Meter:
             before, passes = self._recent.popleft()
             self._recent_seconds -= before
             self._recent_passes -= passes
-
-    def _passes_from(self, step: int, steps: float) -> float:
-        """The passes of so many steps from this one on."""
-        if (consistency := self.config.training.consistency) is None:
-            return steps
-        return steps + max(0, step + steps - max(step, consistency.start_step))
 
     def count_validation(self) -> None:
         """Count the time since the last tick as that of a validation."""
@@ -156,7 +150,7 @@ class Meter:
     @property
     def seconds_a_step(self) -> float:
         """The pace of the recent steps, without validations and saves."""
-        return self._passes_from(self.state.step, 1) * self._recent_seconds / self._recent_passes
+        return self.config.training.passes_from(self.state.step, 1) * self._recent_seconds / self._recent_passes
 
     @property
     def minutes_left(self) -> float | None:
@@ -166,7 +160,7 @@ class Meter:
         if training.max_minutes is not None:
             limits.append(training.max_minutes - self.state.elapsed_seconds / 60)
         if self.num_timed >= FIRST_STEPS and (steps := self._steps_left()) is not None:
-            passes = self._passes_from(self.state.step + 1, steps)
+            passes = self.config.training.passes_from(self.state.step + 1, steps)
             pace = self._recent_seconds / self._recent_passes
             limits.append((passes * pace + steps * self._pause_a_step()) / 60)
         return max(0.0, min(limits)) if limits else None
