@@ -104,7 +104,7 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
         if found["seconds_a_step"] is not None:
             rows.append(("a step", f"{found['seconds_a_step']:.2f} s, by {found['measured_steps']} that were measured"))
         rows.append(("a validation", f"{found['validation_seconds']:.1f} s with its checkpoint"))
-        most = "at most " if config.validation.patience or config.training.consistency else "about "
+        most = "at most " if config.validation.patience else "about "
         whole = found["minutes"]
         rows.append(("time to the end", unknown if whole is None else most + duration(whole)))
     width = max(len(name) for name, _ in rows)
