@@ -135,6 +135,10 @@ def test_one_language_on_both_sides_is_written_whole(folder: Path) -> None:
     found = [json.loads(line) for line in (folder / "found.jsonl").open()]
     (last,) = [one for one in found if one["split"] == "train" and one.get("src", "").startswith("word0 ")]
     assert "leak" in last["faults"]
+    languages = "data.src_lang=en/GB", "data.tgt_lang=es/MX"
+    result = call_tmt(folder, "data", "check", "-c", "one.yaml", *languages, "--write", "slash")
+    assert result.returncode == 0, result.stderr
+    assert {"kept.en_GB", "kept.es_MX"} < {path.name for path in (folder / "slash").iterdir()}
 
 
 def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:

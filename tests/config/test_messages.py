@@ -172,6 +172,7 @@ def test_a_value_of_either_of_two_types():
 
 def test_a_bad_name_says_what_a_name_is():
     assert problem("name", "my run").startswith("name: 'my run' is not allowed; must be letters (a to z), digits")
+    assert problem("name", "a" * 201).endswith("is not allowed; must have at most 200 characters")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ _LIMITS: dict[str, Callable[[dict[str, Any]], str]] = {
     "enum": lambda ctx: f"must be {ctx['expected']}",
     "finite_number": lambda ctx: "must be a finite number",
     "string_too_short": lambda ctx: "must not be empty",
+    "string_too_long": lambda ctx: f"must have at most {counted(ctx['max_length'], 'character')}",
     "string_pattern_mismatch": lambda ctx: PATTERNS.get(ctx["pattern"], f"must match {ctx['pattern']}"),
     "string_unicode": lambda ctx: "holds a character that is no text",
     "too_short": lambda ctx: f"must have at least {counted(ctx['min_length'], 'entry', 'entries')}",

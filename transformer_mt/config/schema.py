@@ -16,7 +16,8 @@ from transformer_mt.config.sections.tokenizer import TokenizerConfig, language_o
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.config.sections.validation import ValidationConfig
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+LONGEST_NAME = 200  # a file's name has at most 255 bytes, and that of a temporary folder is longer than the run's
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME)]
 
 
 class RunConfig(Section):

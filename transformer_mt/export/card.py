@@ -24,6 +24,7 @@ from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
 from transformer_mt.paths import exists
+from transformer_mt.plurals import rounded
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
 from transformer_mt.storage.origin import Origin, read_origin
 from transformer_mt.storage.run_folder import RunFolder
@@ -182,7 +183,7 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
                 continue
             names = ", ".join(map(_without_folders, found["source"]))
             search = search_in_words(found["decoding"])
-            scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {found['ppl']:.2f}"
+            scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {rounded(found['ppl'])}"
             rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
             signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])
     if rows:
@@ -191,7 +192,9 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
     with _undamaged(run.metrics):
         for line in _validations(run):
             if f"step_{line['step']}" == checkpoint:
-                metrics = ", ".join(f"{key} {line[key]:.2f}" for key in ("bleu", "chrf", "nll", "ppl") if key in line)
+                metrics = ", ".join(
+                    f"{key} {rounded(line[key])}" for key in ("bleu", "chrf", "nll", "ppl") if key in line
+                )
                 return (
                     f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
                     "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."

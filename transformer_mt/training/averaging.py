@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import AVERAGED_STEPS, SETTINGS, WEIGHTS, only_another_runs, own_steps
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
@@ -22,7 +23,7 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         raise only_another_runs(run)
     if len(steps) < last:
         raise UserError(
-            f"{run.path} has {len(steps)} checkpoints, {last} were asked for. "
+            f"{run.path} has {counted(len(steps), 'checkpoint')}, {last} were asked for. "
             f"Use --last {len(steps)}, or train with a larger training.keep_checkpoints."
         )
     chosen = steps[-last:]

@@ -27,6 +27,7 @@ from transformer_mt.machine.world import World
 from transformer_mt.model.cpu.attention import prepare_attention
 from transformer_mt.model.named_parts import frozen_line
 from transformer_mt.model.parts.attention import MultiHeadAttention
+from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
@@ -57,6 +58,7 @@ SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a
 class Outcome:
     """How a training ended. `reason` is None where a signal ended it. `exit_status` is 0, or 128 + the number of the
     signal: 129, 130 or 143. `best_metrics` are those of the best validation, at `best_step`; None where there was none.
+    `metric` is the one by which it is the best.
     """
 
     run: RunFolder
@@ -65,6 +67,7 @@ class Outcome:
     exit_status: int
     best_step: int | None
     best_metrics: dict[str, float] | None
+    metric: str
 
 
 def start_or_resume(
@@ -114,9 +117,7 @@ def _train(
     config, state, going_on = begun.config, begun.state, begun.going_on
     is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
     if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
-        _leave_alone(begun, run, world, profiled)
-        reason = (begun.before and state.reason_to_stop(begun.before)) or reason
-        return Outcome(run, state.step, reason, 0, state.best_step, state.best_metrics)
+        return _leave_alone(begun, run, world, profiled, reason)
     if begun.remark:
         print(begun.remark)
     data = _prepare_together(begun, run, world)
@@ -158,11 +159,11 @@ def _train(
     finally:
         monitor.close()
     status = 0 if reason else trainer.stop_status or 0
-    return Outcome(run, state.step, reason, status, state.best_step, state.best_metrics)
+    return Outcome(run, state.step, reason, status, state.best_step, state.best_metrics, config.validation.metric)
 
 
-def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool) -> None:
-    """Say that a finished run stays as it is."""
+def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool, reason: str) -> Outcome:
+    """Say that a finished run stays as it is. `reason` is why it is over by the config of now."""
     if begun.changes:  # they might make another checkpoint the best, and they are not kept: so no checkpoint is deleted
         kept = ", ".join(f"{key} stays {before!r}" for key, (before, _) in begun.changes.items())
         print(f"nothing was changed, for the run is finished: {kept}")
@@ -170,6 +171,10 @@ def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool)
         world.first(lambda: remove_superfluous(run, begun.state.best_step, begun.config.training.keep_checkpoints))
     if profiled:
         print("profile: nothing was profiled, for the run is finished")
+    before = begun.before or begun.config
+    kept = world.first(lambda: TrainingState.read(run.step(begun.state.step) / STATE))  # judged by its own metric
+    reason = kept.reason_to_stop(before) or reason
+    return Outcome(run, kept.step, reason, 0, kept.best_step, kept.best_metrics, before.validation.metric)
 
 
 def _prepare_together(begun: Beginning, run: RunFolder, world: World) -> TrainingData:

@@ -9,7 +9,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.diagnosing.diagnoses import Diagnosis
 from transformer_mt.pages import charts
 from transformer_mt.pages.html_text import Html, joined, tag
-from transformer_mt.plurals import counted
+from transformer_mt.plurals import counted, rounded
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.watching.event_files import EventFiles
 from transformer_mt.watching.metrics_tail import MetricsTail, thinned
@@ -66,7 +66,7 @@ def _state(now: Now) -> Html:
         facts.append(("target tokens a second", f"{float(train.get('tokens_per_second', 0.0)):,.0f}"))
     if now.state == "training" and (left := _minutes_left(now, step)) is not None:
         facts.append(("minutes left, about", f"{left:,.0f}" if left >= 1 else "less than 1"))
-    facts += [(f"best {name}", f"{value:.2f} at step {at:,}") for name, value, at in _best(now)]
+    facts += [(f"best {name}", f"{rounded(value)} at step {at:,}") for name, value, at in _best(now)]
     checkpoint = f"newest checkpoint: step {now.newest.step:,}" if now.newest else "no checkpoint yet"
     broken = f"; {counted(now.metrics.num_broken, 'line')} of metrics cannot be read" if now.metrics.num_broken else ""
     return joined(

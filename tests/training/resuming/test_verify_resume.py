@@ -184,7 +184,7 @@ def test_it_is_short_whatever_the_config_says(steps: int, folder: Path) -> None:
         for warmup in (4000, steps - 1)
     ]
     others = [["decoding.precision=auto", "validation.num_translated=2"]]
-    others += [["training.average_last=5", "training.keep_checkpoints=5"]]
+    others += [["training.average_last=5", "training.keep_checkpoints=5"], ["training.compile=true"]]
     for overrides in ([], *schedules, *others):
         config = load_config("toy.yaml", overrides).config
         short = load_config("toy.yaml", [*overrides, *shortening(config, steps)]).config
@@ -193,4 +193,5 @@ def test_it_is_short_whatever_the_config_says(steps: int, folder: Path) -> None:
         assert short.training.checkpoint_every_steps == short.validation.every_steps == steps // 2
         assert short.validation.num_translated == min(config.validation.num_translated, 8)
         assert short.decoding.precision != "auto"
+        assert short.training.compile == "auto", "true is refused beside deterministic"
     assert toy_config(folder / "data").training.deterministic is False

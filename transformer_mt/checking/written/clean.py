@@ -58,14 +58,16 @@ def _sizes(split: CheckedSplit, endings: tuple[str, str]) -> list[tuple[str, int
 
 
 def _names(split: CheckedSplit, endings: tuple[str, str]) -> tuple[list[str], list[str], str]:
-    """The two files that are kept, the two that are taken out, and that of the reasons."""
+    """The two files that are kept, the two that are taken out, and that of the reasons. A name of a language may hold
+    a /, which no name of a file may.
+    """
     of = ""
     if split.direction:
         of, endings = f".{'-'.join(split.direction)}", (f".{split.direction[0]}", f".{split.direction[1]}")
     if endings[0] == endings[1]:  # both sides in one language
         endings = (".src", ".tgt")
-    kept, out = ([f"{name}{of}{ending}" for ending in endings] for name in (KEPT, OUT))
-    return kept, out, f"{OUT}{of}{REASONS}"
+    kept, out = ([f"{name}{of}{ending}".replace("/", "_") for ending in endings] for name in (KEPT, OUT))
+    return kept, out, f"{OUT}{of}{REASONS}".replace("/", "_")
 
 
 def _write(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> None:

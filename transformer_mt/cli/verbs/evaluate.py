@@ -12,7 +12,7 @@ from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE
 from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.errors import UserError
-from transformer_mt.plurals import counted
+from transformer_mt.plurals import counted, rounded
 
 if TYPE_CHECKING:
     from transformer_mt.evaluation.evaluate import Evaluation, Scoring
@@ -101,7 +101,7 @@ def _evaluate(models: Models, scoring: "Scoring", decoding: dict[str, Any]) -> N
 def _print(evaluation: "Evaluation", max_len: int) -> None:
     print(f"BLEU {evaluation.bleu:.2f}  {evaluation.bleu_signature}")
     print(f"chrF {evaluation.chrf:.2f}  {evaluation.chrf_signature}")
-    print(f"nll {evaluation.nll:.4f}  ppl {evaluation.ppl:.2f}")
+    print(f"nll {evaluation.nll:.4f}  ppl {rounded(evaluation.ppl)}")
     for name, of in evaluation.directions.items():
         nll = f"  nll {of['nll']:.4f}" if "nll" in of else ""
         number = counted(int(of["num_sentences"]), "sentence")

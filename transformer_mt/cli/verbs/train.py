@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_mt.cli.options import RUNS, path_option, user_path
+from transformer_mt.plurals import rounded
 
 if TYPE_CHECKING:
     from transformer_mt.config.schema import RunConfig
@@ -98,7 +99,7 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f"{saved}; go on with: tmt train --resume {name}")
         return
     print(f"finished at step {outcome.step:,}: {outcome.reason}")
-    _tell_best(outcome, config.validation.metric)
+    _tell_best(outcome)
     most, minutes = config.training.max_steps, config.training.max_minutes
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
@@ -111,12 +112,12 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f"train on pairs from here with: training.init_from={name}")
 
 
-def _tell_best(outcome: "Outcome", metric: str) -> None:
+def _tell_best(outcome: "Outcome") -> None:
     """Name the step that translating uses, and its score."""
-    score = (outcome.best_metrics or {}).get(metric)
+    score = (outcome.best_metrics or {}).get(outcome.metric)
     if outcome.best_step is None or score is None:
         return
-    told = f"best: step {outcome.best_step:,}, {metric} {score:.2f}"
+    told = f"best: step {outcome.best_step:,}, {outcome.metric} {rounded(score)}"
     if outcome.best_step == 0:
         told += "; no step was better than the model it began with, so that translating uses that one (step_0)"
     print(told)

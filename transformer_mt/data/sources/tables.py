@@ -25,7 +25,8 @@ def parquet_pairs(path: Path, choices: Sequence[tuple[str, str]]) -> Iterator[Ra
             batches = file.iter_batches(batch_size=BATCH_ROWS, columns=needed)
             yield from batch_pairs(batches, chosen, str(path))
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path} is not a whole Parquet file: {error}. Write or fetch it again.") from None
+            why = str(error).rstrip(".")
+            raise UserError(f"{path} is not a whole Parquet file: {why}. Write or fetch it again.") from None
 
 
 def choose_of_schema(schema: pa.Schema, choices: Sequence[tuple[str, str]], place: str) -> Columns:

@@ -40,7 +40,7 @@ SAMPLE = 4  # batches of the search
 class Measured:
     """Seconds of a target token in a step, of a validation with its checkpoint, of another checkpoint, and those that
     the first validations took beyond a later one. Bytes of the training and of a search: of the process, or on a GPU of
-    torch's tensors there. What `max_tokens: auto` came to.
+    torch's tensors there; None of a model that writes no text. What `max_tokens: auto` came to.
     """
 
     seconds_a_token: float
@@ -48,7 +48,7 @@ class Measured:
     first_validations_seconds: float
     checkpoint_seconds: float
     training_bytes: int
-    decoding_bytes: int
+    decoding_bytes: int | None
     max_tokens: int
     micro_batches: int
     steps: int
@@ -62,7 +62,8 @@ def measure(config: RunConfig, tgt_a_src: float) -> Measured:
     with unwind_on_signals(), tempfile.TemporaryDirectory(prefix="tmt-explain-") as folder:
         few = few_steps(config, tgt_a_src)
         bytes_of_training, state = _in_a_process(_train, few, folder)
-        bytes_of_search, _ = _in_a_process(_search, few, folder)
+        writes = config.model.architecture != "encoder_only"
+        bytes_of_search = _in_a_process(_search, few, folder)[0] if writes else None
         seconds, tokens = _of_steps(folder)
         paced, steps = [step for step in seconds if step > WARM_UP and step - 1 not in DISTURBED], NUM_STEPS
         whole, num_tokens = sum(seconds[step] for step in paced), sum(tokens[step] for step in paced)

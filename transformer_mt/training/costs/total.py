@@ -100,7 +100,8 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
         rows.append(("memory, minutes", "not measured"))
     else:
         rows.append(("memory of training", gibibytes(found["training_bytes"])))
-        rows.append(("memory of decoding", gibibytes(found["decoding_bytes"])))
+        if found["decoding_bytes"] is not None:
+            rows.append(("memory of decoding", gibibytes(found["decoding_bytes"])))
         if found["seconds_a_step"] is not None:
             rows.append(("a step", f"{found['seconds_a_step']:.2f} s, by {found['measured_steps']} that were measured"))
         rows.append(("a validation", f"{found['validation_seconds']:.1f} s with its checkpoint"))

@@ -19,6 +19,7 @@ from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis
 from transformer_mt.diagnosing.history import read_recorded
 from transformer_mt.diagnosing.told import in_one_line, summary_line
 from transformer_mt.paths import exists
+from transformer_mt.plurals import rounded
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.metrics_file import MetricsFile, finite
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -280,7 +281,7 @@ def _told(metrics: dict[str, float]) -> str:
     whole, by_direction = [], {}
     for name, value in metrics.items():
         metric, _, direction = name.partition("/")
-        (by_direction.setdefault(direction, []) if direction else whole).append(f"{metric} {value:.2f}")
+        (by_direction.setdefault(direction, []) if direction else whole).append(f"{metric} {rounded(value)}")
     told = [f"{direction} {' '.join(scores)}" for direction, scores in by_direction.items()]
     return "; ".join([", ".join(whole), *told])
 

@@ -112,6 +112,8 @@ def shortening(config: RunConfig, steps: int) -> list[str]:
         changes["training.decay_steps"] = "null"
     if config.training.consistency is not None:  # so that both kinds of steps are compared
         changes["training.consistency.start_step"] = min(config.training.consistency.start_step, half)
+    if config.training.compile is True:  # refused beside deterministic
+        changes["training.compile"] = "auto"
     if config.decoding.precision == "auto":
         changes["decoding.precision"] = "fp32"
     return [f"{key}={value}" for key, value in changes.items()]

@@ -94,6 +94,9 @@ def test_of_a_finished_run_nothing_is_changed_and_nothing_deleted(folder: Path) 
     ) in result.stdout
     assert "now" not in result.stdout
     assert "finished at step 10" in result.stdout
+    kept = json.loads(state.read_text())
+    best, nll = kept["best_step"], kept["best_metrics"]["nll"]
+    assert f"best: step {best}, nll {nll:.2f}\n" in result.stdout, "the one that translating takes"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     shorter = call_tmt(folder, *arguments, "--resume", "auto", "training.keep_checkpoints=2", "training.max_steps=6")
     assert "training.max_steps stays 10\nfinished at step 10: max_steps 10 reached" in shorter.stdout
