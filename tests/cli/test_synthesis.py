@@ -64,6 +64,16 @@ def test_synthetic_sources_of_real_targets(folder: Path) -> None:
     assert spanish == translated
 
 
+def test_constraints_of_the_config_are_left_out(folder: Path) -> None:
+    """No line has any here, and samples would be refused beside them."""
+    (run,) = (folder / "runs").iterdir()
+    shutil.copytree(run, folder / "constrained")
+    config = folder / "constrained/config.yaml"
+    config.write_text(config.read_text().replace("constraints: null", "constraints: unordered"))
+    arguments = ("--run", "constrained", "--input", "mono.xx", "--temperature", "1", "--seed", "1")
+    assert len(made(folder, *arguments)[0]) == len(REAL)
+
+
 def test_lines_that_would_do_harm_are_blank_on_both_sides_and_counted(folder: Path) -> None:
     (folder / "mono.xx").write_bytes("\n".join(ODD).encode() + b"\n\xff one two.\n")
     (folder / "test.xx").write_text("DOS\nnever\n\n")

@@ -18,7 +18,7 @@ pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the e
 
 from exports import ONE_STREAM, _parts, export, expressible, make_translator
 
-from transformer_mt.export.ctranslate2 import ExportedTranslator, _lines_notes, write_model
+from transformer_mt.export.ctranslate2 import ExportedTranslator, search_notes, write_model
 from transformer_mt.export.ctranslate2_spec import refuse_inexpressible
 from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS, other_norm
 
@@ -86,10 +86,15 @@ def test_a_norm_that_is_not_theirs_is_told(decoding: dict[str, Any], is_told: bo
     assert told == [True] * is_told
 
 
-def test_a_key_of_lines_is_told() -> None:
-    (note,) = _lines_notes(DecodingConfig(avoid="words.txt", lines=LinesConfig(html=True)))
-    assert note.startswith("decoding.lines.html is True, which `tmt translate` does")
-    assert _lines_notes(DecodingConfig()) == []
+def test_every_key_that_it_does_not_obey_is_told_at_the_export() -> None:
+    asked = DecodingConfig(beam_size=4, length_norm="gnmt", avoid="words.txt", lines=LinesConfig(html=True))
+    norm, avoid, html = search_notes(asked)
+    assert norm.endswith("Greedy search is the same. ExportedTranslator wants length_penalty for it, or beam_size=1.")
+    assert avoid == (
+        "decoding.avoid is words.txt, which CTranslate2 does not do: ExportedTranslator refuses to search without it."
+    )
+    assert html == "decoding.lines.html is True, which CTranslate2 does not do: it translates without it."
+    assert search_notes(DecodingConfig(beam_size=1)) == []
 
 
 def test_a_key_of_the_search_that_it_does_not_obey_is_refused(tmp_path: Path) -> None:

@@ -152,6 +152,19 @@ def test_the_command_line_makes_it_says_how_far_it_is_off_and_leaves_lines_to_a_
     assert accepted.stdout == line["hypotheses"][0]["text"] + "\n"
 
 
+def test_the_command_makes_that_of_the_lines_that_the_config_asks_for(run: Path) -> None:
+    config = run / "config.yaml"
+    text = config.read_text().replace("n_best: 1", "n_best: 3").replace("replace_unk: false", "replace_unk: true")
+    config.write_text(text.replace("beam_size: 1", "beam_size: 2"))
+    assert call_tmt(run.parent, "calibrate", "--run", "run").returncode == 0
+    (name,) = [path.name for path in (run / "confidence").iterdir()]
+    assert "_beam3_" in name
+    translated = call_tmt(run.parent, "translate", "--run", "run", "--confidence", "--format", "jsonl", "one two")
+    assert translated.returncode == 0, translated.stderr
+    assert [path.name for path in (run / "confidence").iterdir()] == [name]
+    assert call_tmt(run.parent, "calibrate", "--run", "run", "--beam-size", "2").returncode == 0
+
+
 def test_a_number_that_is_no_confidence_is_refused(run: Path) -> None:
     result = call_tmt(run.parent, "translate", "--run", "run", "--reject-below", "1.5", "one")
     assert result.returncode == 2

@@ -171,6 +171,17 @@ def test_what_is_avoided_is_not_put_in(tmp_path: Path) -> None:
     assert (two.text, two.problem) == ("Ab uno", "")
 
 
+def test_what_to_avoid_is_read_once_and_a_config_may_say_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "avoid").write_text("uno Ab\n", encoding="utf-8")
+    given = Given({"one Ab": "uno <unk>"}, WORDS.config)
+    options = search_options(WORDS.config.decoding, avoid="~/avoid")
+    replacing = UnknownWordReplacer(given, TOY, WORDS.tgt_tokenizer)
+    assert replacing.translate_lines(given.translations, options)[0].hypotheses == []
+    (tmp_path / "avoid").unlink()
+    assert replacing.translate_lines(given.translations, options)[0].hypotheses == []
+
+
 def test_pieces_of_words_write_no_unk_and_stay_as_they_are() -> None:
     pieces = make_translator({"num_encoder_layers": 1, **SMALL}, tokenizer={"kind": "bpe", "vocab_size": 300})
     pieces.checkpoints = [(RunFolder(Path("run")), Path("step_1"))]

@@ -48,6 +48,9 @@ def test_sentences_are_split_or_not(server: Served, translator: Translator) -> N
     assert translated() == f"{one}\n{two}"
     assert translated(split_sentences="nonewlines") == f"{one} {two}"
     assert translated(split_sentences="0") == translator.translate([text])[0] != f"{one}\n{two}"
+    spaced = {"text": ["one\n   two"], "target_lang": "ES", "split_sentences": "nonewlines"}
+    (billed,) = server.post("/v2/translate", spaced).json["translations"]
+    assert billed["billed_characters"] == len("one\n   two"), "as it was sent"
 
 
 def test_languages(server: Served) -> None:

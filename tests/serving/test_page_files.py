@@ -12,7 +12,7 @@ from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.serving import service
 from transformer_mt.serving.batcher import Batcher
-from transformer_mt.serving.refusal import Limits
+from transformer_mt.serving.refusal import Limits, Refusal
 
 pytest.importorskip("starlette", reason="tmt serve needs the extra serve")
 from transformer_mt.serving.web.page import FILES, FOLDER, NUM_ALTERNATIVES
@@ -56,6 +56,15 @@ def test_of_three_candidates_three_are_asked_for(tmp_path: Path) -> None:
     direction = service.Served(0, "toy", toy_config(tmp_path), None, decoding=search)
     asked = service.Service([direction], cast(Batcher, None), Limits(), None)
     assert asked.largest_kind(direction, NUM_ALTERNATIVES).options.n_best == 3
+    with pytest.raises(Refusal, match=r"This server finds 3 translations of a text at most, and 4 are asked for"):
+        asked.kind(direction, 4)
+
+
+@pytest.mark.parametrize("search", [{"temperature": 1.0}, {"glossary": "terms.tsv"}])
+def test_the_constraints_of_a_config_are_left_out(tmp_path: Path, search: dict) -> None:
+    """No request has any; samples are refused beside them, and a glossary beside those in order."""
+    config = toy_config(tmp_path, decoding={"constraints": "ordered"})
+    assert service.options_of(service.Served(0, "toy", config, None, decoding=search)).constraints is None
 
 
 def test_attention_is_a_distribution_over_words(server: Served) -> None:

@@ -91,9 +91,10 @@ def name_of(path: Path) -> str:
     return "standard input" if path == STANDARD else str(path)
 
 
-def report_damaged(name: str, number: int) -> None:
-    """Say once of an input that it is not UTF-8."""
-    remark(f"{name}, line {number}: not UTF-8; wrong bytes, here and in any later line, are read as U+FFFD")
+def report_damaged(name: str, number: int, first_line: int = 1) -> None:
+    """Say once of an input, which begins with line `first_line` of a text, that its line `number` is not UTF-8."""
+    where = f"{name}, line {number + first_line - 1}"
+    remark(f"{where}: not UTF-8; wrong bytes, here and in any later line, are read as U+FFFD")
 
 
 def _plain(stream: io.FileIO) -> "AbstractContextManager[ByteStream]":

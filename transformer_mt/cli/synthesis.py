@@ -14,6 +14,7 @@ from transformer_mt.cli.options import Models, path_option, user_path
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.errors import UserError
 from transformer_mt.paths import is_file
 from transformer_mt.plurals import counted
@@ -49,6 +50,11 @@ TagOption = Annotated[
 WithoutOption = Annotated[
     list[Path] | None, path_option("A file of lines, such as a test set, that no pair may have; several times.")
 ]
+
+
+def without_constraints(decoding: dict[str, Any]) -> dict[str, Any]:
+    """What is searched by, whatever the run's config says: a line has no constraints here."""
+    return {**decoding, "constraints": NONE}
 
 
 def make_pairs(

@@ -1,5 +1,6 @@
 """What a caller demands of translations, from text to tokens: prefixes, and phrases that one must or none may hold."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -105,7 +106,10 @@ def _with_prefixes(
 
 
 def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
-    """`read_lines` of the file that an option or a key names. UserError, which says which, where there is none."""
+    """`read_lines` of the file that an option or a key names; ~ is the user's folder. UserError, which says what names
+    it, where there is none.
+    """
+    path = Path(os.path.expanduser(path))  # no shell has read a config
     if not exists(path):
         raise UserError(f"There is no file {path}. Check the name after {named_by}.")
     return read_lines(path)

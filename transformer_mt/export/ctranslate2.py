@@ -83,19 +83,20 @@ def export_run(
     refuse_occupied(folder)
     check_quantization(quantization)
     config, model, src, tgt, taken = load_run(run, checkpoint)
-    notes = [*other_norm(config.decoding, "CTranslate2"), *_lines_notes(config.decoding)]
+    notes = search_notes(config.decoding)
     usage = Usage(_USAGE.format(folder=folder.name, text=EXAMPLE), "python", "ctranslate2", notes)
     card = model_card(run, taken.name, licence, usage)
     write_model(model, src, tgt, config, folder, quantization, taken.name, card)
     return [*filter(None, [stale_average(run, taken)]), *notes]
 
 
-def _lines_notes(decoding: DecodingConfig) -> list[str]:
-    """A sentence for each key of `decoding.lines` that is set. Other keys without a counterpart are refused later."""
-    return [
-        f"decoding.{key} is {value}, which `tmt translate` does: the exported model translates without it."
-        for key, value in not_obeyed(decoding, set(SearchConfig.model_fields)).items()
-    ]
+def search_notes(decoding: DecodingConfig) -> list[str]:
+    """A sentence for each key of `decoding` that is set and that CTranslate2 does not know or means otherwise."""
+    notes = other_norm(decoding, "CTranslate2", "ExportedTranslator wants length_penalty for it, or beam_size=1.")
+    for key, value in not_obeyed(decoding, OBEYED).items():
+        without = "ExportedTranslator refuses to search" if key in SearchConfig.model_fields else "it translates"
+        notes.append(f"decoding.{key} is {value}, which CTranslate2 does not do: {without} without it.")
+    return notes
 
 
 def write_model(

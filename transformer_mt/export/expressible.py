@@ -107,13 +107,13 @@ def not_obeyed(decoding: SearchConfig, obeyed: set[str]) -> dict[str, Any]:
     return {key: found[key] for key in default if key in found and key not in obeyed and found[key] != default[key]}
 
 
-def other_norm(decoding: DecodingConfig, engine: str) -> list[str]:
-    """A sentence where an engine that divides by the length alone would score a beam otherwise than the run does."""
+def other_norm(decoding: DecodingConfig, engine: str, advice: str = "") -> list[str]:
+    """What to know where an engine that divides by the length alone would score a beam otherwise than the run does."""
     if decoding.beam_size == 1 or decoding.length_norm == "average" or not decoding.length_penalty:
         return []
     return [
         f"decoding.length_norm is {decoding.length_norm}, and {engine} has only average: a beam there is scored "
-        "otherwise than by `tmt translate`. Greedy search is the same."
+        f"otherwise than by `tmt translate`. Greedy search is the same. {advice}".rstrip()
     ]
 
 

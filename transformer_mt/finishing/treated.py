@@ -1,6 +1,5 @@
 """A translator in all that `decoding.lines` asks to be done to its lines, before and after they are translated."""
 
-import os
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -34,8 +33,8 @@ def treated(translator: Translator, lines: LinesConfig, options: SearchOptions, 
     if lines.replace_unk and lines.unk_dictionary is not None:
         of_config = translator.config.decoding.lines
         origin = named_by(of_config, "unk_dictionary", lines.unk_dictionary, "decoding.lines")
-        dictionary = read_dictionary(Path(os.path.expanduser(lines.unk_dictionary)), origin)
-    replaces = lines.replace_unk and not translator.tgt_tokenizer.knows_every_text
+        dictionary = read_dictionary(Path(lines.unk_dictionary), origin)
+    replaces = _replaces(translator, lines)
     if lines.replace_unk and not replaces:
         remark("--replace-unk changes nothing here: the model writes words in pieces, and none is unknown to it")
     aligner = cache(partial(aligner_of_run, translator.checkpoints[0][0], remark))
@@ -50,8 +49,16 @@ def treated(translator: Translator, lines: LinesConfig, options: SearchOptions, 
         by = AttentionAligner(translator, layer, options.to) if lines.alignment_from == "attention" else aligner()
         works = AlignedTranslator(works, by, soft=lines.alignment == "soft")
     if lines.confidence or lines.reject_below is not None:
-        searched = options.model_copy(update={"allow_unk": True}) if replaces else options
-        calibration = calibration_of_run(translator, searched, remark).calibration
+        calibration = calibration_of_run(translator, searched_options(translator, lines, options), remark).calibration
         # The last, since it leaves out whole lines.
         works = ConfidentTranslator(works, calibration, lines.reject_below, is_written=lines.confidence)
     return works
+
+
+def searched_options(translator: Translator, lines: LinesConfig, options: SearchOptions) -> SearchOptions:
+    """The options under which `treated` searches: UNK may be written where it is replaced."""
+    return options.model_copy(update={"allow_unk": True}) if _replaces(translator, lines) else options
+
+
+def _replaces(translator: Translator, lines: LinesConfig) -> bool:
+    return lines.replace_unk and not translator.tgt_tokenizer.knows_every_text

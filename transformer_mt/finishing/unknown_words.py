@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.words import Word, normal_form, words_of
 from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import JOINER, join_words
 from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.lines.wrapping import Treatment
+from transformer_mt.decoding.phrase_lists import PhraseLists
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
@@ -54,6 +56,8 @@ class UnknownWordReplacer(Treatment):
         self.aligner = aligner
         self.tgt_tokenizer = tgt_tokenizer
         self.dictionary = dictionary or {}
+        origin = partial(named_by, translator.config.decoding)
+        self._avoided = PhraseLists(tgt_tokenizer, tgt_tokenizer, origin).avoided
 
     def changed(self, options: SearchOptions) -> SearchOptions:
         """The search may write UNK."""
@@ -61,7 +65,7 @@ class UnknownWordReplacer(Treatment):
 
     def treated(self, lines: list[Translated], options: SearchOptions) -> list[Translated]:
         """The lines with words for each UNK."""
-        avoided = None if options.avoid is None else AvoidedPhrases.read(Path(options.avoid), self.tgt_tokenizer)
+        avoided = None if options.avoid is None else self._avoided(options.avoid)
         return [self._treated(line, options, avoided) for line in lines]
 
     def _treated(self, line: Translated, options: SearchOptions, avoided: AvoidedPhrases | None) -> Translated:

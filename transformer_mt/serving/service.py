@@ -10,12 +10,14 @@ from typing import Any
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
 from transformer_mt.markup.html_translator import HtmlTranslator
+from transformer_mt.plurals import counted
 from transformer_mt.serving.batcher import Batcher, Kind
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.languages import find
@@ -153,16 +155,16 @@ class Service:
             try:
                 options = options_of(served, num_hypotheses)
             except UserError as error:
-                raise Refusal(400, str(error)) from None
+                if (most := _most_hypotheses(served, num_hypotheses)) == 0:
+                    raise Refusal(400, str(error)) from None
+                least = f"This server finds {counted(most, 'translation')} of a text at most"
+                raise Refusal(400, f"{least}, and {num_hypotheses} are asked for. Ask for fewer.") from None
             self._kinds[key] = Kind(served.number, options)
         return self._kinds[key]
 
     def largest_kind(self, served: Served, most: int) -> Kind:
         """The kind of search for a direction that finds as many hypotheses as it can, up to `most`."""
-        for num_hypotheses in range(most, 1, -1):
-            with suppress(Refusal):
-                return self.kind(served, num_hypotheses)
-        return self.kind(served)
+        return self.kind(served, max(1, _most_hypotheses(served, most)))
 
     async def translate(self, request: Request) -> list[Translated]:
         """The translations of the texts, in order. Raises Refusal where one has none."""
@@ -213,15 +215,27 @@ def refuse_missing(texts: Sequence[str], found: Sequence[Translated]) -> None:
 
 
 def options_of(served: Served, num_hypotheses: int = 1) -> SearchOptions:
-    """The options of a run's search. Raises UserError where they make no sense."""
+    """The options of a run's search, without constraints, which no request has. Raises UserError where they make no
+    sense.
+    """
     return search_options(
         served.config.decoding,
+        constraints=NONE,
         n_best=num_hypotheses,
         too_long=TooLong.SPLIT,
         scored=num_hypotheses > 1,
         to=served.to,
         **served.decoding,
     )
+
+
+def _most_hypotheses(served: Served, limit: int) -> int:
+    """How many hypotheses, up to `limit`, the search of a direction can find; 0 where its options make no sense."""
+    for number in range(limit, 0, -1):
+        with suppress(UserError):
+            options_of(served, number)
+            return number
+    return 0
 
 
 class _Waiting:

@@ -124,6 +124,7 @@ def test_bytes_that_are_no_text_are_told_once(call) -> None:
     assert result.stdout.count("\n") == 3
     assert result.stderr.count("not UTF-8") == 1
     assert "line 2: not UTF-8" in result.stderr
+    assert "line 11: not UTF-8" in call("translate", "--first-line", "10", stdin=b"one.\n\xff two.\n").stderr
 
 
 def test_the_output_may_not_be_standard_input(trained: Path) -> None:

@@ -15,6 +15,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
     refuse_other_language,
+    without_constraints,
 )
 from transformer_mt.cli.verb_options import with_options
 
@@ -34,6 +35,7 @@ def backtranslate(
     The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
     belongs to line n of the input. The same command goes on after a stop.
     """
+    decoding = without_constraints(decoding)
     translator = load_for(output, models, decoding, tag)
     languages = languages_of(translator.config, models.search_options(decoding).to)
     refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")

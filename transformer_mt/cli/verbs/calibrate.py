@@ -21,11 +21,14 @@ def calibrate(
     decoding: dict[str, Any],
 ) -> None:
     """Learn anew, from the validation split, how sure one may be of translations; say how far that is off."""
-    options = models.search_options(decoding)
+    lines = models.config.decoding.lines
+    grown = {} if decoding.get("beam_size") else {"n_best": lines.n_best}  # as the beam of `tmt translate`
+    options = models.search_options(decoding, **grown)
     translator = models.load(decoding.get("precision"))
     from transformer_mt.finishing.run_calibration import calibrate_run
+    from transformer_mt.finishing.treated import searched_options
 
-    made = calibrate_run(translator, options, remark, data_root)
+    made = calibrate_run(translator, searched_options(translator, lines, options), remark, data_root)
     print(f"{counted(made.num_sentences, 'sentence')}, {counted(made.num_words, 'word')}")
     print("expected calibration error on the half that was not learned from:")
     print(f"words {made.word_error:.4f}  sentences {made.sentence_error:.4f}")

@@ -19,6 +19,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
     refuse_other_language,
+    without_constraints,
 )
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
@@ -58,6 +59,7 @@ def distill(
         raise UserError(
             f"{overrides[0]} would be a setting of --config, and none was given. Give one, or leave it out."
         )
+    decoding = without_constraints(decoding)
     translator = load_for(output, models, decoding, tag)
     write = partial(
         make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,

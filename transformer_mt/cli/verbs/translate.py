@@ -121,7 +121,8 @@ class _Text:
             return iter([self.lines])
         from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
 
-        return chunk_lines(self.lines, chunk_size(options), partial(report_damaged, self.name))
+        report = partial(report_damaged, self.name, first_line=self.first_line)
+        return chunk_lines(self.lines, chunk_size(options), report)
 
     def rest(self, by_number: bool, first: int) -> str:
         """The command that goes on at line `first`, counted from where this one began; `by_number` where the outcome

@@ -52,19 +52,20 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     split = parameters.word("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):
         raise Refusal(400, "Value for 'split_sentences' not supported. Give 0, 1 or nonewlines.")
+    billed = [len(text) for text in texts]
     if split == "nonewlines":
         texts = [re.sub(r"[^\S\n]*\n\s*", " ", text) for text in texts]
-    server.metrics.num_chars += (num_chars := service.limits.check(texts))
+    server.metrics.num_chars += service.limits.check(texts)
     if source:
         sources = [_ours(service, "source_lang", source)] * len(texts)
     else:
         sources = [service.source_of(text, tgt)[0] for text in texts]
     found = await translate_from(service, texts, sources, tgt, bool(tags), split=split != "0")
-    server.metrics.num_billed += num_chars
+    server.metrics.num_billed += sum(billed)
     return {
         "translations": [
-            {"detected_source_language": src.upper(), "text": one[0], "billed_characters": len(text)}
-            for src, text, one in zip(sources, texts, found, strict=True)
+            {"detected_source_language": src.upper(), "text": one[0], "billed_characters": num}
+            for src, num, one in zip(sources, billed, found, strict=True)
         ]
     }
 
