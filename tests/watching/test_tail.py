@@ -44,7 +44,7 @@ def test_a_file_that_grows_is_read_as_one_that_is_whole(tmp_path_factory, cuts: 
     expected = whole(folder / "whole.jsonl", TEXT)
     assert tail.curves == expected.curves
     assert tail.curves["validation/bleu"] == ([4, 8], [2.0, 4.0])
-    assert tail.seconds_a_step == expected.seconds_a_step == 3.0
+    assert tail.pace == expected.pace == (1, 10, 30.0)
 
 
 def test_a_training_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_training_that_was_cut_back_is_read_anew(tmp_path: Path) -> None:
     path.unlink()
     tail.update()
     assert not tail.curves
-    assert tail.seconds_a_step is None
+    assert tail.pace is None
 
 
 def test_a_line_that_is_none_is_counted(tmp_path: Path) -> None:

@@ -58,12 +58,14 @@ class MetricsTail:
             self.recent.append((entry["step"], entry["elapsed_seconds"]))
 
     @property
-    def seconds_a_step(self) -> float | None:
-        """Of the last lines, validations and checkpoints between them included; None before the second line."""
+    def pace(self) -> tuple[int, int, float] | None:
+        """The step of the first of the last lines, how many steps came after it, and their seconds with validations and
+        checkpoints between them; None before the second line.
+        """
         if len(self.recent) < 2:
             return None
         (first, begun), (last, ended) = self.recent[0], self.recent[-1]
-        return (ended - begun) / (last - first) if last > first else None
+        return (first, last - first, ended - begun) if last > first else None
 
 
 def thinned(curve: Curve, most: int) -> Curve:

@@ -94,13 +94,14 @@ def _last_step(now: Now) -> float | None:
 
 
 def _minutes_left(now: Now, step: int) -> float | None:
-    training, pace = now.config.training, now.metrics.seconds_a_step
+    training, pace = now.config.training, now.metrics.pace
     limits = []
     if training.max_minutes is not None and (train := now.metrics.last.get("train")):
         limits.append(training.max_minutes - train["elapsed_seconds"] / 60)
     if (end := _last_step(now)) is not None and pace is not None:
-        passes = training.passes_from(step + 1, end - step) / training.passes_from(step, 1)
-        limits.append(passes * pace / 60)
+        first, steps, seconds = pace
+        seconds_a_pass = seconds / training.passes_from(first + 1, steps)
+        limits.append(training.passes_from(step + 1, end - step) * seconds_a_pass / 60)
     return max(0.0, min(limits)) if limits else None
 
 

@@ -31,11 +31,6 @@ def compiled_passes(asked: bool) -> Generator[None]:
         _in_use.reset(token)
 
 
-def passes_are_taken() -> bool:
-    """Whether this is inside `compiled_passes`, and numba works."""
-    return _in_use.get() is not None
-
-
 def kernels_for(x: Tensor) -> ModuleType | None:
     """`step_kernels.py` for numbers like these; None where torch is to do the work."""
     return _in_use.get() if x.device.type == "cpu" and x.dtype == torch.float32 else None

@@ -100,7 +100,8 @@ def compiled_int8() -> dict[str, Packing]:
 
 @torch.no_grad()
 def packed(model: TranslationModel, precision: str, for_graphs: bool = False) -> TranslationModel:
-    """A model that decodes as this one does, with packed weights of its own. The two share everything else.
+    """A model that decodes as this one does, with packed weights of its own. The two share everything else, but for
+    copies of norms in panels: a model whose weights have changed is packed anew.
 
     precision: one of `PACKINGS`; int8 only on a CPU. for_graphs: steps of a search may be repeated as CUDA graphs. The
     twin is for searches, which need no gradient. With numba a search in int8 keeps keys and values of 8 bits, without

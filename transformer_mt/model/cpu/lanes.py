@@ -4,7 +4,7 @@ LLVM has such a type. By itself it turns few short loops into operations on vect
 already, and LLVM only chooses how many registers a vector takes.
 
 numba keeps compiled passes on the disk, and compiles a pass anew when the pass's own file has changed. It would not
-notice a change of this file. So `attention_kernels.py` holds a hash of the files that its passes use, and a test
+notice a change of this file. So each file of passes holds a hash, `PARTS`, of the files that they use, and a test
 compares it.
 """
 

@@ -103,7 +103,9 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
         if found["decoding_bytes"] is not None:
             rows.append(("memory of decoding", gibibytes(found["decoding_bytes"])))
         if found["seconds_a_step"] is not None:
-            rows.append(("a step", f"{found['seconds_a_step']:.2f} s, by {found['measured_steps']} that were measured"))
+            passes = " with both passes" if config.training.consistency else ""
+            by = f"by {found['measured_steps']} that were measured"
+            rows.append(("a step", f"{found['seconds_a_step']:.2f} s{passes}, {by}"))
         rows.append(("a validation", f"{found['validation_seconds']:.1f} s with its checkpoint"))
         most = "at most " if config.validation.patience else "about "
         whole = found["minutes"]

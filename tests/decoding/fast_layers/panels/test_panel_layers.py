@@ -3,8 +3,12 @@
 import copy
 import hashlib
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from types import ModuleType
 from typing import Any
 
@@ -171,6 +175,19 @@ def test_a_decoder_layer_is_one_pass(name: str, num_rows: int, precision: str, c
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@torch.inference_mode()
+def test_a_norm_has_its_eps(precision: str, calls: list[int]) -> None:
+    """Rows whose numbers lie closer together than it."""
+    model = translator_of({"positions": "alibi"}).model
+    model.get_parameter("decoder.embedder.embedding.weight").mul_(1e-4)
+    twin, src = packed(model, precision), torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
+    found, expected = logits_of(twin, src, 2, True), logits_of(twin, src, 2, False)
+    assert calls
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4 if precision == "fp32" else 0.1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", OTHERS)
 @torch.inference_mode()
 def test_what_the_passes_do_not_know_goes_on_as_before(name: str, precision: str, calls: list[int]) -> None:
@@ -258,6 +275,21 @@ def test_weights_are_those_of_the_time_of_packing(precision: str, passes: Module
             linear.weight.mul_(1.5)
         torch.testing.assert_close(logits_of(twin, src, 1, True)[-1], before, atol=0.3, rtol=0)
         assert (logits_of(packed(model, precision), src, 1, True)[-1] - before).abs().max() > 1
+
+
+def test_a_panel_is_the_same_for_all_that_find_the_same_compiled_passes() -> None:
+    """numba knows them by the processor and its features, also where somebody named this very processor."""
+    asked = "from transformer_mt.decoding.fast_layers.panels.panel_lanes import COLUMNS, _target; "
+    asked += "print(COLUMNS, _target.codegen().magic_tuple())"
+
+    def answer(**environment: str) -> str:
+        environment = {**os.environ, **environment}
+        return subprocess.run([sys.executable, "-c", asked], env=environment, check=True, text=True, stdout=PIPE).stdout
+
+    from llvmlite.binding import get_host_cpu_name
+
+    named = answer(NUMBA_CPU_NAME=get_host_cpu_name())
+    assert named == answer()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

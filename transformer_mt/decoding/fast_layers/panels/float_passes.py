@@ -25,7 +25,7 @@ from transformer_mt.decoding.fast_layers.step_kernels import _attend
 from transformer_mt.machine.numba_compile import compiled
 from transformer_mt.model.cpu.lanes import WIDTH, load, store
 
-PARTS = "6fb3d15936283630"  # the beginning of the SHA-256 of those files, as the test has them
+PARTS = "e7fc2aa11a62108a"  # the beginning of the SHA-256 of those files, as the test has them
 _COLUMNS, _ROWS = COLUMNS, MOST_ROWS
 _many_rows, _four_rows, _one_row = (float_product(num_rows) for num_rows in (MOST_ROWS, 4, 1))
 

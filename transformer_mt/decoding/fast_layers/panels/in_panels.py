@@ -5,10 +5,9 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from transformer_mt.decoding.fast_layers.find_kernels import passes_are_taken
+from transformer_mt.decoding.fast_layers.find_kernels import kernels_for
 from transformer_mt.decoding.fast_layers.packed_layers import Int8Linear
 from transformer_mt.decoding.fast_layers.panels.layout import Map, Panels
 from transformer_mt.machine.numba_modules import needs_numba
@@ -44,7 +43,7 @@ class InPanels:
 
     def passes_for(self, x: Tensor) -> ModuleType | None:
         """`passes`, in a search that takes them and for float32."""
-        return self.passes() if passes_are_taken() and x.dtype == torch.float32 else None
+        return None if kernels_for(x) is None else self.passes()
 
     @cached_property
     def panels(self) -> Panels:

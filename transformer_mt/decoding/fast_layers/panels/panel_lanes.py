@@ -9,29 +9,28 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import types
-from numba.core import config
+from numba.core.registry import cpu_target
 
 from transformer_mt.decoding.fast_layers.panels.layout import AT_ONCE
 from transformer_mt.model.cpu.lanes import FLOATS, INTS, WIDTH, call, lane_function, place_in, spread
 
-# Where somebody told numba to compile for another processor, little is known of it.
-_settings: Any = config
-_is_other = bool(_settings.CPU_NAME or _settings.CPU_FEATURES or not _settings.ENABLE_AVX)
-_features = {} if _is_other else get_host_cpu_features()
-_VECTORS, MOST_ROWS = (2, 12) if _features.get("avx512f") else (1, 6)
+# Those that numba compiles for, which may have been told another processor, and by which it finds what it compiled
+# before: a panel must be the same for all that finds the same.
+_target: Any = cpu_target.target_context
+_features = set(_target.codegen().magic_tuple()[2].split(","))
+_VECTORS, MOST_ROWS = (2, 12) if "+avx512f" in _features else (1, 6)
 COLUMNS = _VECTORS * WIDTH
 _HALF = WIDTH // 2
 _DOT = "llvm.x86.avx512.vpdpbusd."  # with the bits of a vector; the shorter ones are also those of AVX-VNNI
-HAS_INT8 = bool(_features.get("avx512vnni") or _features.get("avxvnni"))
+HAS_INT8 = not _features.isdisjoint({"+avx512vnni", "+avxvnni"})
 
 _Vectors = list[list[Any]]  # of each row, for each vector of the panel
 
 
 def _dot(builder: Any, sums: Any, row: Any, column: Any) -> Any:
     """Add to each sum the products of the four bytes of a row and of a column."""
-    if _features.get("avx512vnni"):
+    if "+avx512vnni" in _features:
         return call(builder, f"{_DOT}512", INTS, sums, row, column)
     halves = []
     for start in (0, _HALF):

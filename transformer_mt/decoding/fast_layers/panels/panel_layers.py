@@ -31,7 +31,7 @@ class PanelLinear(nn.Module):
         """(..., in) -> (..., out)."""
         if (passes := self.in_panels.passes_for(x)) is None:
             return self.packed(x)
-        out = torch.empty(*x.shape[:-1], self.packed.weight.size(1))
+        out = x.new_empty(*x.shape[:-1], self.packed.weight.size(1))
         num_rows, place = x.numel() // x.size(-1), self.in_panels.panels.places[0]
         passes.linear_pass(x.reshape(-1).numpy(), num_rows, place, *self.in_panels.weights, out.view(-1).numpy())
         return out
