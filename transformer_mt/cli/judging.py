@@ -143,18 +143,38 @@ def _translated(asked: Asked, paths: list[Path], scoring: "Scoring") -> "list[Ru
 
     made: list[RunSystem] = []
     # All are loaded, and their languages compared, before hours of work.
-    first, *others = _translators(asked, paths)
-    each = [scoring, *(scoring_of_second(first.config, other.config, scoring) for other in others)]
+    loaded = _translators(asked, paths)
+    (first, _), *others = loaded
+    each = [scoring, *(scoring_of_second(first.config, other.config, scoring) for other, _ in others)]
+    if others:
+        _refuse_other_readings(loaded, scoring)
     remark(f"scored: {scoring.description(first.config)}")
-    for translator, its_scoring in zip([first, *others], each, strict=True):
+    for (translator, decoding), its_scoring in zip(loaded, each, strict=True):
         with tqdm(desc="Translating", unit=" sentences", disable=None) as bar:
-            made.append(translate_and_save(translator, its_scoring, asked.decoding, bar.update))
+            made.append(translate_and_save(translator, its_scoring, decoding, bar.update))
         remark(made[-1].saved)
     return made
 
 
-def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
-    """A translator of each run of --compare; else the one of --run, which may be an ensemble."""
+def _refuse_other_readings(loaded: "list[tuple[Translator, dict[str, Any]]]", scoring: "Scoring") -> None:
+    """UserError where the two runs read something else in the sources, or write another language."""
+    from transformer_mt.decoding.search.options import search_options
+    from transformer_mt.evaluation.evaluate import lines_of
+    from transformer_mt.judging.languages import Side, refuse_other_readings
+
+    first, second = (
+        Side(str(one.checkpoints[0][0].path), one.config, search_options(one.config.decoding, **decoding).to)
+        for one, decoding in loaded
+    )
+    lines = (line for one in scoring.files for line in lines_of(one.src) if line.strip())
+    words = (line.split(maxsplit=1)[0] for line in lines)
+    tags = (source.tag or "" for source in scoring.sources(first.config))
+    refuse_other_readings((first, second), words if scoring.files else tags, "--src FILE --ref FILE")
+
+
+def _translators(asked: Asked, paths: list[Path]) -> "list[tuple[Translator, dict[str, Any]]]":
+    """A translator of each run of --compare, else the one of --run, which may be an ensemble; with its search."""
+    from transformer_mt.judging.languages import own_search
     from transformer_mt.storage.run_folder import newest_run
 
     models = asked.models
@@ -162,15 +182,16 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[Translator]":
         each = models.of_each(paths)
     else:
         each = [replace(models, run=models.run or [newest_run(models.runs).path])]  # named below
-    for one in each:
-        one.search_options(asked.decoding)  # refused before weights are read
+    decoding = [own_search(one.config, asked.decoding) if len(each) > 1 else asked.decoding for one in each]
+    for one, its_decoding in zip(each, decoding, strict=True):
+        one.search_options(its_decoding)  # refused before weights are read
     loaded = [one.load(asked.decoding.get("precision")) for one in each]
     for translator in loaded:
         for run, checkpoint in translator.checkpoints:
             remark(f"run: {run.path}, checkpoint: {checkpoint.name}")
         if unused := translator.config.decoding.lines.unused:
             remark(unused)
-    return loaded
+    return list(zip(loaded, decoding, strict=True))
 
 
 def _write(path: Path, judged: "Judged") -> None:

@@ -13,6 +13,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, evaluate, save_evaluation, with_tags
 from transformer_mt.evaluation.metrics import check_bleu_tokenizer
+from transformer_mt.judging.languages import refuse_other_languages
 from transformer_mt.judging.scored_set import (
     Output,
     ScoredSet,
@@ -68,24 +69,19 @@ def translate_and_save(
     return RunSystem(str(run.path), translator.config, evaluation, rows, languages, saved)
 
 
-def refuse_other_languages(first: RunConfig, second: RunConfig) -> None:
-    """UserError where the runs of two configs translate other languages."""
-    names = [f"{config.data.src_lang} to {config.data.tgt_lang}" for config in (first, second)]
-    if names[0] != names[1]:
-        raise UserError(f"One run translates {names[0]}, the other {names[1]}. Compare runs of the same languages.")
-
-
 def scoring_of_second(first: RunConfig, second: RunConfig, scoring: Scoring) -> Scoring:
     """How the second run is scored: on the first one's data. UserError where they translate other languages."""
     refuse_other_languages(first, second)
-    own, others = ((scoring.sources(config), config.data.root) for config in (second, first))
-    return scoring if scoring.files or own == others else replace(scoring, data=first.data)
+    if scoring.files:
+        return scoring
+    own, others = getattr(second.data, scoring.split), scoring.sources(first)
+    return scoring if (own, second.data.root) == (others, first.data.root) else replace(scoring, data=first.data)
 
 
 def sets_of_runs(runs: Sequence[RunSystem], scoring: Scoring) -> list[ScoredSet]:
     """The test sets of runs that translated the same pairs: one for each source of the split or each pair of files."""
     rows = [run.rows for run in runs]
-    pairs = [[(row["where"], row["src"], row["ref"]) for row in some] for some in rows]
+    pairs = [[(row["where"], row["ref"]) for row in some] for some in rows]  # a source may have a tag before it in one
     assert all(some == pairs[0] for some in pairs), "both runs translate the same text"
     names = distinct_names([run.name for run in runs])
     found = []

@@ -60,10 +60,12 @@ def behaviour(
     from transformer_mt.behaviour.outcomes import outcomes
     from transformer_mt.behaviour.planning import plan, reads, texts_of, validation_pairs
     from transformer_mt.behaviour.told import as_json, lines_about
+    from transformer_mt.judging.languages import own_search
 
     expectations = BUILT_IN if tests is None else read_expectations(tests)
     each = _models(runs_given, checkpoint, device, runs)
-    options = [one.search_options(decoding) for one in each]
+    searches = [own_search(one.config, decoding) if len(each) > 1 else decoding for one in each]
+    options = [one.search_options(its_own) for one, its_own in zip(each, searches, strict=True)]
     translators = _loaded(each, decoding.get("precision"))
     config = translators[0].config
     needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
@@ -80,6 +82,7 @@ def behaviour(
         cases,
     )
     texts = texts_of(planned)
+    _refuse_other_readings(translators, options, texts)
     translations = [_translated(*one, texts) for one in zip(translators, options, strict=True)]
     found = outcomes(planned, translations)
     names = [f"{run.path}, {checkpoint.name}" for one in translators for run, checkpoint in one.checkpoints]
@@ -109,7 +112,7 @@ def _models(given: list[Path] | None, checkpoints: list[str] | None, device: str
 
 def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
     """A translator of each, which are to be of the same languages."""
-    from transformer_mt.judging.systems import refuse_other_languages
+    from transformer_mt.judging.languages import refuse_other_languages
 
     loaded = [one.load(precision) for one in models]
     for second in loaded[1:]:
@@ -118,3 +121,16 @@ def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
         if unused := translator.config.decoding.lines.unused:
             remark(unused)
     return loaded
+
+
+def _refuse_other_readings(translators: "list[Translator]", options: "list[SearchOptions]", texts: list[str]) -> None:
+    """UserError where two runs read something else in the texts, or write another language."""
+    from transformer_mt.judging.languages import Side, refuse_other_readings
+
+    if len(translators) > 1:
+        first, second = (
+            Side(str(one.checkpoints[0][0].path), one.config, its_options.to)
+            for one, its_options in zip(translators, options, strict=True)
+        )
+        words = (next(iter(text.split(maxsplit=1)), "") for text in texts)
+        refuse_other_readings((first, second), words, "sources of your own (--tests FILE)")
