@@ -88,6 +88,7 @@ class OneModel(OneRun):
         """Its translator, what it has to note said on standard error. UserError as in `Translator.load`."""
         from transformer_mt.decoding.translator import Translator
 
+        remark_on_text_alone(folder, _config_of(folder))
         return _noted(Translator.load(folder.path, self.checkpoint, self.device, precision))
 
     def load_any(self, folder: "RunFolder") -> "tuple[Translator | MaskedModel, str]":
@@ -152,17 +153,23 @@ class Models:
 
     def load(self, precision: str | None) -> "Translator":
         """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""
-        paths = [folder.path for folder in chosen_runs(self.run, self.runs)]
+        folders = chosen_runs(self.run, self.runs)
         from transformer_mt.decoding.translator import Translator
         from transformer_mt.machine.memory import keep_freed_memory
 
         keep_freed_memory()
-        if all(source.mono for source in self.config.data.train) and self.config.model.num_decoder_layers:
-            remark(
-                f"{paths[0]} has learned from text in one language alone, and no translation. Train it on pairs "
-                "(training.init_from), or use `tmt fill`."
-            )
+        remark_on_text_alone(folders[0], self.config)
+        paths = [folder.path for folder in folders]
         return _noted(Translator.load(paths, self.checkpoint or None, self.device, precision, self.ensemble_mode))
+
+
+def remark_on_text_alone(run: "RunFolder", config: "RunConfig") -> None:
+    """Say of a run that is asked for a translation that it never saw one, where that is so."""
+    if not config.data.has_pairs and config.model.num_decoder_layers:
+        remark(
+            f"{run.path} has learned from text in one language alone, and no translation. Train it on pairs "
+            "(training.init_from), or use `tmt fill`."
+        )
 
 
 def _config_of(run: "RunFolder") -> "RunConfig":

@@ -61,6 +61,7 @@ class Usage:
     language: str = "bash"
     library: str = "transformer_mt"
     limits: Sequence[str] = ()
+    heading: str = "How to run it"
 
 
 def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: Usage | None = None) -> str:
@@ -74,17 +75,17 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
         refuse_to_translate()
     src, tgt = load_tokenizers(run.tokenizers, config.tokenizer)
     name = checkpoint.name
-    to = f"--to {config.languages[0]} " if len(config.languages) > 1 else ""
-    ours = Usage(f'tmt translate --run {_quoted_from_here(run)} --checkpoint {name} {to}"{EXAMPLE}"')
-    usage = usage or ours
-    languages = ", ".join(f"{src} to {tgt}" for src, tgt in _directions(config))
+    usage = usage or _ours(config, run, name)
+    does = ", ".join(f"{src} to {tgt}" for src, tgt in _directions(config))
+    if not config.data.has_pairs:
+        does = f"text of {' and '.join(dict.fromkeys(tgt for _, tgt in _directions(config)))}"
     parts = [
         _head(config, licence or UNKNOWN_LICENCE, usage),
-        f"# {config.name}: {languages}",
-        _what(config, run, checkpoint, src, tgt, languages),
-        f"## How to run it\n\n```{usage.language}\n{usage.code}\n```",
+        f"# {config.name}: {does}",
+        _what(config, run, checkpoint, src, tgt, does),
+        f"## {usage.heading}\n\n```{usage.language}\n{usage.code}\n```",
         "## Data\n\n" + _data(config, run),
-        "## Scores\n\n" + _scores(run, name),
+        "## Scores\n\n" + _scores(config, run, name),
         "## Settings\n\n```yaml\n" + write_yaml(_settings(config)) + "```",
         "## Limits\n\n" + "\n".join(f"- {limit}" for limit in [*_limits(config, src), *usage.limits]),
         "## Licence\n\n" + _licence(licence),
@@ -92,16 +93,23 @@ def model_card(run: RunFolder, choice: str | None, licence: str | None, usage: U
     return "\n\n".join(parts) + "\n"
 
 
-def _quoted_from_here(run: RunFolder) -> str:
-    """The run's path as one would type it in the current folder: without the folders above, where it lies in there."""
+def _ours(config: RunConfig, run: RunFolder, checkpoint: str) -> Usage:
+    """How `tmt` runs the model from the current folder; where it saw no translation, how training goes on with it."""
     here = Path.cwd()
-    return RunFolder(run.path.relative_to(here)).quoted if run.path.is_relative_to(here) else run.quoted
+    from_here = RunFolder(run.path.relative_to(here)) if run.path.is_relative_to(here) else run
+    if not config.data.has_pairs:
+        init_from = {"run": str(from_here.path), "checkpoint": checkpoint}
+        return Usage(
+            write_yaml({"training": {"init_from": init_from}}).rstrip("\n"), "yaml", heading="How to train it on pairs"
+        )
+    to = f"--to {config.languages[0]} " if len(config.languages) > 1 else ""
+    return Usage(f'tmt translate --run {from_here.quoted} --checkpoint {checkpoint} {to}"{EXAMPLE}"')
 
 
 def _directions(config: RunConfig) -> list[tuple[str, str]]:
-    """Source and target language of the pairs that it was trained on."""
-    pairs = [config.data.languages_of(source) for source in config.data.train if not source.mono]
-    return list(dict.fromkeys(pairs)) or [(config.data.src_lang, config.data.tgt_lang)]
+    """Source and target language of the pairs that it was trained on; of text in one language that one twice."""
+    sources = [source for source in config.data.train if not (source.mono and config.data.has_pairs)]
+    return list(dict.fromkeys(map(config.data.languages_of, sources)))
 
 
 def _head(config: RunConfig, licence: str, usage: Usage) -> str:
@@ -113,18 +121,25 @@ def _head(config: RunConfig, licence: str, usage: Usage) -> str:
         "pipeline_tag": "translation",
         "tags": ["translation", "transformer_mt"],
     }
+    if not config.data.has_pairs:
+        head = {**head, "tags": ["transformer_mt"]}
+        del head["pipeline_tag"]
     return f"---\n{write_yaml(head)}---"
 
 
-def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, tgt: Tokenizer, languages: str) -> str:
+def _what(config: RunConfig, run: RunFolder, checkpoint: Path, src: Tokenizer, tgt: Tokenizer, does: str) -> str:
     size = model_size(config.model, src.vocab_size, tgt.vocab_size).parameters
     steps = f"after {checkpoint.name.removeprefix('step_')} updates"
     if checkpoint == run.average:
         steps = f"the mean of the weights after {', '.join(map(str, averaged_steps(run)))} updates"
     origin = read_origin(run.origin)
     kind = "recurrent network with attention" if config.model.architecture == "rnn" else "Transformer"
+    what = f"translates {does}"
+    if not config.data.has_pairs:
+        noise = config.data.noise
+        what = f"has learned from {does} alone (`data.noise.kind: {noise.kind if noise else ''}`), and no translation"
     return (
-        f"A {kind} that translates {languages}, trained by transformer_mt {__version__} from "
+        f"A {kind} that {what}, trained by transformer_mt {__version__} from "
         f"{_beginning(origin) if origin else 'random weights'}. It has {size:,} parameters ({steps}), and "
         f"{_vocabularies(config, src, tgt)}."
     )
@@ -172,7 +187,7 @@ def _without_folders(description: str) -> str:
     return " / ".join(names)
 
 
-def _scores(run: RunFolder, checkpoint: str) -> str:
+def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
     """What `tmt evaluate` saved of this checkpoint, with signatures; else the validation of its step."""
     label = full_name(run, checkpoint)
     rows, signatures = [], {}
@@ -195,6 +210,8 @@ def _scores(run: RunFolder, checkpoint: str) -> str:
                 metrics = ", ".join(
                     f"{key} {rounded(line[key])}" for key in ("bleu", "chrf", "nll", "ppl") if key in line
                 )
+                if not config.data.has_pairs and "bleu" not in line:
+                    return f"On the text of the validation split, while it was trained: {metrics}."
                 return (
                     f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
                     "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
@@ -217,11 +234,12 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 def _limits(config: RunConfig, src: Tokenizer) -> list[str]:
     read = "tokens" if config.model.patches is None else "patches"
-    limits = [
-        "The model knows what its training pairs teach and nothing else. On text of another kind it is worse than the "
+    limits = [] if config.data.has_pairs else ["It has seen no translation, and translates nothing: train it on pairs."]
+    limits += [
+        "The model knows what its training data teaches and nothing else. On text of another kind it is worse than the "
         "scores above, and it may write fluent sentences that are wrong.",
         f"It reads one sentence at a time, of {config.model.max_len - 1} {read} at most.",
-        "Nothing was done about offensive or one-sided text in the training pairs.",
+        "Nothing was done about offensive or one-sided text in the training data.",
     ]
     if config.model.patches is not None:
         limits.append("A character that its font lacks is read as an empty box, and guessed.")
@@ -235,10 +253,10 @@ def _limits(config: RunConfig, src: Tokenizer) -> list[str]:
 def _licence(licence: str | None) -> str:
     if licence is None:
         return (
-            "None was named. Whoever hands the model on names one, which the licences of the training pairs may bind: "
+            "None was named. Whoever hands the model on names one, which the licences of the training data may bind: "
             "`license` in the head of this file."
         )
-    return f"{licence}, as whoever made this file says. The training pairs have licences of their own."
+    return f"{licence}, as whoever made this file says. The training data has licences of its own."
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def _train(
     data = _prepare_together(begun, run, world)
     world.first(lambda: refuse_unread(config, data), patient=True)
     print("\n".join(report_lines(data, *way_to_new_words(config))))
-    has_pairs = not all(source.mono for source in config.data.train)
+    has_pairs = config.data.has_pairs
     if config.data.check == "quick" and not going_on and has_pairs:
         whole = None if isinstance(data.train, Stream) else data.train.corpus
         print(world.first(lambda: quick_check(whole, config.data) if whole else OF_A_STREAM, patient=True))

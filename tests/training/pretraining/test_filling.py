@@ -1,9 +1,11 @@
 """`tmt fill`: what a model puts in the place of hidden words, against the scores of those very words."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 from commands import call_tmt
 from test_pretraining import PAIRS, write_config
 from toy import write_toy_corpus
@@ -128,6 +130,30 @@ def test_a_model_that_saw_no_pair_translates_with_a_remark(folder: Path) -> None
     assert said not in pairs.stderr
     filled = call_tmt(folder, "fill", "--run", "runs/spans", "<2en> one [MASK].")
     assert said not in filled.stderr
+
+
+@pytest.mark.parametrize("verb", ["trace", "explain --neighbours 0", "attention --force --output drawn"])
+def test_a_look_into_a_model_that_saw_no_pair_says_so(folder: Path, verb: str) -> None:
+    for run, is_said in (("spans", 1), ("pairs", 0)):
+        looked = call_tmt(folder, *verb.split(), "--run", f"runs/{run}", "one two.")
+        assert looked.returncode == 0, looked.stderr
+        assert looked.stderr.count(f"runs/{run} has learned from text in one language alone") == is_said
+
+
+def test_the_card_of_a_model_that_saw_no_pair_says_what_it_is(folder: Path) -> None:
+    card = call_tmt(folder, "card", "--run", "runs/spans").stdout
+    assert "has learned from text of en and es alone (`data.noise.kind: spans`), and no translation" in card
+    assert "It has seen no translation, and translates nothing: train it on pairs." in card
+    assert "translates en" not in card
+    assert "tmt translate" not in card
+    head = yaml.safe_load(card.split("---\n")[1])
+    assert (head["language"], head["tags"], "pipeline_tag" in head) == (["en", "es"], ["transformer_mt"], False)
+    (use,) = re.findall(r"## How to train it on pairs\n\n```yaml\n(.*?)```", card, re.DOTALL)
+    write_config(
+        folder, "next.yaml", data={**PAIRS, "noise": None}, training={"max_steps": 1, **yaml.safe_load(use)["training"]}
+    )
+    begun = call_tmt(folder, "train", "--config", "next.yaml", "name=next")
+    assert begun.returncode == 0, begun.stderr
 
 
 @pytest.mark.parametrize(

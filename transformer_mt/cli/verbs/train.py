@@ -103,7 +103,7 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
     most, minutes = config.training.max_steps, config.training.max_minutes
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
-    if not all(source.mono for source in config.data.train):
+    if config.data.has_pairs:
         print(f'translate with: tmt translate --run {name} "..."')
     elif config.model.architecture == "encoder_only":
         print(f'fill in words with: tmt fill --run {name} "The [MASK] …"')

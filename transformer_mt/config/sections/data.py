@@ -60,6 +60,11 @@ class DataConfig(Section):
         default=False, exclude=True, description="Train the other direction: languages and sides change places."
     )
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether train has a translation to learn from, and not text in one language alone."""
+        return not all(source.mono for source in self.train)
+
     def num_passes(self, first_epoch: int, end_epoch: int) -> int:
         """How often the pairs come in epochs `first_epoch` to `end_epoch` - 1: in those of both directions twice."""
         twice = min(end_epoch, self.both_directions_epochs) - min(first_epoch, self.both_directions_epochs)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer_mt.cli.options import OneModel, path_option
+from transformer_mt.cli.options import OneModel, path_option, remark_on_text_alone
 from transformer_mt.cli.terminal import typed
 from transformer_mt.cli.verb_options import with_options
 
@@ -48,6 +48,7 @@ def attention(
         attentions = pair_attention(model.model, ids, [], model.tokenizer, model.tokenizer, texts)
         shown = "text: " + printable(" ".join(model.tokenizer.tokens(ids)))
     else:
+        remark_on_text_alone(folder, config)
         src, tgt = sentence_pair(model, *texts, MAX_TOKENS)
         attentions = pair_attention(model.model, src, tgt, model.src_tokenizer, model.tgt_tokenizer, texts)
         shown = f"target: {printable(model.tgt_tokenizer.decode(tgt))}"
