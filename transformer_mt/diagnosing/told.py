@@ -2,13 +2,16 @@
 
 import json
 import math
+import shlex
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from transformer_mt.diagnosing.diagnoses import Diagnoses, Diagnosis, not_judged
 from transformer_mt.diagnosing.history import Recorded
 from transformer_mt.diagnosing.rules import RULES
 from transformer_mt.plurals import counted
+from transformer_mt.storage.run_folder import RunFolder
 
 INDENT = "  "
 
@@ -26,9 +29,12 @@ def summary_line(diagnoses: Diagnoses) -> str:
     return f"diagnoses: {named}"
 
 
-def as_text(run: str, recorded: Recorded, diagnoses: Diagnoses, width: int) -> list[str]:
+def as_text(run: RunFolder, recorded: Recorded, diagnoses: Diagnoses, width: int) -> list[str]:
     """The lines of `tmt diagnose`."""
-    lines = [f"{run}, up to step {recorded.step:,}: {summary_line(diagnoses)}"]
+    lines = [f"{run.path}, up to step {recorded.step:,}: {summary_line(diagnoses)}"]
+    for step, file in run.not_finite().items():
+        lines += ["", f"not finite: the loss or a gradient of update {step:,}, where a training stopped"]
+        lines.append(f"{INDENT}try: {_replaying(file, run)}")
     for found in diagnoses.found.values():
         lines += ["", f"{found.name}: {RULES[found.name].what} ({_steps(found)})"]
         lines += _wrapped(f"seen: {found.finding.seen}", width)
@@ -45,11 +51,11 @@ def as_text(run: str, recorded: Recorded, diagnoses: Diagnoses, width: int) -> l
     return lines
 
 
-def as_json(run: str, recorded: Recorded, diagnoses: Diagnoses) -> str:
+def as_json(run: RunFolder, recorded: Recorded, diagnoses: Diagnoses) -> str:
     """All of it. Numbers that are not finite are null."""
     skipped = not_judged(recorded)
     found: dict[str, Any] = {
-        "run": run,
+        "run": str(run.path),
         "step": recorded.step,
         "diagnoses": [
             {
@@ -68,8 +74,16 @@ def as_json(run: str, recorded: Recorded, diagnoses: Diagnoses) -> str:
         "silent": [name for name in RULES if name not in diagnoses.found and name not in skipped],
         "not_judged": skipped,
         "num_broken_lines": recorded.num_broken,
+        "not_finite": [
+            {"step": step, "file": str(file), "try": _replaying(file, run)} for step, file in run.not_finite().items()
+        ],
     }
     return json.dumps(_finite(found), ensure_ascii=False, indent=1)
+
+
+def _replaying(file: Path, run: RunFolder) -> str:
+    """The command that shows where an update went wrong."""
+    return f"tmt debug batch {shlex.quote(str(file))} --run {run.quoted}"
 
 
 def _steps(found: Diagnosis) -> str:

@@ -1,5 +1,6 @@
 """Where things are in the folder of a run. Other modules read and write them."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from transformer_mt.paths import exists, is_file
 from transformer_mt.storage.files import permission_to_read
 
 STEP_PREFIX = "step_"
+_UPDATE = re.compile(rf"{STEP_PREFIX}([1-9][0-9]*)\.safetensors")
 MANIFEST = "manifest.json"
 TOKENIZERS = "src.json", "tgt.json"  # the files of `RunFolder.tokenizers`
 
@@ -76,6 +78,18 @@ class RunFolder:
         if not steps:
             raise UserError(f"{self.path} has no checkpoint yet. Train it with `tmt train --resume {self.quoted}`.")
         return steps
+
+    def update_file(self, step: int) -> Path:
+        """Where an update is kept that was not finite."""
+        return self.debug / f"{STEP_PREFIX}{step}.safetensors"
+
+    def not_finite(self) -> dict[int, Path]:
+        """The files of `debug` that hold an update, by its step, ascending: a training stopped at each. UserError where
+        the folder may not be read.
+        """
+        with permission_to_read(self.path):
+            names = [_UPDATE.fullmatch(path.name) for path in _inside(self.debug)]
+        return {step: self.update_file(step) for step in sorted(int(name[1]) for name in names if name)}
 
     @property
     def quoted(self) -> str:

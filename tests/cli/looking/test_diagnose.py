@@ -49,6 +49,7 @@ def test_a_record_without_faults_has_none(run: Path) -> None:
     assert say(run) == "toy, up to step 12: diagnoses: none\n"
     assert json.loads(say(run, "--json")) == {
         "run": "toy", "step": 12, "diagnoses": [], "silent": list(RULES), "not_judged": {}, "num_broken_lines": 0,
+        "not_finite": [],
     }  # fmt: skip
 
 
@@ -62,6 +63,23 @@ def test_a_diagnosis_is_told_with_what_was_seen_and_what_to_try(run: Path) -> No
     (told,) = json.loads(say(run, "--json"))["diagnoses"]
     assert (told["name"], told["first_step"], told["last_step"], told["number"]) == ("loss_spike", 13, 20, 2)
     assert told["figures"]["pairs"] == SPIKE["pairs"]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_an_update_that_was_not_finite_is_named_with_the_command_that_replays_it(run: Path, is_recorded: bool) -> None:
+    """Even where nothing was recorded before."""
+    run = run.rename(run.with_name("my toy"))
+    (run / "debug").mkdir()
+    for name in ("step_13.safetensors", "step_13_weights.safetensors", "step_7.safetensors", "step_x.safetensors"):
+        (run / "debug" / name).touch()
+    if not is_recorded:
+        (run / "metrics.jsonl").unlink()
+    commands = [f"tmt debug batch 'my toy/debug/step_{step}.safetensors' --run 'my toy'" for step in (7, 13)]
+    said = say(run)
+    assert [line.removeprefix("  try: ") for line in said.split("\n") if "debug batch" in line] == commands
+    assert "not finite: the loss or a gradient of update 13, where a training stopped\n  try: " in said
+    told = json.loads(say(run, "--json"))["not_finite"]
+    assert [(one["step"], one["try"]) for one in told] == list(zip((7, 13), commands, strict=True))
 
 
 def test_a_run_of_an_older_version_is_judged_as_far_as_its_metrics_go(run: Path) -> None:

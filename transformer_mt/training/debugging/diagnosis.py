@@ -50,7 +50,7 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
     except Exception as failure:
         if not is_out_of_memory(failure):
             raise
-    files = _write(run.debug / f"step_{error.step}.safetensors", record, batches, model, run)
+    files = _write(run.update_file(error.step), record, batches, model, run)
     precision = "" if updater.precision == "fp32" else " Or set training.precision: fp32."
     return UserError(f"{error.outcome}\n{record.finding}\n{files}\n{ADVICE}{precision}{_too_late(error, run)}")
 

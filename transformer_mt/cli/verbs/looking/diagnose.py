@@ -25,13 +25,13 @@ def diagnose(
 
     folder = RunFolder(run)
     with permission_to_read(run):
-        if not is_file(folder.metrics):
+        if not is_file(folder.metrics) and not folder.not_finite():
             what = "has no metrics.jsonl" if is_dir(run) else "is no folder"
             raise UserError(f"{run} {what}, so no training is recorded there. Give the folder of a run, runs/NAME.")
         recorded = read_recorded(folder)
     diagnoses = Diagnoses.of(recorded.entries)
     if json:
-        print(as_json(str(run), recorded, diagnoses))
+        print(as_json(folder, recorded, diagnoses))
     else:
-        print("\n".join(as_text(str(run), recorded, diagnoses, output_width())))
+        print("\n".join(as_text(folder, recorded, diagnoses, output_width())))
     sys.stdout.flush()
