@@ -61,7 +61,8 @@ class Kind:
     """A kind of expectation.
 
     `test` is its sort in CheckList (Ribeiro et al. 2020, section 2): `minimum` functionality, `invariance` or
-    `directional`. `make` gives the case of a source, or None where the source shows nothing; `nothing` says so of all.
+    `directional`. `make` gives the case of a source, or None where the source shows nothing; `nothing` says so of all
+    pairs, and `missed` is what a source without a reference then lacks.
     `lacks` says why such a test cannot be made at all, or nothing. `takes` is the key that it needs: `expected`,
     `glossary` or none. `needs_reference`: sources without one show nothing.
     """
@@ -72,6 +73,7 @@ class Kind:
     takes: str = ""
     lacks: Callable[[Material], str] = lambda material: ""
     needs_reference: bool = False
+    missed: str = ""
 
 
 def _not_empty(given: Given) -> Case:
@@ -188,7 +190,12 @@ def _lacks_glossary(material: Material) -> str:
 
 KINDS = {
     "not_empty": Kind("minimum", _not_empty, "there is no source"),
-    "numbers_kept": Kind("directional", _numbers_kept, "no number in digits stands on both sides of a pair"),
+    "numbers_kept": Kind(
+        "directional",
+        _numbers_kept,
+        "no number in digits stands on both sides of a pair",
+        missed="number in digits that can be replaced (0 and 1 cannot)",
+    ),
     "names_kept": Kind(
         "directional",
         _names_kept,
@@ -196,11 +203,26 @@ KINDS = {
         lacks=_lacks_names,
         needs_reference=True,
     ),
-    "negation_kept": Kind("minimum", _negation_kept, "no pair is negated on both sides", lacks=_lacks_negation),
-    "ignores_case": Kind("invariance", _ignores_case, "no source has a capital letter"),
-    "ignores_full_stop": Kind("invariance", _ignores_full_stop, "no source ends in a full stop"),
-    "ignores_spaces": Kind("invariance", _ignores_spaces, "no source has a space"),
-    "glossary": Kind("minimum", _glossary, "no source has a term of the glossary", "glossary", _lacks_glossary),
+    "negation_kept": Kind(
+        "minimum",
+        _negation_kept,
+        "no pair is negated on both sides",
+        lacks=_lacks_negation,
+        missed="word that negates",
+    ),
+    "ignores_case": Kind("invariance", _ignores_case, "no source has a capital letter", missed="capital letter"),
+    "ignores_full_stop": Kind(
+        "invariance", _ignores_full_stop, "no source ends in a full stop", missed="full stop at its end"
+    ),
+    "ignores_spaces": Kind("invariance", _ignores_spaces, "no source has a space", missed="space"),
+    "glossary": Kind(
+        "minimum",
+        _glossary,
+        "no source has a term of the glossary",
+        "glossary",
+        _lacks_glossary,
+        missed="term of the glossary",
+    ),
     "contains": Kind("minimum", _contains, "there is no source", "expected"),
     "not_contains": Kind("minimum", _not_contains, "there is no source", "expected"),
     "equals": Kind("minimum", _equals, "there is no source", "expected"),

@@ -108,7 +108,7 @@ def _cases_of_user(placed: Placed, material: Material, fits: Callable[[str], boo
     for number, source in enumerate(expectation.sources):
         case = kind.make(Given(source, None, texts[number % len(texts)], random, material))
         if case is None:
-            raise UserError(f"{placed.where}: {kind.nothing}: {source!r}. Take the source out, or change it.")
+            raise UserError(f"{placed.where}: {source!r} has no {kind.missed}. Take it out, or change it.")
         for text in _texts_of(case):
             if not fits(text):
                 raise UserError(

@@ -24,7 +24,7 @@ class TranslationStream:
     """What happens to each line between the translator and the sink.
 
     `name` is what messages call the input. `positions` are those of the model. `is_waited_for`: a person waits for each
-    line, so that no bar is drawn. `first_line` is the number of the first line.
+    line, so that no bar is drawn. `first_line` is the number of the first line. `has_pictures`: the lines are pictures.
     """
 
     sink: LineSink
@@ -34,6 +34,7 @@ class TranslationStream:
     positions: int
     is_waited_for: bool
     first_line: int = 1
+    has_pictures: bool = False
     unknown: UnknownWords = field(default_factory=UnknownWords)
 
     def run(self, translator: "LineTranslator", chunks: "Iterable[Sequence[str | SourceLine]]") -> None:
@@ -64,7 +65,7 @@ class TranslationStream:
         elif translated.problem:
             remark(f"{where}: {translated.problem}; left blank")
         elif translated.too_long:
-            done = WHAT_BECOMES[self.options.too_long]
+            done = (OF_PICTURES if self.has_pictures else WHAT_BECOMES)[self.options.too_long]
             remark(f"{where}: longer than the model's {self.positions} positions, {done}")
         if translated.rejected:
             remark(f"{where}: confidence {confidence_of(translated.hypotheses):.2f}; left to a person")
@@ -75,3 +76,5 @@ WHAT_BECOMES = {
     TooLong.TRUNCATE: "the beginning was translated",
     TooLong.SPLIT: "translated in pieces",
 }
+# A picture has no sentences to be cut into: what `split` says of it is a problem of the line.
+OF_PICTURES = {**WHAT_BECOMES, TooLong.BLANK: "left blank; --too-long truncate translates what fits"}

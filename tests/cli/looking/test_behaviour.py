@@ -77,7 +77,10 @@ def test_two_runs(call, others: Path) -> None:
         (["runs/toy", "--tests", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["runs/toy", "--constraints", "ordered"], "--constraints belongs to tmt translate"),
         (["runs/toy", "--tests", "blank.yaml"], "blank.yaml, line 1: ' ' is blank, or longer than the model reads."),
-        (["runs/toy", "--tests", "bare.yaml"], "bare.yaml, line 1: no number in digits stands on both sides"),
+        (
+            ["runs/toy", "--tests", "bare.yaml"],
+            "bare.yaml, line 1: 'one two.' has no number in digits that can be replaced",
+        ),
     ],
 )
 def test_what_is_refused(call, others: Path, arguments: list[str], said: str) -> None:

@@ -83,7 +83,9 @@ def translate(
         others = _other_files(image, asked, options)
         with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told, others=others) as sink:
             positions = translator.config.model.max_len
-            stream = TranslationStream(sink, format, options, text.name, positions, text.is_waited_for, first_line)
+            stream = TranslationStream(
+                sink, format, options, text.name, positions, text.is_waited_for, first_line, bool(pictures)
+            )
             try:
                 stream.run(works, chunks)
             finally:
