@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from commands import call_tmt, full_disk
-from toy import toy_pairs
+from toy import toy_pairs, write_toy_corpus
 from trainings import start
+from translators import SMALL as TINY
+from translators import make_translator, write_run
 
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.synthesis.make_pairs import Blank, Recipe, parts_of
@@ -226,6 +230,55 @@ def test_what_to_write_into_a_config_is_yaml_whatever_the_folder_is_called(folde
     told = re.findall(r"^to train on them, in data.train: (.*)$", result.stdout, re.MULTILINE)
     assert yaml.safe_load(told[0]) == {"src": f"{name}/train.en", "tgt": f"{name}/train.es", "weight": 1}
     assert (folder / name / "train.en").read_text() == "one two.\n"
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run `both`, of both directions of the toy language with tags, and `mono.xx`."""
+    folder = tmp_path_factory.mktemp("many")
+    write_toy_corpus(folder / "data", 30)
+    train = [
+        {"src": f"train.{src}", "tgt": f"train.{tgt}", "tag": f"<2{tgt}>"} for src, tgt in (("en", "es"), ("es", "en"))
+    ]
+    made = make_translator(TINY, data={"root": "data", "train": train}, tokenizer={"tags": ["<2es>", "<2en>"]})
+    write_run(folder / "both", made)
+    (folder / "mono.xx").write_text("one two.\n")
+    return folder
+
+
+ONE_WAY = "--config both/config.yaml 'data.train=[{src: train.es, tgt: train.en, tag: <2en>}]'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names", "keys", "tags"),
+    [
+        ("distill --input mono.xx --to es", "en es", {"tag": "<2es>", "weight": 1}, ["<2es>"]),
+        ("distill --input mono.xx --to en --tag <ST>", "es en", {"tag": "<2en>", "weight": 1}, ["<ST>", "<2en>"]),
+        ("distill --input mono.xx", "en es", {"weight": 1}, []),
+        ("backtranslate --input mono.xx --to en", "en es", {"tag": "<2es>", "weight": 1}, ["<2es>"]),
+        ("distill", "src tgt", {}, ["<2en>", "<2es>"]),
+        (f"distill {ONE_WAY}", "es en", {}, ["<2en>"]),
+    ],
+)
+def test_what_is_printed_of_several_languages_trains(
+    many: Path, arguments: str, names: str, keys: dict[str, Any], tags: list[str], tmp_path: Path
+) -> None:
+    """Each source with the tag of its targets, unless that stands in the lines."""
+    out, sides = tmp_path / "out", names.split()
+    (many / "mono.xx").write_text("one two.\n" if "--to" in arguments else "<2es> one two.\n")
+    result = call_tmt(many, *shlex.split(arguments), "--run", "both", "--output", str(out), "--max-length", "4")
+    assert result.returncode == 0, result.stderr
+    source = as_typed({"src": f"{out}/train.{sides[0]}", "tgt": f"{out}/train.{sides[1]}"} | keys)
+    alone = "" if "weight" in keys else " alone"
+    told = f"to train on them{alone}, in data.train: {source}" + (f", with tokenizer.tags: {tags}" if tags else "")
+    assert result.stdout.endswith(f"{told}\n")
+    first = (out / f"train.{sides[0]}").read_text()
+    assert first.startswith("<2") is ("tag" not in keys and "backtranslate" not in arguments)
+
+
+def test_a_language_is_not_asked_for_where_the_sources_name_theirs(many: Path) -> None:
+    told = refused(many, "--run", "both", "--to", "es", verb="distill")
+    assert "--to is es, and the sources of data.train have tags of their own, such as <2en>. Leave --to out" in told
 
 
 def test_of_blank_lines_alone_there_is_nothing_to_train_on(folder: Path) -> None:

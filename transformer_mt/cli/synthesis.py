@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformer_mt.synthesis.make_pairs import Blank, PairMaker
 
 SYNTHESIS_FLAGS = tuple(name for name in FLAGS if name != "constraints")
+MIXED = ("src", "tgt")  # the names of both sides where the languages differ from line to line
 NUM_TOLD = 20  # lines that the model left blank are told one by one, up to so many
 
 
@@ -70,9 +71,13 @@ def make_pairs(
     decoding: dict[str, Any],
     num_lines: int | None = None,
     source_tags: frozenset[str] = frozenset(),
+    languages: tuple[str, str] | None = None,
+    language: str | None = None,
 ) -> None:
     """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines. One of
-    `source_tags` may stand before a line; the translator does not see those that its run has not.
+    `source_tags` may stand before a line; the translator does not see those that its run has not. `languages` are those
+    of the lines and of their translations, by default what the run reads and writes, and MIXED where they differ from
+    line to line. `language` is the tag that a source of these pairs needs beside those of other languages.
 
     Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
     """
@@ -89,7 +94,7 @@ def make_pairs(
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
     unknown = UnknownWords()
     try:
-        files = ParallelFiles(_paths(output, languages_of(translator.config, options.to), is_backward))
+        files = ParallelFiles(_paths(output, languages or languages_of(translator.config, options.to), is_backward))
         with tqdm(desc="Translating", unit=" lines", total=num_lines, disable=None) as bar:
 
             def advance(number: int, words: Sequence[str]) -> None:
@@ -109,7 +114,8 @@ def make_pairs(
             finally:
                 files.close()
         unknown.report()
-        _say(maker, tag)
+        tags = [one for one in (tag, language, *sorted(source_tags)) if one]
+        _say(maker, tags, language, languages not in (None, languages_of(translator.config, None)))
     finally:
         lock.release()
 
@@ -153,7 +159,7 @@ class _Teller:
             remark("more lines are left blank; they are counted at the end")
 
 
-def _say(maker: "PairMaker", tag: str | None) -> None:
+def _say(maker: "PairMaker", tags: list[str], language: str | None, is_alone: bool) -> None:
     from transformer_mt.config.sections.section import as_typed
 
     report, paths = maker.report, maker.files.paths
@@ -166,15 +172,17 @@ def _say(maker: "PairMaker", tag: str | None) -> None:
     if not report.num_pairs:
         print("there is no pair to train on")
         return
-    tags = f", with tokenizer.tags: ['{tag}']" if tag else ""
-    source = as_typed({"src": str(paths[0]), "tgt": str(paths[1]), "weight": 1})
-    print(f"to train on them, in data.train: {source}{tags}")
+    source = {"src": str(paths[0]), "tgt": str(paths[1])} | ({"tag": language} if language else {})
+    # Beside another language a source needs a tag, and lines that have theirs would get two.
+    weight = {} if is_alone else {"weight": 1}
+    told = f", with tokenizer.tags: [{', '.join(map(repr, tags))}]" if tags else ""
+    print(f"to train on them{' alone' * is_alone}, in data.train: {as_typed(source | weight)}{told}")
 
 
 def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path]:
     src, tgt = languages[::-1] if is_backward else languages
     if src == tgt or "/" in src + tgt:
-        src, tgt = "src", "tgt"
+        src, tgt = MIXED
     return output / f"train.{src}", output / f"train.{tgt}"
 
 
@@ -203,6 +211,13 @@ def languages_of(config: Any, to: str | None) -> tuple[str, str]:
     data = config.data
     src = data.tgt_lang if to == data.src_lang else data.src_lang
     return (data.src_lang, data.tgt_lang) if to is None else (src, to)
+
+
+def tag_of_pairs(config: Any, target: str, to: str | None) -> str | None:
+    """The tag that a source of pairs with this target language needs, where the run was asked for a language and has
+    that one too.
+    """
+    return f"<2{target}>" if to is not None and target in config.languages else None
 
 
 def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) -> None:

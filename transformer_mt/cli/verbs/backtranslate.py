@@ -15,6 +15,7 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
     refuse_other_language,
+    tag_of_pairs,
     without_constraints,
 )
 from transformer_mt.cli.verb_options import with_options
@@ -37,7 +38,11 @@ def backtranslate(
     """
     decoding = without_constraints(decoding)
     translator = load_for(output, models, decoding, tag)
-    languages = languages_of(translator.config, models.search_options(decoding).to)
+    to = models.search_options(decoding).to
+    languages = languages_of(translator.config, to)
     refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")
     with input_lines(input) as (lines, name, number):
-        make_pairs("backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number)
+        make_pairs(
+            "backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number,
+            language=tag_of_pairs(translator.config, languages[0], to),
+        )  # fmt: skip

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.synthesis import (
+    MIXED,
     SYNTHESIS_FLAGS,
     OutputOption,
     TagOption,
@@ -19,10 +20,12 @@ from transformer_mt.cli.synthesis import (
     load_for,
     make_pairs,
     refuse_other_language,
+    tag_of_pairs,
     without_constraints,
 )
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.errors import UserError
 
 if TYPE_CHECKING:
@@ -66,20 +69,28 @@ def distill(
         decoding=decoding,
     )  # fmt: skip
     if input is not None:
-        languages = languages_of(translator.config, models.search_options(decoding).to)
+        to = models.search_options(decoding).to
+        languages = languages_of(translator.config, to)
         refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
         with input_lines(input) as (lines, name, number):
-            write(lines=lines, name=name, num_lines=number)
+            language = tag_of_pairs(translator.config, languages[1], to)
+            write(lines=lines, name=name, num_lines=number, language=language)
         return
-    lines, tags = _training_sources(translator, config, overrides or [])
-    write(lines=lines, name="data.train", source_tags=tags)
+    sources = _training_sources(translator, config, overrides or [], decoding.get("to"))
+    write(lines=sources.lines, name="data.train", source_tags=sources.tags, languages=sources.languages)
 
 
-def _training_sources(
-    translator: "Translator", config: str | None, overrides: list[str]
-) -> tuple[Iterator[str], frozenset[str]]:
-    """The sources of `data.train` of the config, or of the teacher's own, in their order, and the tags before them.
-    UserError where the teacher is one of another direction, or lacks the tag of a language.
+class _Sources(NamedTuple):
+    """Training sources in their order, the tags before them, and where these name languages those of the pairs."""
+
+    lines: Iterator[str]
+    tags: frozenset[str]
+    languages: tuple[str, str] | None
+
+
+def _training_sources(translator: "Translator", config: str | None, overrides: list[str], to: str | None) -> _Sources:
+    """The sources of `data.train` of the config, or of the teacher's own. UserError where the teacher is one of another
+    direction, or lacks the tag of a language, and where `to` is given for sources that name theirs themselves.
     """
     from transformer_mt.config.loading import load_config
     from transformer_mt.config.sections.tokenizer import language_of
@@ -104,4 +115,12 @@ def _training_sources(
             )
     if unknown:
         remark(f"the teacher's tokenizer.tags lack {', '.join(unknown)}, so it translates what follows the tag")
-    return (pair.src for _, pair in stream_pairs(sources)), tags
+    named = next(filter(language_of, sorted(tags)), None)
+    if named is not None and to not in (None, NONE):
+        raise UserError(
+            f"--to is {to}, and the sources of data.train have tags of their own, such as {named}. Leave --to out, or "
+            "give the text of one direction with --input."
+        )
+    directions = list(dict.fromkeys(map(data.languages_of, data.train)))
+    languages = directions[0] if len(directions) == 1 else MIXED
+    return _Sources((pair.src for _, pair in stream_pairs(sources)), tags, languages if named else None)
