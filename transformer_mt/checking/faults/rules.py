@@ -23,10 +23,12 @@ RULES = (
          "Both texts are equal in their letters and digits, whatever their case."),
     Rule("several_targets", "has a source that stands further up with another target",
          "Sources are compared as `tmt data split` does: case and white space make no difference.", is_kept=True),
-    Rule("copy", "has the same text on both sides", "Equal letters and digits, of two words or ten letters at least."),
+    Rule("copy", "has the same text on both sides",
+         "Equal letters and digits, a letter among them, of two words or ten letters at least."),
     Rule("ratio", "has sides whose lengths do not go together",
          "Characters of both sides. Among pairs of like length in this corpus, the ratio lies four times as far from "
-         "the median as the 10th or the 90th percentile."),
+         "the median as the 10th or the 90th percentile, and the lengths miss it by 8 characters or more. Of fewer "
+         "than 100 pairs it is not looked for."),
     Rule("script", "has a side in another script",
          "Over half of a side's letters are of scripts that make less than 3 % of that side's letters in this corpus; "
          "or a word mixes Latin letters with Cyrillic or Greek ones."),
