@@ -1,13 +1,18 @@
 """HTML through a model and an aligner: the texts are the model's own, and nothing of the HTML is lost."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
 from transformer_mt.markup.html_translator import HtmlTranslator
 
@@ -60,6 +65,19 @@ def test_a_segment_that_is_too_long_makes_the_line_so() -> None:
     assert split.text.endswith("</p>")
     (beyond,) = PAGES.translate_lines(["<b>" * 400_000])
     assert (beyond.text, beyond.too_long) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [("350 yyy vvv", "<b>350</b> yyy vvv"), ("yyy vvv 350", "yyy vvv <b>350</b>")],
+)
+def test_a_tag_around_a_number_stays_around_it(translation: str, expected: str) -> None:
+    """The aligner knows none of these words."""
+    model = SimpleNamespace(config=TRANSLATOR.config, precision="fp32")
+    line = Translated("", [Translation(translation, 0.0, 0.0, [])])
+    model.translate_lines = lambda lines, options=None: [line for _ in lines]
+    pages = HtmlTranslator(cast(LineTranslator, model), PAGES.aligner)
+    assert pages.translate(["zzz <b>350</b> www"]) == [expected]
 
 
 def test_a_prefix_is_refused() -> None:

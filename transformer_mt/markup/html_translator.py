@@ -1,9 +1,12 @@
 """HTML in, HTML out: the text between tags is translated, and the tags follow the words."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from transformer_mt.aligning.aligner import Aligner
-from transformer_mt.aligning.alignment import Alignment
+from transformer_mt.aligning.alignment import Alignment, HardLinks
+from transformer_mt.aligning.words import Word
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
 from transformer_mt.decoding.lines.line_stream import LineTranslator
@@ -15,6 +18,8 @@ from transformer_mt.errors import UserError
 from transformer_mt.markup.marked import Marked, take_out
 from transformer_mt.markup.placing import WordLinks
 from transformer_mt.markup.writing import put_back
+
+_DIGIT = re.compile(r"\d")
 
 
 class HtmlTranslator(WrappingTranslator):
@@ -94,4 +99,20 @@ def _hypotheses(
 
 def _word_links(alignment: Alignment) -> WordLinks:
     src, tgt = ([(word.start, word.end) for word in words] for words in (alignment.src_words, alignment.tgt_words))
-    return WordLinks(src, tgt, alignment.links)
+    return WordLinks(src, tgt, _with_numbers(alignment))
+
+
+def _with_numbers(alignment: Alignment) -> HardLinks:
+    """The links of an alignment, but a word with a digit that both sides have once is linked to itself alone: it is
+    seldom one that the aligner knows.
+    """
+    here, there = _numbers_in(alignment.src_words), _numbers_in(alignment.tgt_words)
+    same = {(here[text], there[text]) for text in here.keys() & there.keys()}
+    src, tgt = {i for i, _ in same}, {j for _, j in same}
+    return sorted({(i, j) for i, j in alignment.links if i not in src and j not in tgt} | same)
+
+
+def _numbers_in(words: Sequence[Word]) -> dict[str, int]:
+    """The places of words with a digit that come once."""
+    times = Counter(word.text for word in words)
+    return {word.text: i for i, word in enumerate(words) if times[word.text] == 1 and _DIGIT.search(word.text)}
