@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from commands import call_tmt
-from copies import forkserver
+from measured_costs import measured_costs
 from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import metrics_with_clock
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.costs import measuring
 from transformer_mt.training.costs.measuring import _in_a_process, _train
 from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end, told
 from transformer_mt.training.run import start_or_resume
@@ -130,11 +129,7 @@ def test_the_command_prints_origins_and_costs_and_leaves_nothing(folder: Path) -
 
 
 def test_a_few_steps_are_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = forkserver()
-    monkeypatch.setattr(measuring.multiprocessing, "get_context", lambda _: context)
-    result = call_tmt(folder, "config", "explain", "toy.yaml", "training.max_steps=400", "--json")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = measured_costs(folder, "toy.yaml", monkeypatch)
     assert found["measured_steps"] > 16  # so short that sixteen show little
     assert 100e6 < found["decoding_bytes"] < 3e9
     assert 100e6 < found["training_bytes"] < 3e9

@@ -2,7 +2,6 @@
 translator, and what is refused.
 """
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 import yaml
 from commands import call_tmt
-from copies import forkserver
+from measured_costs import measured_costs
 from test_pretraining import PAIRS, write_config
 from toy import toy_mapping, write_toy_corpus
 from trainings import killed_and_resumed, metrics
@@ -26,7 +25,6 @@ from transformer_mt.decoding.load_model import build_model, load_run
 from transformer_mt.evaluation.nll import batch_nlls, mean_nll
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
-from transformer_mt.training.costs import measuring
 from transformer_mt.training.costs.total import told
 
 ALONE = {"architecture": "encoder_only", "num_decoder_layers": 0, "positions": "learned"}
@@ -57,11 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_training_is_measured_and_no_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = forkserver()
-    monkeypatch.setattr(measuring.multiprocessing, "get_context", lambda _: context)
-    result = call_tmt(folder, "config", "explain", "masked.yaml", "training.max_steps=400", "--json")
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = measured_costs(folder, "masked.yaml", monkeypatch)
     assert found["decoding_bytes"] is None
     assert found["training_bytes"] > 100e6
     assert "decoding" not in told(load_config(str(folder / "masked.yaml")).config, found)

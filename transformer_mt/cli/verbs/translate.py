@@ -74,9 +74,8 @@ def translate(
         pictures = _pictures(image, translator, asked, options) if image else []
         works = translator if asked.is_plain else _treated(translator, asked, options)
         text = _Text(texts, None if input == STANDARD else input, first_line)
-        chunks = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)
-        if pictures:
-            chunks = iter([pictures])
+        lined = demanding(text.chunks(options), asked.prefixes, options.constraints is not None, first_line)
+        chunks = iter([pictures]) if pictures else lined
         format = FORMATS[asked.format]
         by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
         is_told = not text.is_waited_for and not sys.stdin.isatty()

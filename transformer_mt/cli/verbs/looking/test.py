@@ -71,14 +71,13 @@ def behaviour(
     needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
     pairs = validation_pairs(config, data_root) if needs_pairs else []
     fitting = [reads(translator) for translator in translators]
-    languages = languages_of(config, options[0].to)
     planned = plan(
         expectations,
         config,
         pairs,
         options[0].glossary,
         lambda text: all(fits(text) for fits in fitting),
-        languages,
+        languages_of(config, options[0].to),
         cases,
     )
     texts = texts_of(planned)
