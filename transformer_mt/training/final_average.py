@@ -52,8 +52,13 @@ def average_at_end(
     weights = updater.sharing.handed_out(made[0][1] if made else {})
     with updater.whole_model({name: weight.to(updater.device) for name, weight in weights}) as model:
         metrics = validator.validate(model, between_batches).metrics
-    metric, is_best = config.validation.metric, is_better(config.validation.metric, metrics, state.best_metrics)
-    verdict = f"by {metric} it is better than" if is_best else f"by {metric} it is not better than"
-    command = f"tmt translate --run {run.quoted}"
-    use = f"{command} --checkpoint average" if is_best else f"{command} uses that one"
-    monitor.average(state.step, steps, metrics, f"{verdict} step {state.best_step:,}, the best ({use})")
+    monitor.average(state.step, steps, metrics, _verdict(config.validation.metric, metrics, state, run))
+
+
+def _verdict(metric: str, metrics: dict[str, float], state: TrainingState, run: RunFolder) -> str:
+    command, best = f"tmt translate --run {run.quoted}", f"step {state.best_step:,}"
+    if state.best_metrics is None:  # the best by scores that can no longer be compared
+        return f"{best}, the best so far, has no {metric} to compare it with ({command} uses that one)"
+    if is_better(metric, metrics, state.best_metrics):
+        return f"by {metric} it is better than {best}, the best ({command} --checkpoint average)"
+    return f"by {metric} it is not better than {best}, the best ({command} uses that one)"

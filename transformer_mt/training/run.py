@@ -2,7 +2,7 @@
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -42,7 +42,7 @@ from transformer_mt.training.monitoring.monitor import Monitor, Silence, Watch
 from transformer_mt.training.monitoring.step_profile import StepProfiler
 from transformer_mt.training.regularising.unigram import smoothing_prior
 from transformer_mt.training.resuming.checkpoints import read_checkpoint, refuse_without_room, remove_superfluous
-from transformer_mt.training.resuming.resume_rules import Splits, record_changes, refuse_other_data
+from transformer_mt.training.resuming.resume_rules import Changes, Splits, record_changes, refuse_other_data
 from transformer_mt.training.resuming.run_lock import sole_trainer
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.stop_signals import stop_on_signals
@@ -116,8 +116,11 @@ def _train(
 ) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
     is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
-    if reason and is_over and not world.first(lambda: average_is_due(config, run, state)):
-        return _leave_alone(begun, run, world, profiled, reason)
+    if reason and is_over:
+        if not world.first(lambda: average_is_due(config, run, state)):
+            return _leave_alone(begun, run, world, profiled, reason)
+        asked, begun = _for_its_average(asked, begun, run, world)
+        config, state = begun.config, begun.state
     if begun.remark:
         print(begun.remark)
     data = _prepare_together(begun, run, world)
@@ -165,8 +168,7 @@ def _train(
 def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool, reason: str) -> Outcome:
     """Say that a finished run stays as it is. `reason` is why it is over by the config of now."""
     if begun.changes:  # they might make another checkpoint the best, and they are not kept: so no checkpoint is deleted
-        kept = ", ".join(f"{key} stays {before!r}" for key, (before, _) in begun.changes.items())
-        print(f"nothing was changed, for the run is finished: {kept}")
+        print(f"nothing was changed, for the run is finished: {_staying(begun.changes)}")
     else:  # a kill may have come between the last save and its deletions
         world.first(lambda: remove_superfluous(run, begun.state.best_step, begun.config.training.keep_checkpoints))
     if profiled:
@@ -175,6 +177,29 @@ def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool,
     kept = world.first(lambda: TrainingState.read(run.step(begun.state.step) / STATE))  # judged by its own metric
     reason = kept.reason_to_stop(before) or reason
     return Outcome(run, kept.step, reason, 0, kept.best_step, kept.best_metrics, before.validation.metric)
+
+
+def _for_its_average(asked: RunConfig, begun: Beginning, run: RunFolder, world: World) -> tuple[RunConfig, Beginning]:
+    """A finished run that lacks its average is given that alone: other settings would judge its checkpoints anew, and
+    might delete the best. Returns the config to be written, and what the run begins with.
+    """
+    own = begun.before or begun.config
+    state = world.first(lambda: TrainingState.read(run.step(begun.state.step) / STATE))
+    if state.reason_to_stop(own) is None:  # it is over by the settings of now alone
+        return asked, begun
+    others = {key: values for key, values in begun.changes.items() if key != "training.average_last"}
+    if others:
+        print(f"nothing else was changed, for the run is finished: {_staying(others)}")
+    average_last = begun.config.training.average_last
+    asked = own.model_copy(update={"training": own.training.model_copy(update={"average_last": average_last})})
+    shared_out = asked.training.model_copy(update={"grad_accum": begun.config.training.grad_accum})
+    config = asked.model_copy(update={"training": shared_out})
+    changes = {key: values for key, values in begun.changes.items() if key not in others}
+    return asked, replace(begun, config=config, state=state, changes=changes, remark=None)
+
+
+def _staying(changes: Changes) -> str:
+    return ", ".join(f"{key} stays {before!r}" for key, (before, _) in changes.items())
 
 
 def _prepare_together(begun: Beginning, run: RunFolder, world: World) -> TrainingData:

@@ -117,13 +117,14 @@ def settings_so_far(run: RunFolder) -> RunConfig:
     """The settings with which the newest checkpoint was trained, even if the run's `config.yaml` was edited since.
     `set_damaged_aside` must have checked the checkpoint.
 
-    Only `training.grad_accum` comes from `config.yaml`: the value that the user asked for, not the one that several
-    processes made of it.
+    Two come from `config.yaml`: `training.grad_accum`, the value that the user asked for, not the one that several
+    processes made of it, and `training.average_last`, which a run may be given when it is finished.
     """
-    written = read_config(run.config)
+    written = read_config(run.config).training
     path = run.step(run.steps()[-1]) / SETTINGS
     config = read_config(path)
-    training = config.training.model_copy(update={"grad_accum": written.training.grad_accum})
+    later = {"grad_accum": written.grad_accum, "average_last": written.average_last}
+    training = config.training.model_copy(update=later)
     return config.model_copy(update={"training": training})
 
 

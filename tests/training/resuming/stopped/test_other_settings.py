@@ -10,6 +10,7 @@ from commands import call_tmt
 from toy import write_toy_corpus
 from trainings import metrics, tmt, tmt_here
 
+from transformer_mt.config.loading import read_config
 from transformer_mt.storage.manifest import write_manifest
 
 
@@ -102,6 +103,31 @@ def test_of_a_finished_run_nothing_is_changed_and_nothing_deleted(folder: Path) 
     assert "training.max_steps stays 10\nfinished at step 10: max_steps 10 reached" in shorter.stdout
     same = call_tmt(folder, *arguments, "--resume", "auto", "training.keep_checkpoints=2")
     assert "nothing was changed" not in same.stdout
+
+
+def test_a_finished_run_is_given_its_average_and_nothing_else_changes(folder: Path) -> None:
+    """By another metric, and with fewer to keep, the best checkpoint would be superfluous."""
+    arguments = ["train", "--config", "toy.yaml", "name=averaged", "validation.every_steps=4", "training.max_steps=10"]
+    assert call_tmt(folder, *arguments, "training.keep_checkpoints=9").returncode == 0
+    run = folder / "runs/averaged"
+    state = run / "checkpoints/step_10/state.json"
+    content = json.loads(state.read_text())
+    content.update(best_step=4, best_metrics={**content["best_metrics"], "nll": 0.5})
+    state.write_text(json.dumps(content))
+    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
+    others = ["validation.metric=chrf", "decoding.beam_size=7", "training.keep_checkpoints=1"]
+    result = call_tmt(folder, *arguments, *others, "--resume", "auto", "training.average_last=1")
+    assert result.returncode == 0, result.stderr
+    stays = "decoding.beam_size stays 2, training.keep_checkpoints stays 9, validation.metric stays 'nll'\n"
+    assert f"nothing else was changed, for the run is finished: {stays}" in result.stdout
+    assert "by nll it is not better than step 4, the best" in result.stdout
+    assert {path: path.read_bytes() for path in before} == before
+    written = read_config(run / "config.yaml")
+    assert (written.training.average_last, written.validation.metric) == (1, "nll")
+    again = call_tmt(folder, "train", "--resume", "runs/averaged")
+    assert "changed" not in again.stdout
+    assert "best: step 4, nll 0.50\n" in again.stdout
 
 
 def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
