@@ -99,7 +99,7 @@ def train(
             else SystemExit(outcome.exit_status)
         )
     scores = outcome.best_metrics or {}
-    best = scores.get(wanted.validation.metric)
+    best = scores.get(outcome.metric)
     return Training(run.path, outcome.step, outcome.reason, outcome.best_step, best, scores)
 
 

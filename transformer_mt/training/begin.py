@@ -25,8 +25,6 @@ from transformer_mt.training.resuming.resume_rules import (
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
 
-EARLIER_METRICS = "metrics_before.jsonl"
-
 
 @dataclass
 class Beginning:
@@ -69,7 +67,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
         if config.training.freeze:  # what cannot be frozen is refused now rather than after the data was prepared
             freeze(outline(config.model), config.training.freeze)
         if resume:
-            _set_metrics_aside(run)
+            _set_earlier_aside(run)
         state = TrainingState(micro_batches_per_update=config.training.grad_accum * num_processes)
         if config.training.max_tokens != "auto":
             state.max_tokens = config.training.max_tokens
@@ -99,13 +97,23 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
     return Beginning(True, state, changes, config, remark, before=before)
 
 
-def _set_metrics_aside(run: RunFolder) -> None:
-    """Keep the metrics of a run that begins anew without a checkpoint: they may be all that is left of it."""
-    if exists(run.metrics) and run.metrics.stat().st_size:
-        aside = run.metrics.with_name(EARLIER_METRICS)
-        os.replace(run.metrics, aside)
-        run.recorder.unlink(missing_ok=True)
-        print(f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {aside}")
+def _set_earlier_aside(run: RunFolder) -> None:
+    """Keep what is told of the weights that a run has lost, where it begins anew without a checkpoint. It may be all
+    that is left of them, and would be taken for the new training's.
+    """
+    moved = []
+    for path in (run.metrics, run.evaluations, run.changes, run.debug):
+        if exists(path) and (is_dir(path) or path.stat().st_size):
+            aside = path.with_stem(f"{path.stem}_before")
+            if exists(aside):
+                remove(aside)
+            os.replace(path, aside)
+            moved.append(str(aside))
+    run.recorder.unlink(missing_ok=True)
+    if moved:
+        print(
+            f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {', '.join(moved)}"
+        )
 
 
 def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
@@ -145,8 +153,9 @@ def write_beginnings(
         run.path.mkdir(parents=True, exist_ok=True)
         if data is not None:
             save_tokenizers(run.tokenizers, data.src_tokenizer, data.tgt_tokenizer)
-            if exists(run.aligner):  # of a training that left no checkpoint, perhaps with other pairs
-                remove(run.aligner)
+            for path in (run.aligner, run.origin):  # of a training that left no checkpoint, perhaps with other pairs
+                if exists(path):
+                    remove(path)
         if source is not None:
             source.origin().write(run.origin)
         replace_file(run.config, dump_config(config))

@@ -189,7 +189,7 @@ class Trainer:
     def _note_length(self, plan: Plan) -> None:
         """Tell the meter how many updates an epoch has, where that is known. The bar and the time left go by it."""
         if (number := plan.num_micro_batches) is not None:
-            self.meter.updates_an_epoch = -(-number // self.state.micro_batches_per_update)
+            self.meter.know_epoch(-(-number // self.state.micro_batches_per_update))
 
     def _say_compiled(self, when: str, seconds: float) -> bool:
         """Say what was compiled since the last call. Returns whether anything was compiled."""

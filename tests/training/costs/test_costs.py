@@ -95,6 +95,21 @@ def test_minutes_are_steps_and_validations_and_checkpoints(corpus: Path) -> None
     assert minutes(config, epoch, steps, found) == pytest.approx(seconds / 60)
 
 
+def test_epochs_of_both_directions_are_validated_once(corpus: Path) -> None:
+    from transformer_mt.training.costs.known import Epoch, KnownCosts
+    from transformer_mt.training.costs.measuring import Measured
+
+    found = Measured(0.0, 60.0, 0.0, 0.0, 0, 0, 64, 1, 16)
+    for both, updates in ((0, 10), (10, 20)):
+        config = toy_config(
+            corpus, tokenizer=JOINT, data={"both_directions_epochs": both},
+            training={"max_steps": None, "max_epochs": 20}, validation={"every_steps": None, "every_epochs": 1},
+        )  # fmt: skip
+        epoch = Epoch(updates=updates, num_tokens=40, padding=0.1)
+        steps = steps_to_the_end(config, KnownCosts(1, 1, 1, 1, epoch))
+        assert minutes(config, epoch, steps, found) == pytest.approx(20)
+
+
 @pytest.mark.parametrize(
     ("training", "data", "steps"),
     [

@@ -17,13 +17,28 @@ def test_rows_that_every_vocabulary_has_do_not_count_as_unmoved() -> None:
     tables = [nn.Embedding(300, 2), nn.Embedding(5, 2)]
     model = nn.ModuleList(tables)
     optimizer = torch.optim.Adam(model.parameters())
-    assert unmoved_rows(model, optimizer, 4) is None
+    assert unmoved_rows(model, optimizer, 4, joint=False) is None
     for table in tables:
         table(torch.arange(len(table.weight) // 10)).square().sum().backward()
     optimizer.step()
-    assert unmoved_rows(model, optimizer, 0) == {"0": 0.9, "1": 1.0}
-    assert unmoved_rows(model, optimizer, 4) == {"0": pytest.approx(266 / 296, abs=1e-4), "1": 1.0}
-    assert unmoved_rows(model, optimizer, 260) == {"0": 0.25, "1": 0.0}
+    assert unmoved_rows(model, optimizer, 0, joint=False) == {"0": 0.9, "1": 1.0}
+    assert unmoved_rows(model, optimizer, 4, joint=False) == {"0": pytest.approx(266 / 296, abs=1e-4), "1": 1.0}
+    assert unmoved_rows(model, optimizer, 260, joint=False) == {"0": 0.25, "1": 0.0}
+
+
+@torch.enable_grad()
+def test_words_of_one_language_move_in_one_table_of_a_joint_vocabulary() -> None:
+    model = nn.ModuleList([nn.Embedding(10, 2), nn.Embedding(10, 2)])
+    optimizer = torch.optim.Adam(model.parameters())
+    for table, words in zip(model, (range(5), range(3, 9)), strict=True):
+        table(torch.tensor(words)).square().sum().backward()
+    optimizer.step()
+    assert unmoved_rows(model, optimizer, 0, joint=False) == {"0": 0.5, "1": 0.4}
+    assert unmoved_rows(model, optimizer, 0, joint=True) == {"0": 0.1, "1": 0.1}
+    other = torch.optim.Adam(model[0].parameters())
+    other.step()
+    assert unmoved_rows(model, other, 0, joint=False) == {"0": 0.5}
+    assert unmoved_rows(model, other, 0, joint=True) is None, "the other table is frozen"
 
 
 @torch.enable_grad()
@@ -35,7 +50,7 @@ def test_positions_that_no_sentence_reaches_are_no_words(positions: str) -> None
     rows = torch.arange(4, 16).repeat(2, 1)
     model.hidden_states(rows, rows).square().sum().backward()
     optimizer.step()
-    found = unmoved_rows(model, optimizer, 4)
+    found = unmoved_rows(model, optimizer, 4, joint=False)
     assert found
     assert not [name for name in found if "positions" in name]
 

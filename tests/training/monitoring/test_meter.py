@@ -205,7 +205,7 @@ def test_the_bar_shows_what_is_left_to_the_limit_that_comes_first(
     monkeypatch: pytest.MonkeyPatch, limits: dict, left: str
 ) -> None:
     training = Training(monkeypatch, **limits)
-    training.meter.updates_an_epoch = 60
+    training.meter.know_epoch(60)
     training.state.micro_batches_per_update = 2
     training.state.micro_batch = 2 * FIRST_STEPS
     training.steps(FIRST_STEPS - 1, 2)
@@ -213,6 +213,18 @@ def test_the_bar_shows_what_is_left_to_the_limit_that_comes_first(
     assert training.meter.left() == at_most, "a pace is not known yet"
     training.steps(1, 2)
     assert training.meter.left() == left
+
+
+def test_where_both_directions_end_the_time_left_does_not_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch that has just ended had twice as many updates as the next, whose plan is not there yet."""
+    training = Training(monkeypatch, max_epochs=20, max_steps=None, both=10)
+    training.meter.know_epoch(200)
+    training.state.micro_batches_per_update = 1
+    training.state.epoch, training.state.micro_batch = 9, 199
+    training.steps(FIRST_STEPS, 2)
+    assert training.meter.left() == "about 33 min left"
+    training.state.epoch, training.state.micro_batch = 10, 0
+    assert training.meter.left() == "about 33 min left"
 
 
 def test_an_epoch_whose_length_is_not_known_has_a_pace_and_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The whole of a training's costs: the minutes to its end, and all of it as lines for a terminal or as plain data."""
 
+import math
 from typing import Any
 
 from transformer_mt.config.schema import RunConfig
@@ -67,8 +68,12 @@ def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Me
     if epoch is None or steps is None:
         return most
     validation, training = config.validation, config.training
-    between = validation.every_steps or (validation.every_epochs or 1) * epoch.updates
-    num_validations = steps // between + (steps % between > 0) + (training.average_last is not None)
+    if (between := validation.every_steps) is not None:
+        num_validations = math.ceil(steps / between)
+    else:
+        num_epochs = epochs_of(config, steps / epoch.updates)
+        num_validations = math.ceil(round(num_epochs, 6) / (validation.every_epochs or 1))
+    num_validations += training.average_last is not None
     num_saves = steps // training.checkpoint_every_steps
     # What was measured are steps with both passes, where there are any.
     full_steps = training.passes_from(1, steps) / 2 if training.consistency else steps

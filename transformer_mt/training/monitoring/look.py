@@ -47,10 +47,9 @@ def look(
         figures |= {"sharpness": sharpness, "contributions": contributions or None}
     if updater.sharing.whole_optimizer:
         num_given = max(map(_num_given, (data.src_tokenizer, data.tgt_tokenizer)))
-        figures |= {
-            "relative_update": _rounded(relative_update(updater.model, updater.optimizer)),
-            "unmoved": unmoved_rows(updater.model, updater.optimizer, num_given) if every_word_comes(config) else None,
-        }
+        figures["relative_update"] = _rounded(relative_update(updater.model, updater.optimizer))
+        unmoved = unmoved_rows(updater.model, updater.optimizer, num_given, config.tokenizer.joint)
+        figures["unmoved"] = unmoved if every_word_comes(config) else None
     return figures
 
 
@@ -131,21 +130,29 @@ def every_word_comes(config: RunConfig) -> bool:
 
 
 @torch.no_grad()
-def unmoved_rows(model: nn.Module, optimizer: torch.optim.Optimizer, num_given: int) -> dict[str, float] | None:
+def unmoved_rows(
+    model: nn.Module, optimizer: torch.optim.Optimizer, num_given: int, joint: bool
+) -> dict[str, float] | None:
     """Of each table of embeddings that is trained the share of rows whose gradient was always 0, at least: `num_given`
     rows, of entries that a vocabulary has whatever its text, may be among them and do not count. Tables of positions
     are left out: a position that no sentence reaches is nobody's mistake. None before the first step. A row without a
-    gradient for thousands of steps counts too, since Adam forgets.
+    gradient for thousands of steps counts too, since Adam forgets. Where two tables are of one `joint` vocabulary, a
+    word that only one language has moves in one of them, and a row counts where it has moved in neither.
     """
     of_positions = {part for module in model.modules() if isinstance(module, Positions) for part in module.modules()}
-    numbers = {
-        name: ((optimizer.state[module.weight]["exp_avg_sq"].amax(dim=1) == 0).sum().item(), len(module.weight))
+    tables = {
+        name: optimizer.state.get(module.weight)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding) and module not in of_positions and optimizer.state.get(module.weight)
+        if isinstance(module, nn.Embedding) and module not in of_positions
     }
+    unmoved = {name: state["exp_avg_sq"].amax(dim=1) == 0 for name, state in tables.items() if state}
+    if joint and unmoved:
+        if len(unmoved) < len(tables):  # one is frozen
+            return None
+        unmoved = dict.fromkeys(unmoved, torch.stack(list(unmoved.values())).all(dim=0))
     return {
-        name: round(max(0, unmoved - num_given) / max(1, rows - num_given), DIGITS)
-        for name, (unmoved, rows) in numbers.items()
+        name: round(max(0, int(rows.sum()) - num_given) / max(1, len(rows) - num_given), DIGITS)
+        for name, rows in unmoved.items()
     } or None
 
 

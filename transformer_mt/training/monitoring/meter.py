@@ -36,13 +36,14 @@ class Meter:
     far. A step has one pass, or two under `training.consistency`. The pace leaves out steps that compiled something,
     because later steps do not.
 
-    The loop sets `updates_an_epoch`; it is None as long as it is not known.
+    How many updates an epoch has is told by the loop, where it is known. An epoch of both directions has twice as many
+    as the others, so they are kept for each pass over the pairs.
     """
 
     def __init__(self, config: RunConfig, state: TrainingState) -> None:
         self.config = config
         self.state = state
-        self.updates_an_epoch: int | None = None
+        self._updates_a_pass: float | None = None
         self.num_timed = 0  # steps of this start that compiled nothing
         self._first_step = state.step
         self._recent: deque[tuple[float, float]] = deque()  # seconds and passes of a step
@@ -65,6 +66,13 @@ class Meter:
     def skip(self) -> None:
         """Leave out the time since the last tick, in which the process was halted. A signal may call this anywhere."""
         self._clock = time.perf_counter()
+
+    def know_epoch(self, num_updates: int) -> None:
+        """The updates of the current epoch."""
+        self._updates_a_pass = num_updates / self._passes_from(self.state.epoch, self.state.epoch + 1)
+
+    def _passes_from(self, first_epoch: int, end_epoch: int) -> int:
+        return self.config.data.num_passes(first_epoch, end_epoch)
 
     def count_step(self, seconds: float, waited: float, compiled: bool, settling: bool) -> None:
         """Count the seconds of a step, of which it `waited` some for data. `compiled`: something was compiled in it.
@@ -175,18 +183,19 @@ class Meter:
         return min(limits, default=None)
 
     def updates_until_max_epochs(self, first_epoch: int) -> int | None:
-        """The updates from this epoch on, as the current one tells; None while its length or the end is not known."""
-        most, epoch, data = self.config.training.max_epochs, self.state.epoch, self.config.data
-        if most is None or self.updates_an_epoch is None:
+        """The updates from this epoch on; None while the length of an epoch or the end is not known."""
+        most = self.config.training.max_epochs
+        if most is None or self._updates_a_pass is None:
             return None
-        return round(self.updates_an_epoch * data.num_passes(first_epoch, most) / data.num_passes(epoch, epoch + 1))
+        return round(self._updates_a_pass * self._passes_from(first_epoch, most))
 
     def _pause_a_step(self) -> float:
         """The seconds that validations and saves add to a step: each is spread over the steps between two of them."""
         validation, seconds = self.config.validation, 0.0
         between = validation.every_steps
-        if between is None and self.updates_an_epoch is not None:
-            between = (validation.every_epochs or 1) * self.updates_an_epoch
+        if between is None and self._updates_a_pass is not None:
+            epoch, number = self.state.epoch, validation.every_epochs or 1
+            between = self._updates_a_pass * self._passes_from(epoch, epoch + number)
         for pauses, steps in ((self._validations, between), (self._saves, self.config.training.checkpoint_every_steps)):
             if pauses.number and steps:
                 seconds += pauses.seconds / pauses.number / steps

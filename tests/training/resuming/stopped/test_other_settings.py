@@ -140,19 +140,26 @@ def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
 
 
 def test_a_run_begun_anew_keeps_the_numbers_that_it_had(folder: Path) -> None:
-    """Its checkpoints were deleted, say to free space."""
+    """Its checkpoints were deleted, say to free space. Scores and origin of the old weights are not the new ones'."""
     arguments = "train", "--config", "toy.yaml", "--resume", "auto", "name=anew", "training.max_steps=4"
     assert tmt_here(folder, *arguments).returncode == 0
-    before = (folder / "runs/anew/metrics.jsonl").read_bytes()
-    shutil.rmtree(folder / "runs/anew/checkpoints")
+    run = folder / "runs/anew"
+    before = (run / "metrics.jsonl").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    for name in ("evaluations", "evaluations_before"):
+        (run / name).mkdir()
+        (run / name / "test.json").write_text(name)
+    (run / "changes.jsonl").write_text("{}\n")
+    (run / "origin.json").write_text("{}")
     result = tmt_here(folder, *arguments)
     assert result.returncode == 0
-    aside = "runs/anew/metrics_before.jsonl"
-    assert (
-        f"runs/anew has no checkpoint, so training begins anew; the numbers so far are now in {aside}" in result.stdout
-    )
-    assert (folder / aside).read_bytes() == before
-    assert metrics(folder / "runs/anew") != []
+    aside = [f"runs/anew/{name}" for name in ("metrics_before.jsonl", "evaluations_before", "changes_before.jsonl")]
+    said = "runs/anew has no checkpoint, so training begins anew; the numbers so far are now in "
+    assert f"{said}{', '.join(aside)}\n" in result.stdout
+    assert (folder / aside[0]).read_bytes() == before
+    assert (run / "evaluations_before/test.json").read_text() == "evaluations"
+    assert not any((run / name).exists() for name in ("evaluations", "changes.jsonl", "origin.json"))
+    assert metrics(run) != []
 
 
 def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
