@@ -4,6 +4,7 @@ import gzip
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,24 @@ def test_lines_that_would_do_harm_are_blank_on_both_sides_and_counted(folder: Pa
     assert "9 lines, 3 pairs; blank on both sides: " in result.stdout
     assert all(count in result.stdout for count in counts.split(", "))
     assert "{src: out/train.es, tgt: out/train.en, weight: 1}, with tokenizer.tags: ['<BT>']" in result.stdout
+
+
+def test_a_translation_with_half_a_character_makes_no_pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a model of subwords writes it at times, above all in samples: bytes that are no UTF-8."""
+    translate_lines = Translator.translate_lines
+
+    def broken(self: Translator, *arguments: Any) -> Any:
+        for number, result in enumerate(translate_lines(self, *arguments)):
+            damaged = [replace(hypothesis, text="uno \ufffd") for hypothesis in result.hypotheses]
+            yield replace(result, hypotheses=damaged) if number == 1 else result
+
+    monkeypatch.setattr(Translator, "translate_lines", broken)
+    (folder / "mono.xx").write_text("one two.\none.\ntwo.\n")
+    result = call_tmt(folder, "backtranslate", "--input", "mono.xx", "--output", "out")
+    assert result.returncode == 0, result.stderr
+    assert [bool(line) for side in lines_of(folder, "out") for line in side] == [True, False, True] * 2
+    assert "mono.xx, line 2: translated into half a character; left blank on both sides\n" in result.stderr
+    assert "3 lines, 2 pairs; blank on both sides: 1 translated into half a character" in result.stdout
 
 
 @pytest.mark.parametrize("search", [("--beam-size", "2"), ("--sampling-topk", "0", "--seed", "7")])

@@ -86,6 +86,12 @@ class RunConfig(Section):
         for tag in (source.tag for source in sources if source.tag):
             if tag not in self.tokenizer.tags:
                 raise ValueError(f"data has a source with tag: {tag}, which is none of tokenizer.tags; name it there")
+        if self.data.both_directions_epochs > 0 and self.tokenizer.tags:
+            raise ValueError(
+                f"data.both_directions_epochs is {self.data.both_directions_epochs}, and tokenizer.tags is "
+                f"{self.tokenizer.tags}, which would be learned as parts of targets where pairs are turned; take one "
+                "of both out"
+            )
         if self.data.both_directions_epochs > 0 and not self.tokenizer.joint:
             raise ValueError(
                 "data.both_directions_epochs reads each side as source and as target, and needs one vocabulary for "

@@ -10,6 +10,7 @@ from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.lines.line_stream import CHARACTERS_A_LINE, LineTranslator
 from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 from transformer_mt.synthesis.parallel_files import Pair, ParallelFiles
@@ -26,6 +27,7 @@ class Blank(StrEnum):
     DAMAGED = "not UTF-8"
     TOO_LONG = "too long for the model"
     NOTHING = "without a translation"
+    BROKEN = "translated into half a character"
     BEFORE = "left blank by the model before"
 
 
@@ -151,8 +153,7 @@ class PairMaker:
             zip(part, refused, self.translator.translate_lines(asked, self.options), strict=True), start=first + 1
         ):
             text = translated.text.translate(LINE_ENDS)
-            if why is None and (translated.too_long or not text.strip()):
-                why = Blank.TOO_LONG if translated.too_long else Blank.NOTHING
+            if why is None and (why := _why_useless(translated, text)) is not None:
                 self.tell(number, why)
             if why is not None:
                 self.report.blank[why] += 1
@@ -168,6 +169,14 @@ class PairMaker:
             f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. Give the "
             "same input, or choose another --output."
         )
+
+
+def _why_useless(translated: Translated, text: str) -> Blank | None:
+    if translated.too_long:
+        return Blank.TOO_LONG
+    if not text.strip():
+        return Blank.NOTHING
+    return Blank.BROKEN if DAMAGED in text else None  # a subword model has chosen bytes that are no character
 
 
 def parts_of(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -152,6 +152,26 @@ def test_new_words_have_new_rows_and_the_old_rows_are_untouched(folder: Path) ->
         assert torch.equal(tensor[rows:], fresh[name][rows:]), name
 
 
+@pytest.mark.parametrize("part", ["embeddings", "tgt_embeddings", "output"])
+def test_new_words_that_would_stay_random_are_refused(folder: Path, part: str) -> None:
+    result = train(folder, "name=held", f"training.freeze=[encoder, {part}]")
+    assert result.returncode == 2
+    assert f"training.freeze has {part}, and the 1 new word of training.init_from.vocabulary: extend" in result.stdout
+    assert not (folder / "runs/held").exists()
+
+
+def test_the_costs_are_those_of_the_kept_vocabulary(folder: Path) -> None:
+    """Of the text alone another vocabulary would be learned."""
+    for vocabulary, run in (("keep", "old"), ("extend", "straight")):
+        asked = f"training.init_from.vocabulary={vocabulary}"
+        result = call_tmt(folder, "config", "explain", "fine.yaml", asked, "--no-measure", "--json")
+        parameters = sum(weight.numel() for weight in weights(folder / "runs" / run, LAST).values())
+        assert json.loads(result.stdout)["parameters"] == parameters
+    result = call_tmt(folder, "config", "explain", "fine.yaml", "training.init_from.run=runs/none", "--no-measure")
+    assert result.returncode == 2
+    assert "training.init_from: runs/none" in result.stderr
+
+
 def test_old_texts_have_the_same_logits_over_the_old_words(folder: Path) -> None:
     _, old, src, tgt, _ = load_run(RunFolder(folder / "runs/old"), None)
     _, new, new_src, new_tgt, _ = load_run(RunFolder(folder / "runs/straight"), "step_0")

@@ -1,5 +1,6 @@
 """What the learning rate of a run is worked out from does not change in silence when the run goes on."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.errors import UserError
-from transformer_mt.training.resuming.resume_rules import allowed_changes, changed_translations
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.resuming.resume_rules import allowed_changes, changed_translations, record_changes
 
 BEFORE: dict[str, Any] = {"factor": 2.0, "lr": 1e-3, "warmup_steps": 10, "max_steps": 100, "decay_steps": 30}
 NOW: dict[str, Any] = {"factor": 3.0, "lr": 2e-3, "warmup_steps": 20, "max_steps": 200, "decay_steps": None}
@@ -107,3 +109,16 @@ def test_what_a_validation_translates_otherwise_is_named(before: dict, now: dict
     config = toy_config(Path("data"))
     was, is_now = (config.model_copy(update={"decoding": DecodingConfig(**of_each)}) for of_each in (before, now))
     assert changed_translations(was, is_now) == [f"decoding.{key}" for key in changed]
+
+
+def test_a_change_that_a_kill_took_back_is_noted_no_more(tmp_path: Path) -> None:
+    """It was killed before its first checkpoint, so that the next start goes on from the same step without it."""
+    run = RunFolder(tmp_path)
+    record_changes({"validation.metric": ("bleu", "nll")}, run, 10)
+    record_changes({"validation.metric": ("nll", "chrf"), "training.max_steps": (20, 30)}, run, 20)
+    record_changes({"training.max_steps": (20, 40)}, run, 20)
+    first, last = map(json.loads, run.changes.read_text().splitlines())
+    assert first == {"step": 10, "changes": {"validation.metric": ["bleu", "nll"]}}
+    assert last == {"step": 20, "changes": {"training.max_steps": [20, 40]}}
+    record_changes({}, run, 20)
+    assert run.changes.read_text() == f"{json.dumps(first)}\n"

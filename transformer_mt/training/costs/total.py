@@ -1,14 +1,20 @@
 """The whole of a training's costs: the minutes to its end, and all of it as lines for a terminal or as plain data."""
 
 import math
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.batches.stream import Stream
-from transformer_mt.data.preparation import prepare_training_data
+from transformer_mt.data.preparation import TrainingData, prepare_training_data
 from transformer_mt.machine.memory import gibibytes
+from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs.known import Epoch, KnownCosts, known_costs
 from transformer_mt.training.costs.measuring import Measured, measure
+from transformer_mt.training.fine_tuning.kept_tokenizers import kept_tokenizers
+from transformer_mt.training.fine_tuning.source_run import open_source
 from transformer_mt.training.monitoring.meter import duration
 from transformer_mt.training.resuming.checkpoints import megabytes
 
@@ -17,7 +23,7 @@ def costs(config: RunConfig, measured: bool) -> dict[str, Any]:
     """What is known of the config's training, and what a few steps of it show if `measured`. Bytes, minutes and counts
     by name; what nobody can know yet is None. Raises UserError where data or config are wrong.
     """
-    data, training = prepare_training_data(config), config.training
+    data, training = _data(config), config.training
     asked = None if training.max_tokens == "auto" else training.max_tokens
     known = known_costs(config, data, asked, training.grad_accum)
     found: Measured | None = None
@@ -44,6 +50,13 @@ def costs(config: RunConfig, measured: bool) -> dict[str, Any]:
         "minutes": found and minutes(config, epoch, steps, found),
         "measured_steps": found and found.steps,
     }
+
+
+def _data(config: RunConfig) -> TrainingData:
+    """The data as a training would prepare it, with the vocabulary of the run that it begins with, if it does."""
+    source = open_source(config, RunFolder(Path("runs") / config.name))
+    with redirect_stdout(sys.stderr):  # what is kept is said; the costs alone may be read by a program
+        return prepare_training_data(config, kept_tokenizers(config, source) if source else None)
 
 
 def steps_to_the_end(config: RunConfig, known: KnownCosts) -> int | None:

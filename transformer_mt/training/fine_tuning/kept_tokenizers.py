@@ -6,6 +6,8 @@ from transformer_mt.data.encoding import corpus_tokenizers, load_tokenizers
 from transformer_mt.data.preparation import with_pictures
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.vocabulary.extend import Extended, extend_vocabularies
+from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 from transformer_mt.training.fine_tuning.source_run import SourceRun
 
 
@@ -28,7 +30,10 @@ def kept_tokenizers(config: RunConfig, source: SourceRun) -> tuple[Tokenizer, To
     corpus = load_corpus(config.data.train, config.data, mono=True)
     if asked.vocabulary == "extend":
         sides = extend_vocabularies(corpus, src, tgt, config.tokenizer)
-        named = [("both sides", sides[0])] if config.tokenizer.joint else zip(("source", "target"), sides, strict=True)
+        both = [("both sides", sides[0])]
+        named = both if config.tokenizer.joint else list(zip(("source", "target"), sides, strict=True))
+        for side, extended in named:
+            _refuse_frozen(config, side, extended.num_new)
         print(f"tokenizers: those of {path}, and behind their words " + "; ".join(_told(*side) for side in named))
         return sides[0].tokenizer, sides[1].tokenizer
     new_src, new_tgt = with_pictures(config, corpus_tokenizers(corpus, config.tokenizer, config.data))
@@ -49,6 +54,18 @@ def way_to_new_words(config: RunConfig) -> list[str]:
     if asked.vocabulary == "extend":
         return ["a lower tokenizer.min_frequency makes more of them new entries, if tokenizer.vocab_size leaves room"]
     return ["training.init_from.vocabulary: extend adds those that data.train has often"]
+
+
+def _refuse_frozen(config: RunConfig, side: str, num_new: int) -> None:
+    """UserError where new words of this side would keep the random numbers that they begin with."""
+    parts = {"source": ("src_embeddings",), "target": ("tgt_embeddings", "output")}
+    held = {"embeddings", *(part for name in parts for part in parts[name] if side in (name, "both sides"))}
+    if num_new and (frozen := next((part for part in config.training.freeze if part in held), None)):
+        raise UserError(
+            f"training.freeze has {frozen}, and the {counted(num_new, 'new word')} of training.init_from.vocabulary: "
+            "extend would keep the random numbers that they begin with. Take it out of training.freeze, or use "
+            "vocabulary: keep."
+        )
 
 
 def _told(side: str, extended: Extended) -> str:

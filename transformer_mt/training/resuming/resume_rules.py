@@ -105,14 +105,25 @@ def _number(split: dict[str, str | int]) -> str:
 
 
 def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
-    """Print the changes, and note them with their first step in a line of the run's file."""
-    if not changes:
-        return
+    """Print the changes, and note them with their first step in a line of the run's file. What an earlier start changed
+    from the same step on, and a kill took back, is taken out.
+    """
     for key, values in changes.items():
         for name, before, now in _one_by_one(key, *values):
             print(f"changed: {name} was {before!r}, is {now!r}")
-    earlier = run.changes.read_bytes() if exists(run.changes) else b""
-    replace_file(run.changes, earlier + json.dumps({"step": step, "changes": changes}).encode() + b"\n")
+    before = run.changes.read_text(encoding="utf-8") if exists(run.changes) else ""
+    lines = [line for line in before.splitlines(keepends=True) if not _is_from(step, line)]
+    if changes:
+        lines.append(json.dumps({"step": step, "changes": changes}) + "\n")
+    if (now := "".join(lines)) != before:
+        replace_file(run.changes, now)
+
+
+def _is_from(step: int, line: str) -> bool:
+    try:
+        return json.loads(line)["step"] >= step
+    except (ValueError, TypeError, KeyError):  # nobody reads it but people, and one may have written it
+        return False
 
 
 def _one_by_one(key: str, before: object, now: object) -> list[tuple[str, object, object]]:
