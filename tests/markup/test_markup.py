@@ -212,6 +212,26 @@ def test_tags_go_with_the_words_that_they_stood_around(line: str, tgt: str, link
     assert translate(line, tgt, links) == expected
 
 
+@pytest.mark.parametrize(
+    "space", ["&#10;", "&NewLine;", "&#13;&#x0A;", " &#010; ", "&nbsp;", "&#8232;", "\u2028", "\x85"]
+)
+@pytest.mark.parametrize(
+    "line", ["{}one two", "one two{}", "<p>{}one</p>{}two{}<br>", "<b>one</b>{}", "{}<b>one</b> two"]
+)
+def test_white_space_around_a_segment_stays_as_it_is_written(line: str, space: str) -> None:
+    """An entity for a line end became one, and made two lines of a translation."""
+    text = line.format(*[space] * 3)
+    assert identity(text) == text
+
+
+@pytest.mark.parametrize(
+    "line", ["<b>{}one{}</b>", "one{}two", "one<br>{}<b>{}two</b>", "12{}3", "one <code>a{}b</code>{}."]
+)
+def test_no_entity_becomes_a_line_end(line: str) -> None:
+    for space in ("&#10;", "&NewLine;", "&#13;&#10;"):
+        assert not {"\n", "\r"} & set(identity(line.format(space, space)))
+
+
 def test_a_segment_knows_its_white_space() -> None:
     (before, segment, after) = take_out("<p>\t one </p>").parts
     assert (before, after) == ("<p>", "</p>")

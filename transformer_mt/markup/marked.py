@@ -4,13 +4,14 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from transformer_mt.markup.repair import repaired
 from transformer_mt.markup.tokens import Kind, Token, tokens_of
 
 _SPACES = re.compile(r"\s+")
 _LETTER = re.compile(r"[^\W\d_]")
+_PIECES = re.compile(r"\s+|&#?\w+;|[^\s&]+")  # repaired text has no other `&`
 _DEEPEST = 100  # tags in tags; a person writes a few
 _INVISIBLE = frozenset(["!", "wbr"])  # nobody sees these between two letters
 _ATTACHED_MARK = re.compile(r"[.,;:!?)\]}»”’…%。，、；：！？」』）】।؟،؛]")  # belongs to the word before it
@@ -35,7 +36,9 @@ class Element:
 
 @dataclass(frozen=True)
 class Segment:
-    """What is translated as a line of its own, and the white space around it."""
+    """What is translated as a line of its own, and the white space around it, as it is written there: an entity for a
+    line end is still one, and ends no line.
+    """
 
     text: str
     elements: list[Element]
@@ -95,11 +98,13 @@ def _segment(run: Sequence[Token]) -> Segment:
             taking.close(token.raw)
         else:
             taking.open(token)
-    first, last = run[0], run[-1]
-    outer = [html.unescape(token.raw) if token.kind is Kind.TEXT else "" for token in (first, last)]
-    before = outer[0][: len(outer[0]) - len(outer[0].lstrip())]
-    after = outer[1][len(outer[1].rstrip()) :]
-    return Segment(taking.finish(), taking.top, before, after)
+    first, last = ([] if token.kind is not Kind.TEXT else _PIECES.findall(token.raw) for token in (run[0], run[-1]))
+    after = list(takewhile(_is_space, reversed(last)))
+    return Segment(taking.finish(), taking.top, "".join(takewhile(_is_space, first)), "".join(reversed(after)))
+
+
+def _is_space(piece: str) -> bool:
+    return html.unescape(piece).isspace()
 
 
 class _Taking:
