@@ -163,6 +163,7 @@ def test_good_html_comes_back_as_it_was(line: str) -> None:
         ('A <a href="x>link', 'A &lt;a href="x&gt;link'),
         ("<b>One<p>two", "<b>One</b><p>two"),
         ("Un<b>believ</b>able <i> news</i>", "<b>Unbelievable</b> <i>news</i>"),
+        pytest.param(f"One &#{'9' * 5000};", f"One &amp;#{'9' * 5000};", id="a number that Python does not read"),
     ],
 )
 def test_broken_html_is_repaired(broken: str, fixed: str) -> None:

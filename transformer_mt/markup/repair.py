@@ -8,7 +8,8 @@ from itertools import accumulate, dropwhile
 
 from transformer_mt.markup.tokens import BLOCKS, RAW, Kind, Token
 
-_BARE_AMPERSAND = re.compile(r"&(?!#?\w+;)")
+# No entity is this long, and Python turns no more than 4,300 digits into a number.
+_BARE_AMPERSAND = re.compile(r"&(?!#?\w{1,40};)")
 
 
 @dataclass(frozen=True)
