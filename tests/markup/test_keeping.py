@@ -1,5 +1,6 @@
 """What is to be kept comes out as it is, as often as it stood there, by whatever model."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -63,6 +64,37 @@ def found(text: str, kinds: str = ",".join(KINDS)) -> list[str]:
 )
 def test_what_is_kept(text: str, kept: list[str]) -> None:
     assert found(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        # whole numbers
+        ("5. $5 5% 5°C §5 Nr.5 p.12 l'8", ["5", "5", "5", "5", "5", "5", "12", "8"]),
+        ("3.5 mm, 5-year COVID-19 GPT-4.5 3,5-fach x-5", ["3.5", "5", "19", "4.5", "3,5", "5"]),
+        ("1.2.3 192.168.0.1/24 1'000’000", ["1.2.3", "192.168.0.1/24", "1'000’000"]),
+        ("+49-30-12 1/2 12:30:15", ["+49-30-12", "1/2", "12:30:15"]),
+        ("1\xa0000\xa0000,50 € 350\u202f000 5\xa0kg", ["1\xa0000\xa0000,50", "350\u202f000", "5"]),
+        ("1\xa02 1\xa00000 2024\xa0350", ["1", "2", "1", "0000", "2024", "350"]),
+        ("٣٫٥ ٣٬٠٠٠ ３．５", ["٣٫٥", "٣٬٠٠٠", "３．５"]),
+        # a letter, mark or other sign of a number at it
+        ("3.5mm 3.5µm -3.5mm 1,000.50kg 12:30h 10km/h 1/2in 2-3mm 1'000CHF 1\xa0000kg", []),
+        ("v2.0 v2.0.1 A4-5 B2,3 x1:2 n°1a 2x4 1st 1990s 3D", []),
+        ("2024-05-06T12:30:00Z 2024-05-06T12:30:00 2024-05-06T12:30", []),
+        ("1e5 1.5e-10 6E+23 10² 5½ 3.5²", []),
+    ],
+)
+def test_a_number_is_kept_whole_or_not_at_all(text: str, kept: list[str]) -> None:
+    """The `3` of `3.5mm` was kept, and the `0` of `v2.0`."""
+    assert found(text, "numbers") == kept
+
+
+@given(st.text("12.,:-'’x²٣ \xa0", max_size=20))
+def test_no_part_of_a_number_is_kept(text: str) -> None:
+    """Nothing that is kept has digits at it, or beyond a mark at it."""
+    for start, end in finder(["numbers"])(text):
+        assert not re.search(r"(\d[-.,:'’]?|[x²])$", text[:start])
+        assert not re.match(r"[-.,:'’]?\d|[x²]", text[end:])
 
 
 def test_kinds_are_chosen_by_name() -> None:

@@ -7,6 +7,8 @@ import regex
 Span = tuple[int, int]  # the first character, and the one after the last
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _IN_URL = r"[^\s<>\"]"
+_IN_NUMBER = r"[.,:/'’٫٬．-]"  # between two digits
+_IN_THOUSANDS = r"(?<!\p{Nd}{4})[\u00a0\u2009\u202f]"  # no-break and thin spaces, before three digits
 _BRACKETS = [(r"\(", r"\)"), (r"\[", r"\]"), (r"\{", r"\}")]
 
 
@@ -21,13 +23,15 @@ def _balanced(opening: str, closing: str, depth: int = 3) -> str:
 
 _PAIR = "|".join(_balanced(*brackets) for brackets in _BRACKETS)
 # Where two begin at the same place the first of this table is taken. The end of an address is no mark of the sentence,
-# and no bracket but one that was opened in the address.
+# and no bracket but one that was opened in the address. A number is whole or none: one that a letter touches, as the
+# unit of `3.5mm` does, is left to the model, and no part of it is a number. So its groups give nothing back.
 KINDS = {
     "placeholders": r"\$?\{\{[^{}]+\}\}|\$?\{[^{}]*\}|%\(\w+\)[a-z]",
     "urls": rf"(?<!{_LETTER})(?:(?i:https?|ftp)://|www\.)(?>{_PAIR}|{_IN_URL})*"
     rf"(?:{_PAIR}|[^\s<>\".,;:!?'’”»)\]}}…。，、！？])",
     "emails": r"(?<![\p{L}\p{M}\p{N}._%+-])[\p{L}\p{N}._%+-]+@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+",
-    "numbers": rf"(?<!{_LETTER})(?:(?<![^\s(])[-+−])?\p{{Nd}}+(?:[.,:/'’-]\p{{Nd}}+)*(?!{_LETTER})",
+    "numbers": rf"(?<!{_LETTER})(?<!\p{{Nd}}{_IN_NUMBER})(?<!\p{{Nd}}[Ee][-+−])(?:(?<![^\s(])[-+−])?"
+    rf"\p{{Nd}}++(?:{_IN_NUMBER}\p{{Nd}}++|{_IN_THOUSANDS}\p{{Nd}}{{3}}+(?!\p{{Nd}}))*+(?!{_LETTER})",
 }
 
 
