@@ -57,44 +57,75 @@ class Token:
 
 # A quote that is not closed makes no tag, nor does a name with other signs, such as <me@example.org> or <http://a>.
 _NAME = r"[A-Za-z][A-Za-z0-9._-]*+(?::[A-Za-z0-9._-]++)?+"
-_VALUE = r"""=\s*+(?:"[^"]*+"|'[^']*+'|(?!["']))"""
-_TOKEN = re.compile(
-    rf"""
-    (?P<point><!--(?:-?>|.*?(?:-->|\Z))|<![A-Za-z\[][^<>]*+>|<\?[^<>]*+>)
-    | </(?P<end>{_NAME})(?:[\s/][^<>]*+)?+>
-    | <(?P<start>{_NAME})(?:[\s/](?:{_VALUE}|[^<>=])*+)?+>
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+_POINT = re.compile(r"<!--(?:-?>|.*?(?:-->|\Z))|<![A-Za-z\[][^<>]*+>|<\?[^<>]*+>", re.DOTALL)
+_END = re.compile(rf"</(?P<name>{_NAME})(?:[\s/][^<>]*+)?+>")
+_START_NAME = re.compile(rf"<(?P<name>{_NAME})(?=[\s/>])")
+_UNQUOTED = re.compile(r"""(?:[^<>=]|=\s*+(?!["']))*+""")  # attributes up to the next quoted value
+_OPENING_QUOTE = re.compile(r"""=\s*+(?P<quote>["'])""")
 _ATTRIBUTE = re.compile(r"""[\s/"'](?P<key>[^\s=/"'<>]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|[^\s>]+)""")
 
 
 def tokens_of(text: str) -> Iterator[Token]:
     """The tokens of a text. What is no tag, comment or declaration is text, an unclosed `<` for example."""
+    reader = _Reader(text)
     end = 0
-    while (match := _TOKEN.search(text, end)) is not None:
-        if match.start() > end:
-            yield Token(Kind.TEXT, text[end : match.start()])
-        token = _token(match)
+    at = text.find("<")
+    while at >= 0:
+        token = reader.token_at(at)
+        if token is None:
+            at = text.find("<", at + 1)
+            continue
+        if at > end:
+            yield Token(Kind.TEXT, text[end:at])
         yield token
-        end = match.end()
+        end = at + len(token.raw)
         if token.kind is Kind.START and token.name in RAW:
             closing = re.compile(rf"</{token.name}\s*>", re.IGNORECASE).search(text, end)
             raw_end = closing.start() if closing else len(text)
             if raw_end > end:
                 yield Token(Kind.TEXT, text[end:raw_end])
             end = raw_end
+        at = text.find("<", end)
     if end < len(text):
         yield Token(Kind.TEXT, text[end:])
 
 
-def _token(match: re.Match[str]) -> Token:
-    raw = match[0]
-    if match["point"] is not None:
-        is_doctype = raw[:9].lower() == "<!doctype"
-        return Token(Kind.POINT, raw, "!doctype" if is_doctype else "!")
-    if match["end"] is not None:
-        return Token(Kind.END, raw, match["end"].lower())
-    name = match["start"].lower()
-    is_void = name in VOID or (raw.endswith("/>") and name not in BLOCKS | RAW)
-    return Token(Kind.POINT if is_void else Kind.START, raw, name)
+class _Reader:
+    """Reads single tokens of a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        # The ends of quoted values from which no `>` is reached. A text may hold many beginnings of tags in the quotes
+        # of each other, and what follows the end of a value is the same for all: it is read once.
+        self._leads_nowhere: set[int] = set()
+
+    def token_at(self, at: int) -> Token | None:
+        """The token that a `<` begins, if it begins one."""
+        if match := _POINT.match(self.text, at):
+            is_doctype = match[0][:9].lower() == "<!doctype"
+            return Token(Kind.POINT, match[0], "!doctype" if is_doctype else "!")
+        if match := _END.match(self.text, at):
+            return Token(Kind.END, match[0], match["name"].lower())
+        match = _START_NAME.match(self.text, at)
+        end = self._end_of_tag(match.end()) if match else None
+        if not match or end is None:
+            return None
+        raw, name = self.text[at:end], match["name"].lower()
+        is_void = name in VOID or (raw.endswith("/>") and name not in BLOCKS | RAW)
+        return Token(Kind.POINT if is_void else Kind.START, raw, name)
+
+    def _end_of_tag(self, at: int) -> int | None:
+        """The place behind the `>` of a start tag whose name ends here."""
+        ends: list[int] = []
+        while True:
+            unquoted = _UNQUOTED.match(self.text, at)
+            at = unquoted.end() if unquoted else at
+            if self.text[at : at + 1] == ">":
+                return at + 1
+            quote = _OPENING_QUOTE.match(self.text, at)
+            closing = self.text.find(quote["quote"], quote.end()) if quote else -1
+            at = closing + 1
+            if closing < 0 or at in self._leads_nowhere:
+                self._leads_nowhere.update(ends)
+                return None
+            ends.append(at)
