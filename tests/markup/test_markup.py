@@ -140,6 +140,7 @@ def test_a_translation_that_is_the_source_gives_the_repaired_line(text: str) -> 
         "<ul><li>One<li>Two</ul>",
         "<img src=a><b><img src=b>One</b><!-- --><img src=c><br>two",
         "<a href=x><div>Block <em>inside</em></div></a>",
+        "<a href=http://example.org/>A cat</a> sat on <a title='x=y' href = a?b=c/ >mats</a>.",
     ],
 )
 def test_good_html_comes_back_as_it_was(line: str) -> None:
@@ -176,6 +177,7 @@ def test_broken_html_is_repaired(broken: str, fixed: str) -> None:
     [
         ("<p>One <b>two</b></p><p>AT&amp;T</p>", ["One two", "AT&T"]),
         ("One<br/>two", ["One", "two"]),
+        ("<code id=x/>no</code>one <code id='x=y'/>two <x id=/>three", ["one two three"]),
         ("Press <kbd>F1</kbd>, then <code>x y</code> now", ["Press, then now"]),
         ("by<code>x</code>by un<wbr>seen, un<!-- -->seen", ["by by unseen, unseen"]),
         ("  a \n <i> b</i> ", ["a b"]),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 # Text within these is a segment of its own, and a tag of these parts the text around it.
 _BLOCKS = """
@@ -60,7 +61,7 @@ _NAME = r"[A-Za-z][A-Za-z0-9._-]*+(?::[A-Za-z0-9._-]++)?+"
 _POINT = re.compile(r"<!--(?:-?>|.*?(?:-->|\Z))|<![A-Za-z\[][^<>]*+>|<\?[^<>]*+>", re.DOTALL)
 _END = re.compile(rf"</(?P<name>{_NAME})(?:[\s/][^<>]*+)?+>")
 _START_NAME = re.compile(rf"<(?P<name>{_NAME})(?=[\s/>])")
-_UNQUOTED = re.compile(r"""(?:[^<>=]|=\s*+(?!["']))*+""")  # attributes up to the next quoted value
+_UNQUOTED = re.compile(r"""(?:[^<>=]|=\s*+(?:[^\s"'<>][^\s<>]*+|(?=[<>]|\Z)))*+""")  # up to the next quoted value
 _OPENING_QUOTE = re.compile(r"""=\s*+(?P<quote>["'])""")
 _ATTRIBUTE = re.compile(r"""[\s/"'](?P<key>[^\s=/"'<>]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|[^\s>]+)""")
 
@@ -90,6 +91,11 @@ def tokens_of(text: str) -> Iterator[Token]:
         yield Token(Kind.TEXT, text[end:])
 
 
+class _EndOfTag(NamedTuple):
+    place: int  # behind the `>`
+    has_slash: bool  # before it
+
+
 class _Reader:
     """Reads single tokens of a text."""
 
@@ -110,18 +116,19 @@ class _Reader:
         end = self._end_of_tag(match.end()) if match else None
         if not match or end is None:
             return None
-        raw, name = self.text[at:end], match["name"].lower()
-        is_void = name in VOID or (raw.endswith("/>") and name not in BLOCKS | RAW)
-        return Token(Kind.POINT if is_void else Kind.START, raw, name)
+        name = match["name"].lower()
+        is_void = name in VOID or (end.has_slash and name not in BLOCKS | RAW)
+        return Token(Kind.POINT if is_void else Kind.START, self.text[at : end.place], name)
 
-    def _end_of_tag(self, at: int) -> int | None:
-        """The place behind the `>` of a start tag whose name ends here."""
+    def _end_of_tag(self, at: int) -> _EndOfTag | None:
+        """The `>` of a start tag whose name ends here."""
         ends: list[int] = []
         while True:
             unquoted = _UNQUOTED.match(self.text, at)
-            at = unquoted.end() if unquoted else at
+            assert unquoted, "it matches nothing too"
+            at = unquoted.end()
             if self.text[at : at + 1] == ">":
-                return at + 1
+                return _EndOfTag(at + 1, _ends_in_slash(unquoted[0]))
             quote = _OPENING_QUOTE.match(self.text, at)
             closing = self.text.find(quote["quote"], quote.end()) if quote else -1
             at = closing + 1
@@ -129,3 +136,11 @@ class _Reader:
                 self._leads_nowhere.update(ends)
                 return None
             ends.append(at)
+
+
+def _ends_in_slash(unquoted: str) -> bool:
+    """Whether the end of a tag has a slash of its own. One behind a value without quotes belongs to the value."""
+    if not unquoted.endswith("/"):
+        return False
+    last = unquoted.split()[-1]
+    return "=" not in last and not unquoted[: -len(last)].rstrip().endswith("=")
