@@ -36,6 +36,7 @@ PARTS = [
         ",",
     ],
     *['"', "'", "=", "/", "<!", "-->", "<?", "é", "\n", '<a b="c>', "<textarea>", "<!doctype html>", "<hr/>", "3"],
+    *["<b/>", "<i/>", "<code/>", "<a href=x/>"],
 ]
 HTML = st.lists(st.sampled_from(PARTS), max_size=14).map("".join) | st.text()
 
@@ -71,7 +72,7 @@ class Tags(HTMLParser):
         self.open: list[str] = []
         self.feed(text)
         self.close()
-        assert [name for name in self.open if name not in BLOCKS] == []
+        assert [name for name in self.open if name not in BLOCKS and not name.endswith("/")] == []
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         if tag in RAW:  # as in browsers; older versions of the library know only two of these
@@ -81,15 +82,23 @@ class Tags(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list) -> None:
+        if tag in BLOCKS | RAW:  # the slash means nothing
+            self.handle_starttag(tag, attrs)
+            return
         self.tags.append(self.get_starttag_text() or "")
+        if tag not in VOID:
+            self.open.append(f"{tag}/")  # a point, or a start tag where an end tag needs one
 
     def handle_endtag(self, tag: str) -> None:
         self.tags.append(f"</{tag}>")
         if tag in BLOCKS:
             while tag in self.open and (closed := self.open.pop()) != tag:
-                assert closed in BLOCKS
+                assert closed in BLOCKS or closed.endswith("/")
         else:
-            assert self.open.pop() == tag
+            while (closed := self.open.pop()) != tag:
+                assert closed.endswith("/")
+                if closed == f"{tag}/" and tag not in self.open:
+                    break
 
     def handle_comment(self, data: str) -> None:
         self.tags.append("<!-- -->")
@@ -140,6 +149,7 @@ def test_a_translation_that_is_the_source_gives_the_repaired_line(text: str) -> 
         "<ul><li>One<li>Two</ul>",
         "<img src=a><b><img src=b>One</b><!-- --><img src=c><br>two",
         "<a href=x><div>Block <em>inside</em></div></a>",
+        "<b/>A cat</b> <i/>sat <i>on <i/>the</i> <b/>mat</b>, <x id='1'/>and <code class='a'/>no more</code>.",
         "<a href=http://example.org/>A cat</a> sat on <a title='x=y' href = a?b=c/ >mats</a>.",
     ],
 )
@@ -163,6 +173,7 @@ def test_good_html_comes_back_as_it_was(line: str) -> None:
         ("Some <code>a<!-- b</code>", "Some <code>a<!-- b</code>--></code>"),
         ('A <a href="x>link', 'A &lt;a href="x&gt;link'),
         ("<b>One<p>two", "<b>One</b><p>two"),
+        ("<b/>One<p>two</b> <i/>three <b>four</i>", "<b/>One</b><p>two <i/>three <b>four</b></i>"),
         ("Un<b>believ</b>able <i> news</i>", "<b>Unbelievable</b> <i>news</i>"),
         pytest.param(f"One &#{'9' * 5000};", f"One &amp;#{'9' * 5000};", id="a number that Python does not read"),
     ],
@@ -177,6 +188,7 @@ def test_broken_html_is_repaired(broken: str, fixed: str) -> None:
     [
         ("<p>One <b>two</b></p><p>AT&amp;T</p>", ["One two", "AT&T"]),
         ("One<br/>two", ["One", "two"]),
+        ("<code/>no</code>One <code/>two <b><code/>no</b></code>", ["One two"]),
         ("<code id=x/>no</code>one <code id='x=y'/>two <x id=/>three", ["one two three"]),
         ("Press <kbd>F1</kbd>, then <code>x y</code> now", ["Press, then now"]),
         ("by<code>x</code>by un<wbr>seen, un<!-- -->seen", ["by by unseen, unseen"]),

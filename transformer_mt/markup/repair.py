@@ -2,11 +2,11 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, dropwhile
 
-from transformer_mt.markup.tokens import BLOCKS, RAW, Kind, Token
+from transformer_mt.markup.tokens import BLOCKS, RAW, VOID, Kind, Token
 
 # No entity is this long, and Python turns no more than 4,300 digits into a number.
 _BARE_AMPERSAND = re.compile(r"&(?!#?\w{1,40};)")
@@ -33,7 +33,7 @@ def repaired(tokens: Sequence[Token]) -> Iterator[tuple[Token, bool]]:
     Block tags stay as they are: HTML closes many of them by itself, and a page may span lines. What is not translated
     is one point.
     """
-    tokens = list(_with_points(tokens))
+    tokens = list(_with_points(_with_starts(tokens)))
     nesting = _nesting(tokens)
     num_blocks = list(accumulate((token.parts_text for token in tokens), initial=0))
     parts = [token.parts_text for token in tokens]
@@ -122,7 +122,28 @@ def _nesting(tokens: Sequence[Token]) -> _Nesting:
     return found
 
 
-def _with_points(tokens: Sequence[Token]) -> Iterator[Token]:
+def _with_starts(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens, where an inline tag with a slash, such as `<b/>`, is a start tag if an end tag has no other. HTML
+    ignores the slash, and those who write it mean a point.
+    """
+    open_tags: defaultdict[str, list[int]] = defaultdict(list)
+    with_slash: defaultdict[str, list[int]] = defaultdict(list)
+    starts: set[int] = set()
+    for place, token in enumerate(tokens):
+        if token.kind is Kind.START:
+            open_tags[token.name].append(place)
+        elif token.kind is Kind.POINT and token.name not in VOID:
+            with_slash[token.name].append(place)
+        elif token.kind is Kind.END:
+            if open_tags[token.name]:
+                open_tags[token.name].pop()
+            elif with_slash[token.name]:
+                starts.add(with_slash[token.name].pop())
+    for place, token in enumerate(tokens):
+        yield replace(token, kind=Kind.START) if place in starts else token
+
+
+def _with_points(tokens: Iterable[Token]) -> Iterator[Token]:
     """The tokens, with each element that is not translated as one point, and comments closed."""
     tokens = [_closed(token) for token in tokens]
     place = 0
