@@ -69,39 +69,43 @@ class Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=False)
         self.tags: list[str] = []
-        self.open: list[str] = []
+        # The open tags, outermost first. An inline tag with a slash is a point or a start tag: all readings are tried.
+        self.readings: set[tuple[str, ...]] = {()}
         self.feed(text)
         self.close()
-        assert [name for name in self.open if name not in BLOCKS and not name.endswith("/")] == []
+        assert any(BLOCKS.issuperset(open_tags) for open_tags in self.readings)
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
         if tag in RAW:  # as in browsers; older versions of the library know only two of these
             self.set_cdata_mode(tag)
         self.tags.append(self.get_starttag_text() or "")
         if tag not in VOID:
-            self.open.append(tag)
+            self.readings = {(*open_tags, tag) for open_tags in self.readings}
 
     def handle_startendtag(self, tag: str, attrs: list) -> None:
-        if tag in BLOCKS | RAW:  # the slash means nothing
-            self.handle_starttag(tag, attrs)
-            return
-        self.tags.append(self.get_starttag_text() or "")
-        if tag not in VOID:
-            self.open.append(f"{tag}/")  # a point, or a start tag where an end tag needs one
+        points = set() if tag in BLOCKS | RAW else self.readings
+        self.handle_starttag(tag, attrs)
+        self.readings |= points
 
     def handle_endtag(self, tag: str) -> None:
         self.tags.append(f"</{tag}>")
         if tag in BLOCKS:
-            while tag in self.open and (closed := self.open.pop()) != tag:
-                assert closed in BLOCKS or closed.endswith("/")
+            closed = [_without_block(open_tags, tag) for open_tags in self.readings]
+            self.readings = {open_tags for open_tags in closed if open_tags is not None}
         else:
-            while (closed := self.open.pop()) != tag:
-                assert closed.endswith("/")
-                if closed == f"{tag}/" and tag not in self.open:
-                    break
+            self.readings = {open_tags[:-1] for open_tags in self.readings if open_tags[-1:] == (tag,)}
+        assert self.readings
 
     def handle_comment(self, data: str) -> None:
         self.tags.append("<!-- -->")
+
+
+def _without_block(open_tags: tuple[str, ...], tag: str) -> tuple[str, ...] | None:
+    """The tags that are open behind the end tag of a block; None where it would close an inline one."""
+    if tag not in open_tags:
+        return open_tags
+    number = len(open_tags) - 1 - open_tags[::-1].index(tag)
+    return open_tags[:number] if BLOCKS.issuperset(open_tags[number:]) else None
 
 
 @given(HTML)

@@ -32,6 +32,20 @@ def test_tags_stay(server: Served, translator: Translator, kind: str) -> None:
     assert translation["text"] == f"<p>{translator.translate(SENTENCES[:1])[0]}</p><x id='1'/>"
 
 
+def test_tags_of_xml_are_those_of_xml(server: Served, translator: Translator) -> None:
+    """`<style/>` took all that follows for its style, and other names than those of HTML were text."""
+    texts = [
+        "<style/>{}",
+        "<größe>{}</größe><_x/>",
+        "<p>{}</p><![CDATA[<b>a & b</b></br>]]>",
+        "<?php if (1 > 0) {{}} ?><!DOCTYPE r [<!ENTITY a 'b'>]><r>{}</r>",
+    ]
+    values = {"text": [text.format(SENTENCES[0]) for text in texts], "target_lang": "ES", "tag_handling": "xml"}
+    (translations,) = server.post("/v2/translate", values).json.values()
+    translated = translator.translate(SENTENCES[:1])[0]
+    assert [one["text"] for one in translations] == [text.format(translated) for text in texts]
+
+
 def test_sentences_are_split_or_not(server: Served, translator: Translator) -> None:
     text = f"{SENTENCES[0]}\n{SENTENCES[1]}"
     one, two = translator.translate(SENTENCES[:2])
@@ -73,6 +87,7 @@ def test_languages(server: Served) -> None:
         ({"text": ["one"], "target_lang": "ES", "tag_handling": "pdf"}, "tag_handling"),
         ({"text": ["one"], "target_lang": "ES", "split_sentences": "2"}, "split_sentences"),
         ({"text": ["<link>one</link>"], "target_lang": "ES", "tag_handling": "xml"}, "<link>"),
+        ({"text": ["<script>one</script>"], "target_lang": "ES", "tag_handling": "xml"}, "<script>"),
     ],
 )
 def test_what_is_not_here_is_refused_by_its_name(server: Served, values: Any, said: str) -> None:

@@ -23,11 +23,14 @@ _DIGIT = re.compile(r"\d")
 
 
 class HtmlTranslator(WrappingTranslator):
-    """A translator of texts that are HTML, each a piece of its own. An aligner of the two languages places tags."""
+    """A translator of texts that are HTML, or XML, each a piece of its own. An aligner of the two languages places
+    tags.
+    """
 
-    def __init__(self, translator: LineTranslator, aligner: Aligner) -> None:
+    def __init__(self, translator: LineTranslator, aligner: Aligner, xml: bool = False) -> None:
         super().__init__(translator)
         self.aligner = aligner
+        self.xml = xml
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
@@ -51,7 +54,7 @@ class HtmlTranslator(WrappingTranslator):
         # What is too long for any model is not looked at: the translator says so of it.
         languages = TargetLanguages.of(self.config)
         tagged = [Tagged("", "") if is_beyond(line.text) else languages.typed(line.text) for line in lines]
-        marked = [take_out(one.text) for one in tagged]
+        marked = [take_out(one.text, self.xml) for one in tagged]
         flat = [
             SourceLine(Tagged(read.tag, segment.text).whole, place=(*line.place, part))
             for line, read, one in zip(with_places(lines), tagged, marked, strict=True)

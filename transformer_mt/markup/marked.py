@@ -58,15 +58,15 @@ class Marked:
         return [part for part in self.parts if isinstance(part, Segment)]
 
 
-def take_out(line: str) -> Marked:
-    """Take the tags out of a line of HTML, which is `repaired` first. Entities become characters.
+def take_out(line: str, xml: bool = False) -> Marked:
+    """Take the tags out of a line of HTML, or of XML, which is `repaired` first. Entities become characters.
 
     A segment reaches from one block tag to the next. Text without a letter is none: it stays as it is, and so does text
     in more than a hundred inline tags.
     """
     parts: list[str | Segment] = []
     run: list[Token] = []
-    for token, parts_text in repaired(list(tokens_of(line))):
+    for token, parts_text in repaired(list(tokens_of(line, xml))):
         if parts_text:
             parts += [*_segment_or_text(run), token.raw]
             run = []

@@ -1,4 +1,4 @@
-"""HTML in which every inline tag has its partner, and none crosses another."""
+"""HTML or XML in which every inline tag has its partner, and none crosses another."""
 
 import re
 from collections import defaultdict
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, dropwhile
 
-from transformer_mt.markup.tokens import BLOCKS, RAW, VOID, Kind, Token
+from transformer_mt.markup.tokens import BLOCKS, VOID, Kind, Token
 
 # No entity is this long, and Python turns no more than 4,300 digits into a number.
 _BARE_AMPERSAND = re.compile(r"&(?!#?\w{1,40};)")
@@ -175,7 +175,7 @@ def _untranslated(tokens: Sequence[Token], first: int) -> tuple[str, int]:
     open_tags = _OpenTags(tokens)
     for place in range(first, len(tokens)):
         token = tokens[place]
-        is_raw = place > first and tokens[place - 1].kind is Kind.START and tokens[place - 1].name in RAW
+        is_raw = place > first and tokens[place - 1].holds_raw
         if token.kind is Kind.START:
             open_tags.add(place)
         elif token.kind is Kind.END:

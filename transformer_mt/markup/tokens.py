@@ -1,4 +1,4 @@
-"""HTML as tags and text. The tokens of a text, joined, are the text, whatever it holds.
+"""HTML and XML as tags and text. The tokens of a text, joined, are the text, whatever it holds.
 
 The parser of Python's library gives neither an end tag nor an unfinished comment as it was written, so it serves the
 tests alone.
@@ -35,11 +35,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """A part of the text as it stands there. `name` is a tag's, in lower case."""
+    """A part of the text as it stands there. `name` is a tag's, in lower case; in XML only if it is in ASCII. After a
+    start tag that `holds_raw` all is text up to its end tag.
+    """
 
     kind: Kind
     raw: str
     name: str = ""
+    holds_raw: bool = False
 
     @property
     def parts_text(self) -> bool:
@@ -58,17 +61,38 @@ class Token:
 
 # A quote that is not closed makes no tag, nor does a name with other signs, such as <me@example.org> or <http://a>.
 _NAME = r"[A-Za-z][A-Za-z0-9._-]*+(?::[A-Za-z0-9._-]++)?+"
-_POINT = re.compile(r"<!--(?:-?>|.*?(?:-->|\Z))|<![A-Za-z\[][^<>]*+>|<\?[^<>]*+>", re.DOTALL)
-_END = re.compile(rf"</(?P<name>{_NAME})(?:[\s/][^<>]*+)?+>")
-_START_NAME = re.compile(rf"<(?P<name>{_NAME})(?=[\s/>])")
+_POINT = r"<!--(?:-?>|.*?(?:-->|\Z))|<![A-Za-z\[][^<>]*+>|<\?[^<>]*+>"
+# "Namespaces in XML", section 3, and its declaration, which may hold others in brackets.
+_LETTERS = (
+    "A-Z_a-zÀ-ÖØ-öø-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f\u2c00-\u2fef"
+    "\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_XML_PART = rf"[{_LETTERS}][{_LETTERS}0-9.·\u0300-\u036f\u203f\u2040-]*+"
+_XML_NAME = rf"{_XML_PART}(?::{_XML_PART})?+"
+_XML_POINT = r"<!--.*?(?:-->|\Z)|<![A-Za-z][^<>\[]*+(?:\[(?:[^\]<]|<[^<>]*+>)*+\]\s*+)?+>"
+_CLOSED_BY = {"<![CDATA[": "]]>", "<?": "?>"}  # whatever stands in them
+
+
+class _Grammar:
+    """What tokens look like, in XML or in HTML."""
+
+    def __init__(self, name: str, point: str) -> None:
+        self.point = re.compile(point, re.DOTALL)
+        self.end = re.compile(rf"</(?P<name>{name})(?:[\s/][^<>]*+)?+>")
+        self.start_name = re.compile(rf"<(?P<name>{name})(?=[\s/>])")
+
+
+_HTML, _XML = _Grammar(_NAME, _POINT), _Grammar(_XML_NAME, _XML_POINT)
 _UNQUOTED = re.compile(r"""(?:[^<>=]|=\s*+(?:[^\s"'<>][^\s<>]*+|(?=[<>]|\Z)))*+""")  # up to the next quoted value
 _OPENING_QUOTE = re.compile(r"""=\s*+(?P<quote>["'])""")
 _ATTRIBUTE = re.compile(r"""[\s/"'](?P<key>[^\s=/"'<>]+)\s*=\s*(?P<value>"[^"]*"|'[^']*'|[^\s>]+)""")
 
 
-def tokens_of(text: str) -> Iterator[Token]:
-    """The tokens of a text. What is no tag, comment or declaration is text, an unclosed `<` for example."""
-    reader = _Reader(text)
+def tokens_of(text: str, xml: bool = False) -> Iterator[Token]:
+    """The tokens of a text. What is no tag, comment or declaration is text, an unclosed `<` for example. In XML a tag
+    with a slash is a point, whatever its name, and no name holds raw text.
+    """
+    reader = _Reader(text, xml)
     end = 0
     at = text.find("<")
     while at >= 0:
@@ -80,7 +104,7 @@ def tokens_of(text: str) -> Iterator[Token]:
             yield Token(Kind.TEXT, text[end:at])
         yield token
         end = at + len(token.raw)
-        if token.kind is Kind.START and token.name in RAW:
+        if token.holds_raw:
             closing = re.compile(rf"</{token.name}\s*>", re.IGNORECASE).search(text, end)
             raw_end = closing.start() if closing else len(text)
             if raw_end > end:
@@ -99,26 +123,41 @@ class _EndOfTag(NamedTuple):
 class _Reader:
     """Reads single tokens of a text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, xml: bool) -> None:
         self.text = text
+        self.xml = xml
+        self.grammar = _XML if xml else _HTML
+        self._last_closing = {opening: text.rfind(closing) for opening, closing in _CLOSED_BY.items()}
         # The ends of quoted values from which no `>` is reached. A text may hold many beginnings of tags in the quotes
         # of each other, and what follows the end of a value is the same for all: it is read once.
         self._leads_nowhere: set[int] = set()
 
     def token_at(self, at: int) -> Token | None:
         """The token that a `<` begins, if it begins one."""
-        if match := _POINT.match(self.text, at):
+        if raw := self._section(at):
+            return Token(Kind.POINT, raw, "!" if raw.startswith("<?") else "![cdata[")
+        if match := self.grammar.point.match(self.text, at):
             is_doctype = match[0][:9].lower() == "<!doctype"
             return Token(Kind.POINT, match[0], "!doctype" if is_doctype else "!")
-        if match := _END.match(self.text, at):
-            return Token(Kind.END, match[0], match["name"].lower())
-        match = _START_NAME.match(self.text, at)
+        if match := self.grammar.end.match(self.text, at):
+            return Token(Kind.END, match[0], _folded(match["name"]))
+        match = self.grammar.start_name.match(self.text, at)
         end = self._end_of_tag(match.end()) if match else None
         if not match or end is None:
             return None
-        name = match["name"].lower()
-        is_void = name in VOID or (end.has_slash and name not in BLOCKS | RAW)
-        return Token(Kind.POINT if is_void else Kind.START, self.text[at : end.place], name)
+        raw, name = self.text[at : end.place], _folded(match["name"])
+        is_point = raw.endswith("/>") if self.xml else end.has_slash and name not in BLOCKS | RAW
+        if is_point or name in VOID:
+            return Token(Kind.POINT, raw, name)
+        return Token(Kind.START, raw, name, holds_raw=not self.xml and name in RAW)
+
+    def _section(self, at: int) -> str:
+        """What ends with a mark of its own, whatever it holds. Browsers end such an instruction with any `>`."""
+        for opening, closing in _CLOSED_BY.items():
+            is_one = self.text.startswith(opening, at) and (self.xml or opening != "<?")
+            if is_one and at + len(opening) <= self._last_closing[opening]:
+                return self.text[at : self.text.index(closing, at + len(opening)) + len(closing)]
+        return ""
 
     def _end_of_tag(self, at: int) -> _EndOfTag | None:
         """The `>` of a start tag whose name ends here."""
@@ -144,3 +183,8 @@ def _ends_in_slash(unquoted: str) -> bool:
         return False
     last = unquoted.split()[-1]
     return "=" not in last and not unquoted[: -len(last)].rstrip().endswith("=")
+
+
+def _folded(name: str) -> str:
+    """A name in lower case. Other letters than those of ASCII may change their number with their case."""
+    return name.lower() if name.isascii() else name

@@ -57,14 +57,14 @@ class Served:
 
 @dataclass(frozen=True)
 class Request:
-    """Texts of one language, to translate by one run. `html`: their tags follow their words. `split`: each sentence is
-    searched by itself. `num_hypotheses` of each are wanted.
+    """Texts of one language, to translate by one run. `markup` is html or xml where their tags follow their words.
+    `split`: each sentence is searched by itself. `num_hypotheses` of each are wanted.
     """
 
     texts: list[str]
     served: Served
     num_hypotheses: int = 1
-    html: bool = False
+    markup: str = ""
     split: bool = True
 
 
@@ -169,10 +169,10 @@ class Service:
     async def translate(self, request: Request) -> list[Translated]:
         """The translations of the texts, in order. Raises Refusal where one has none."""
         kind = self.kind(request.served, request.num_hypotheses)
-        if request.html:
+        if request.markup:
             aligner = self.aligner_of(request.served)
             lines = _Waiting(self, request.served, kind, request.split, asyncio.get_running_loop())
-            works = HtmlTranslator(lines, aligner)
+            works = HtmlTranslator(lines, aligner, xml=request.markup == "xml")
             found = await asyncio.get_running_loop().run_in_executor(
                 self._threads, works.translate_lines, request.texts, kind.options
             )

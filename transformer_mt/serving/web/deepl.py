@@ -1,12 +1,13 @@
 """DeepL's API, as far as a server of one's own models can have it."""
 
 import re
+from itertools import chain
 from typing import Any
 
 from starlette.routing import Route
 
 from transformer_mt.config.language_names import name_of
-from transformer_mt.markup.tokens import RAW, VOID
+from transformer_mt.markup.tokens import RAW, VOID, Kind, tokens_of
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.endpoints import DEEPL, Server, route
@@ -24,7 +25,6 @@ REFUSED = {
     "splitting_tags": "Where text is split at tags is settled by their names",
     "non_splitting_tags": "Where text is split at tags is settled by their names",
 }
-_END = re.compile(rf"</\s*({'|'.join(sorted(VOID | RAW))})\s*>", re.IGNORECASE)
 PLAIN_FORMALITIES = ("default", "prefer_more", "prefer_less")
 
 
@@ -60,7 +60,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
         sources = [_ours(service, "source_lang", source)] * len(texts)
     else:
         sources = [service.source_of(text, tgt)[0] for text in texts]
-    found = await translate_from(service, texts, sources, tgt, bool(tags), split=split != "0")
+    found = await translate_from(service, texts, sources, tgt, tags, split=split != "0")
     server.metrics.num_billed += sum(billed)
     return {
         "translations": [
@@ -108,9 +108,9 @@ def _refuse_what_html_changes(texts: list[str]) -> None:
     """Raise Refusal for elements of XML around text that HTML takes for empty, or for no text. Their end tags would be
     lost, or their text left as it is.
     """
-    for text in texts:
-        if found := _END.search(text):
+    for token in chain.from_iterable(tokens_of(text, xml=True) for text in texts):
+        if token.kind is Kind.END and token.name in VOID | RAW:
             raise Refusal(
-                400, f"An element <{found[1]}> around text is not supported, because HTML has one of that name. "
+                400, f"An element <{token.name}> around text is not supported, because HTML has one of that name. "
                 "Rename it."
             )  # fmt: skip

@@ -40,7 +40,8 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
         detected = [service.source_of(text, tgt) for text in texts]
     else:
         detected = [(known(service, source), 1.0)] * len(texts)
-    found = await translate_from(service, texts, [code for code, _ in detected], tgt, format == "html", alternatives)
+    markup = "html" if format == "html" else ""
+    found = await translate_from(service, texts, [code for code, _ in detected], tgt, markup, alternatives)
     answer: dict[str, Any] = {"translatedText": [one[0] for one in found]}
     if source == AUTO:
         answer["detectedLanguage"] = [_detected(*one) for one in detected]
@@ -54,7 +55,7 @@ async def translate_from(
     texts: list[str],
     sources: list[str],
     tgt: str,
-    html: bool,
+    markup: str,
     alternatives: int = 0,
     split: bool = True,
 ) -> list[list[str]]:
@@ -68,7 +69,7 @@ async def translate_from(
             continue
         served = served_of(service, src, tgt)
         places = [i for i, of_text in enumerate(sources) if of_text == src]
-        works.append((places, Request([texts[i] for i in places], served, alternatives + 1, html, split)))
+        works.append((places, Request([texts[i] for i in places], served, alternatives + 1, markup, split)))
     results = await asyncio.gather(*(service.translate(request) for _, request in works))
     for (places, request), translations in zip(works, results, strict=True):
         for place, text, translated in zip(places, request.texts, translations, strict=True):
