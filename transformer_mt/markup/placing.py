@@ -53,7 +53,9 @@ class _Placing:
         free = [region]
         for element in elements:
             covered = self._covered(element, own)
-            span = region if covered == own and len(own) else self._best_span(covered, free)
+            # One around all words has all of the region, but for what a neighbour has that touches the same word.
+            is_all = covered == own and len(own) > 0 and free == [region]
+            span = region if is_all else self._best_span(covered, free)
             if span is not None:
                 free = _without(free, span)
             found.append((element, covered, span))
