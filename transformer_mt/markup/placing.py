@@ -79,8 +79,11 @@ class _Placing:
         """The stretch with the largest sum of agreement, in which each word counts from -1 to 1."""
         if not covered:
             return None
+        linked = [j for i in covered for j in self.tgt_of[i]]
+        outer = range(min(linked), max(linked) + 1) if linked else range(0)  # the rest agrees with nothing here
         best_sum, best = 0.0, None
         for first, end in free:
+            first, end = max(first, outer.start), min(end, outer.stop)
             total, start = 0.0, first
             for j in range(first, end):
                 if total <= 0:
