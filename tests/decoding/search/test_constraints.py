@@ -1,6 +1,8 @@
 """What has been met of constraints, against a search through all placements."""
 
 import itertools
+import random
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -122,3 +124,39 @@ def test_the_next_tokens_lead_on(phrases: Phrases, ordered: bool) -> None:
         held = [recognises(0, (*text, token)) for text, token in zip(texts, tokens[0].tolist(), strict=True)]
         counts.append(left.masked_fill(torch.tensor([held]), 0))
     assert (torch.stack(counts).amin(dim=0) < missing)[missing > 0].all()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_placements_that_lack_room_for_one_are_told_at_once(ordered: bool) -> None:
+    """To try them all would take years: of equal ones, and of those that nest, almost all fit in countless ways."""
+    start = time.process_time()
+    for number in (17, 43):
+        placements = Placements([Demand(constraints=plain(*[(A,)] * number))], ordered, WordEdges())
+        assert placements.unmet(0, (A,) * (number - 1)) == (number - 1,)
+        assert time.process_time() - start < 10
+    nested = plain(*[(A,)] * 20, *[(A, B, A)] * 20)
+    placements = Placements([Demand(constraints=nested)], ordered, WordEdges())
+    assert placements.holds_all(0, (A, B, A) * 30)
+    assert not placements.holds_all(0, (A, B, A) * 29)
+    prefixes = plain(*(tuple(range(A, A + size)) for size in range(1, 21)))
+    placements = Placements([Demand(constraints=prefixes)], ordered, WordEdges())
+    assert placements.holds_all(0, prefixes[-1][0].tokens * 20)
+    assert not placements.holds_all(0, prefixes[-1][0].tokens * 19)
+    assert time.process_time() - start < 10
+
+
+def test_placements_are_those_of_a_search_through_all() -> None:
+    """Of several phrases that nest, with breaks and more than one writing."""
+    chance = random.Random(5)
+    for _ in range(400):
+        pool = [tuple(some_writing(chance) for _ in range(chance.choice((1, 1, 2)))) for _ in range(4)]
+        phrases = tuple(chance.choices(pool, k=chance.randint(2, 4)))
+        ordered, edges = chance.random() < 0.3, chance.choice((EDGES, WordEdges()))
+        placements = Placements([Demand(constraints=phrases)], ordered, edges)
+        text = tuple(chance.choices((A, B, C), k=chance.randint(3, 10)))
+        assert placements.holds_all(0, text) == can_be_placed(phrases, text, ordered, edges), (phrases, text, ordered)
+
+
+def some_writing(chance: random.Random) -> Writing:
+    tokens = tuple(chance.choices((A, B, C), k=chance.randint(1, 3)))
+    return Writing(tokens, after_break=chance.random() < 0.2, ends_in_word=chance.random() < 0.2)
