@@ -104,8 +104,16 @@ def test_far_positions(positions: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [{}, ONE_STREAM])
-@pytest.mark.parametrize("rule", [{"min_length": 6}, {"max_length": 2}, {"no_repeat_ngram_size": 1}])
-def test_a_rule_of_greedy_search_gives_the_same_text(rule: dict[str, int], stream: dict, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"min_length": 6},
+        {"min_length": 6, "max_length_ratio": 0.5, "max_length_extra": 2},  # short texts end sooner
+        {"max_length": 2},
+        {"no_repeat_ngram_size": 1},
+    ],
+)
+def test_a_rule_of_greedy_search_gives_the_same_text(rule: dict[str, float], stream: dict, tmp_path: Path) -> None:
     model = {"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none", **stream}
     texts = [src for src, _ in toy_pairs(20, seed=2)]
     found = []
@@ -118,7 +126,8 @@ def test_a_rule_of_greedy_search_gives_the_same_text(rule: dict[str, int], strea
                 translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
             )
         found.append(translator.translate(texts))
-    assert export(translator, tmp_path / "model").translate(texts) == found[1] != found[0]
+    exported = export(translator, tmp_path / "model")
+    assert exported.translate(texts) == [exported.translate([text])[0] for text in texts] == found[1] != found[0]
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])

@@ -247,10 +247,11 @@ class ExportedTranslator:
             "suppress_sequences": [[_PAD], [_BOS]],
             "return_end_token": True,  # so that the length in the score counts EOS
         }
+        min_length = min(options.min_length, max_length - 1)  # the largest length, which has EOS, is the stronger one
         if self.decoder_only:
-            lengths = {"max_length": max_length, "min_length": options.min_length}
+            lengths = {"max_length": max_length, "min_length": min_length}
             return self.engine.generate_batch(batch, include_prompt_in_result=False, **lengths, **shared)
-        lengths = {"max_decoding_length": max_length, "min_decoding_length": options.min_length}
+        lengths = {"max_decoding_length": max_length, "min_decoding_length": min_length}
         return self.engine.translate_batch(batch, max_input_length=0, **lengths, **shared)
 
     def _ids(self, result: Any) -> list[int]:
