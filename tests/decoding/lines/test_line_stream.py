@@ -134,3 +134,12 @@ def test_a_text_cannot_break_the_columns_of_moses(text: str) -> None:
     assert (number, feature, score) == ("2", "F0= -3.1000", "-0.4000")
     assert line.count("|||") == 3
     assert found.replace("&#124;", "|") == text
+
+
+@pytest.mark.parametrize("text", ["αβγ\nδ\n", "中文", "ਊ\n", "one\n"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_another_encoding_is_told_by_its_mark(encoding: str, text: str) -> None:
+    """A line of Greek or Chinese has no NUL in UTF-16, and a byte of a letter may look like a line's end."""
+    told = encoding.upper()[:6]
+    with pytest.raises(UserError, match=rf"in\.txt is {told}\. Convert it: iconv -f {told} -t UTF-8 FILE"):
+        list(chunk_lines(io.BytesIO(f"\ufeff{text}".encode(encoding)), 4, name="in.txt"))

@@ -32,6 +32,10 @@ PACKED = {
     "xz": ((b"\xfd7zXZ\0",), "xzcat"),
     "Zstandard": ((b"\x28\xb5\x2f\xfd",), "zstdcat"),
 }
+BYTE_ORDER_MARKS = {  # that of UTF-16 begins that of UTF-32
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+}
 ByteStream = io.RawIOBase | io.BufferedIOBase
 CHUNK_BATCHES = 8  # for each core: the lines of so many batches are sorted by length together
 
@@ -189,12 +193,16 @@ def chunk_lines(
 
 
 def _refuse_no_text(line: bytes, name: str, onwards: str) -> None:
-    """Raise UserError where the first line is packed or UTF-16, which would translate to a file of nonsense."""
+    """Raise UserError where the first line is packed or in another encoding, which would translate to a file of
+    nonsense.
+    """
     for kind, (beginnings, unpack) in PACKED.items():
         if line.startswith(beginnings):
             raise UserError(f"{name} is {kind}. Unpack it: {unpack} FILE {onwards}.")
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in line:
-        raise UserError(f"{name} is UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE {onwards}.")
+    # No text in UTF-8 begins so. Nothing else tells: a line of Greek or Chinese has no NUL in UTF-16.
+    for encoding, marks in BYTE_ORDER_MARKS.items():
+        if line.startswith(marks):
+            raise UserError(f"{name} is {encoding}. Convert it: iconv -f {encoding} -t UTF-8 FILE {onwards}.")
 
 
 def _raw_lines(stream: ByteStream) -> Iterator[bytes]:
