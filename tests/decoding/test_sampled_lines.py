@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from toy import toy_pairs
@@ -73,6 +74,7 @@ def test_a_line_has_its_samples_whatever_its_batch(kind: dict, model: str) -> No
     backwards = [SourceLine(text, place=(place,)) for place, text in enumerate(TEXTS)][::-1]
     assert found(backwards) == expected[::-1]
     assert found([SourceLine("one two", place=(16,))]) == expected[16:17]
+    assert found([SourceLine("one two", place=(np.int64(16),))]) == expected[16:17]  # pyright: ignore[reportArgumentType]
     assert TEXTS[15] == TEXTS[16]
     assert expected[15] != expected[16], "equal lines have samples of their own"
     assert sum(a != b for a, b in zip(found(TEXTS, seed=6), expected, strict=True)) > 10

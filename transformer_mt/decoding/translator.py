@@ -240,7 +240,7 @@ class Translator:
             line = replace(line, constraints=(*line.constraints, *terms))
         demand = demand_of(line, self.tgt_tokenizer, limit)
         if options.is_sampling:
-            demand = replace(demand, place=line.place)
+            demand = replace(demand, place=tuple(map(int, line.place)))  # of numpy's integers the sum overflows
         if options.avoid is not None:
             avoided = self.phrase_lists.avoided(options.avoid)
             demand = without_avoided(demand, avoided, options.avoid, self.tgt_tokenizer)
