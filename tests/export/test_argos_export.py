@@ -158,6 +158,9 @@ def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path) -> None:
     sides = translator.model, translator.src_tokenizer, translator.config
     with pytest.raises(UserError, match=r"model does not end in \.argosmodel\. Name the file .*model\.argosmodel"):
         write_model(*sides, tmp_path / "model")
+    for folder in (Path(), Path(".."), Path("/"), tmp_path):
+        with pytest.raises(UserError, match=r"is a folder\. Name a new file, for example .*model\.argosmodel"):
+            write_model(*sides, folder)
     with pytest.raises(UserError, match=r"cannot be written: No such file or directory\. Choose another place"):
         write_model(*sides, tmp_path / "nowhere" / "new.argosmodel")
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ from transformer_mt.export.expressible import all_refusals, refuse_architecture
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table
-from transformer_mt.paths import exists
+from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.files import make_file
 from transformer_mt.storage.run_folder import RunFolder
@@ -129,6 +129,8 @@ def _lengthen_positions(spec: Any, config: ModelConfig) -> None:
 
 def _refuse_file(file: Path) -> None:
     """UserError where the export would replace something, or Argos Translate would not take the file."""
+    if is_dir(file):
+        raise UserError(f"{file} is a folder. Name a new file, for example {file / ('model' + ENDING)}.")
     if file.suffix != ENDING:
         raise UserError(f"{file} does not end in {ENDING}. Name the file {file.with_name(file.name + ENDING)}.")
     if exists(file) or file.is_symlink():
