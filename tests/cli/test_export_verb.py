@@ -25,7 +25,7 @@ def exported(tmt, trained: Path) -> Path:
     assert said[0] == "run: runs/toy"
     assert [line.partition(" is ")[0] for line in said[1:]] == ["note: decoding.length_norm"]  # the default is gnmt
     assert "exported/toy: the model for ctranslate2, and its tokenizers" in result.stdout
-    assert 'ExportedTranslator("toy")' in (trained / "exported/toy/README.md").read_text(encoding="utf-8")
+    assert "ExportedTranslator('toy')" in (trained / "exported/toy/README.md").read_text(encoding="utf-8")
     return trained / "exported" / "toy"
 
 

@@ -67,8 +67,8 @@ _HOW_TO_BOTH = (
 
 _USAGE = """\
 from transformer_mt.export.ctranslate2 import ExportedTranslator
-translator = ExportedTranslator("{folder}")
-print(translator.translate(["{text}"], beam_size=1))"""
+translator = ExportedTranslator({folder!r})
+print(translator.translate([{text!r}], beam_size=1))"""
 
 
 def export_run(

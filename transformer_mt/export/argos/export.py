@@ -37,8 +37,8 @@ NOTES = (
 )
 _USAGE = """\
 from argostranslate import package, translate
-package.install_from_path("{file}")
-print(translate.translate("{text}", "{src}", "{tgt}"))"""
+package.install_from_path({file!r})
+print(translate.translate({text!r}, {src!r}, {tgt!r}))"""
 
 
 def export_run(

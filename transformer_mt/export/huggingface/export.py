@@ -33,8 +33,8 @@ OBEYED = {
 
 _USAGE = """\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer, model = (auto.from_pretrained("{folder}") for auto in (AutoTokenizer, AutoModelForSeq2SeqLM))
-print(tokenizer.batch_decode(model.generate(**tokenizer(["{text}"], return_tensors="pt")), skip_special_tokens=True))"""
+tokenizer, model = (auto.from_pretrained({folder!r}) for auto in (AutoTokenizer, AutoModelForSeq2SeqLM))
+print(tokenizer.batch_decode(model.generate(**tokenizer([{text!r}], return_tensors="pt")), skip_special_tokens=True))"""
 
 
 def export_run(run: RunFolder, checkpoint: str | None, folder: Path, licence: str | None = None) -> list[str]:
