@@ -164,6 +164,10 @@ def test_the_card_goes_into_a_folder_whatever_its_name(tmp_path: Path, monkeypat
     translator = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"beam_size": 1})
     export_run(open_run(write_run(tmp_path / "run", translator)), None, tmp_path / "my model")
     assert "\ncd 'my model'\n" in (tmp_path / "my model/README.md").read_text("utf-8")
+    if sys.platform != "linux":
+        return  # elsewhere a name is UTF-8
+    export_run(open_run(tmp_path / "run"), None, tmp_path / os.fsdecode(b"caf\xe9"))
+    assert b"\ncd 'caf\xe9'\n" in (tmp_path / os.fsdecode(b"caf\xe9") / "README.md").read_bytes()
 
 
 def test_the_runner_takes_an_argument_that_is_not_utf_8() -> None:
@@ -208,6 +212,20 @@ def test_the_runner_ends_without_a_traceback_where_nobody_reads(
     os.close(writing)
     assert result.returncode == status
     assert re.fullmatch(told, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "told"),
+    [
+        ('"$@" a <&-', 0, ""),
+        ('"$@" <&-', 2, "Standard input is closed. Give the texts as arguments, or lines by < FILE.\n"),
+        ('"$@" a >&-', 2, "Standard output is closed. Give the translations a place, for example > FILE.\n"),
+    ],
+)
+def test_the_runner_tells_which_of_its_streams_is_closed(command: str, status: int, told: str) -> None:
+    begin = ["sh", "-c", command, "sh", sys.executable, "-c", ECHO]
+    result = subprocess.run(begin, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr, result.stdout) == (status, told, "" if told else "a\n")
 
 
 def test_tags_are_refused_by_their_key_beside_all_others(tmp_path: Path) -> None:

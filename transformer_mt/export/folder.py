@@ -37,7 +37,8 @@ def write_folder(folder: Path, write: Callable[[Path], None], card: str | None) 
     def write_all(temporary: Path) -> None:
         write(temporary)
         if card is not None:
-            (temporary / CARD).write_text(card, encoding="utf-8")
+            # The name of a folder, which a command on the card has, may be no UTF-8.
+            (temporary / CARD).write_text(card, encoding="utf-8", errors="surrogateescape")
 
     refuse_occupied(folder)
     try:

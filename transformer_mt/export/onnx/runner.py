@@ -224,20 +224,30 @@ def write(texts: list[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(1)
-        print(
-            f"Standard output cannot be written: {error.strerror}. Free some space there, or choose another place.",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        told = f"Standard output cannot be written: {error.strerror}. Free some space there, or choose another place."
+        sys.exit(refusal(told))
+
+
+def refusal(told: str) -> int:
+    """The exit status of what a user can cause, which is told on standard error."""
+    print(told, file=sys.stderr)
+    return 2
 
 
 def main() -> None:
-    """Translate the arguments, or else the lines of standard input."""
-    sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
+    """Translate the arguments, or else the lines of standard input. Where a stream that this needs is closed, the
+    process ends with status 2 and a sentence.
+    """
+    if sys.stdout is None:
+        sys.exit(refusal("Standard output is closed. Give the translations a place, for example > FILE."))
     sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
     # Bytes of an argument that are no UTF-8 come as lone surrogates.
-    typed = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in sys.argv[1:]]
-    texts = typed or [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
+    texts = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in sys.argv[1:]]
+    if not texts:
+        if sys.stdin is None:
+            sys.exit(refusal("Standard input is closed. Give the texts as arguments, or lines by < FILE."))
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
+        texts = [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
     write(Translator(Path(__file__).parent).translate(texts))
 
 
