@@ -1,6 +1,7 @@
 """Waits are short while others want the cores, and long otherwise; see `machine/busy/giving_way.py`."""
 
 import ctypes
+import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.machine.busy import giving_way
+from transformer_mt.machine.busy import fewer_cores, giving_way
 from transformer_mt.machine.busy.fewer_cores import FewerCores
 from transformer_mt.machine.busy.giving_way import (
     BUSY_CORES,
@@ -19,7 +20,6 @@ from transformer_mt.machine.busy.giving_way import (
     Load,
     Looks,
     ShortWaits,
-    can_give_way,
     follow,
     give_way,
 )
@@ -192,19 +192,10 @@ def test_a_process_that_ends_while_it_is_looked_at_counts_nothing(
     assert giving_way._seconds_of_children() == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize("name", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
-def test_what_the_user_set_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting in giving_way.SETTINGS:
-        monkeypatch.delenv(setting, raising=False)
-    assert can_give_way()
-    monkeypatch.setenv(name, "passive")
-    assert not can_give_way()
-
-
 @pytest.fixture
 def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody watches yet, and nothing that the user set forbids it."""
-    for setting in giving_way.SETTINGS:
+    for setting in (*giving_way.SETTINGS, *fewer_cores.SETTINGS):
         monkeypatch.delenv(setting, raising=False)
     give_way.cache_clear()
     yield
@@ -213,6 +204,33 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def watchers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == giving_way.WATCH}
+
+
+@pytest.mark.parametrize(("waits", "cores"), itertools.product([False, True], repeat=2))
+@pytest.mark.parametrize("name", giving_way.SETTINGS)
+@pytest.mark.parametrize("other", fewer_cores.SETTINGS)
+def test_what_the_user_set_holds(
+    name: str, other: str, waits: bool, cores: bool, watching: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How threads wait and where they are is settled apart; the load is looked at while either is free."""
+    followed = []
+    monkeypatch.setattr(giving_way, "_follow", lambda *watch: followed.append([part.may for part in watch[2:]]))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    for is_free, setting in ((waits, name), (cores, other)):
+        if not is_free:
+            monkeypatch.setenv(setting, "passive")
+    before = watchers()
+    give_way(2)
+    for thread in watchers() - before:
+        thread.join()
+    assert followed == ([[waits, cores]] if waits or cores else [])
+
+
+def test_waits_stay_long_where_they_may_not_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(giving_way, "_libraries", list)
+    waits = ShortWaits(2, may=False)
+    waits.turn_on()
+    assert not waits.on
 
 
 def test_a_single_thread_needs_no_watching(watching: None) -> None:

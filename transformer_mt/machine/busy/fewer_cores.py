@@ -30,7 +30,8 @@ class FewerCores:
         self._pin = pin or pin_all_threads
         self._now = self.all
         self._num_crowded = 0
-        self._may = not any(name in os.environ for name in SETTINGS) and self._half < len(self.all)
+        # Whether it moves the threads at all.
+        self.may = not any(name in os.environ for name in SETTINGS) and self._half < len(self.all)
         self._choice = random.Random(os.getpid())  # two trainings that look at the same moment choose differently
         os.register_at_fork(after_in_child=self._forget)
 
@@ -40,8 +41,8 @@ class FewerCores:
         busy: the share of the last moments in which each core was at work for anybody. own: the cores that this process
         and its children used in that time, all together.
         """
-        if not self._may or os.sched_getaffinity(0) != self._now:  # somebody else has chosen its cores
-            self._may = False
+        if not self.may or os.sched_getaffinity(0) != self._now:  # somebody else has chosen its cores
+            self.may = False
             return
         others = {core: max(0.0, share - own / len(self._now) * (core in self._now)) for core, share in busy.items()}
         # Threads that have a core to themselves hinder nobody.

@@ -46,9 +46,10 @@ def _libraries() -> list[ctypes.CDLL]:
 class ShortWaits:
     """While it is `on`, idle threads of every libgomp sleep at once."""
 
-    def __init__(self, num_cores: int) -> None:
-        """num_cores: those of this process, of which a team takes one more."""
+    def __init__(self, num_cores: int, may: bool = True) -> None:
+        """num_cores: those of this process, of which a team takes one more. Where it may not, it is never turned on."""
         self._num_cores = num_cores
+        self.may = may
         self._end = threading.Event()
         self._holder: threading.Thread | None = None
         self._num_libraries = 0
@@ -60,6 +61,8 @@ class ShortWaits:
 
     def turn_on(self) -> None:
         """Returns when waits are short, in libraries too that were loaded since it was turned on."""
+        if not self.may:
+            return
         libraries = _libraries()
         if self.on and len(libraries) == self._num_libraries:
             return
@@ -172,9 +175,9 @@ def follow(
         wait(INTERVAL)
 
 
-def can_give_way() -> bool:
-    """Whether the load of the machine is known, and the user has not settled how threads wait."""
-    return sys.platform == "linux" and exists(STAT) and not any(name in os.environ for name in SETTINGS)
+def may_shorten() -> bool:
+    """Whether the user has not settled how threads wait."""
+    return not any(name in os.environ for name in SETTINGS)
 
 
 @functools.cache
@@ -182,17 +185,20 @@ def give_way(num_threads: int) -> None:
     """From here on, until it ends, this process with so many threads on a CPU waits as the load suggests. A single
     thread waits for no other.
     """
-    if num_threads > 1 and can_give_way():
+    if num_threads > 1 and sys.platform == "linux" and exists(STAT):
         # Where the system forbids a look or another thread, this process waits as it always did, and works on.
         with suppress(Exception):
-            watch = Looks(), num_threads, FewerCores(num_threads)
+            cores = FewerCores(num_threads)
+            waits = ShortWaits(len(cores.all), may_shorten())
+            if not (waits.may or cores.may):
+                return
+            watch = Looks(), num_threads, waits, cores
             # numba counts the cores when it is imported, which may be while this process keeps to half of them.
             os.environ.setdefault("NUMBA_NUM_THREADS", str(len(os.sched_getaffinity(0))))
             threading.Thread(target=_follow, args=watch, name=WATCH, daemon=True).start()
 
 
-def _follow(looks: Looks, num_threads: int, cores: FewerCores) -> None:
-    waits = ShortWaits(len(cores.all))
+def _follow(looks: Looks, num_threads: int, waits: ShortWaits, cores: FewerCores) -> None:
     with suppress(Exception):
         try:
             follow(looks.look, num_threads, waits, cores, time.sleep)
