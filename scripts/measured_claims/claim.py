@@ -64,3 +64,10 @@ def compared(better: Sequence[float], worse: Sequence[float]) -> Verdict:
     if abs(difference) <= 2 * error:
         return Verdict.UNDECIDED
     return decided(difference > 0)
+
+
+def not_larger(one: Sequence[float], other: Sequence[float]) -> Verdict:
+    """Whether the first mean is not larger by more than the error; one value each decides nothing here either."""
+    if min(len(one), len(other)) < 2:
+        return Verdict.UNDECIDED
+    return decided(compared(one, other) is not Verdict.HOLDS)

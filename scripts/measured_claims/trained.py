@@ -6,7 +6,7 @@ from typing import Any
 
 from measuring.comparing import spread
 
-from measured_claims.claim import Finding, Settings, Verdict, compared, decided
+from measured_claims.claim import Finding, Settings, Verdict, compared, decided, not_larger
 from measured_claims.workshop import BASE, SIZE, SMALL, Variant, num_parameters, scored, trained, variant
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.averaging import average_checkpoints
@@ -63,7 +63,7 @@ def weight_tying(settings: Settings) -> Finding:
     untied = variant("untied", tie_embeddings="none")
 
     def decide(base: Scores, other: Scores) -> Verdict:
-        return decided(compared(base["nll"], other["nll"]) is not Verdict.HOLDS)
+        return not_larger(base["nll"], other["nll"])
 
     return beside_base("a matrix for each", untied, decide, "target embedding = output projection", settings)
 
@@ -99,7 +99,7 @@ def rms_norm(settings: Settings) -> Finding:
     """As good: it is not worse by more than the error."""
 
     def decide(base: Scores, other: Scores) -> Verdict:
-        return decided(compared(other["nll"], base["nll"]) is not Verdict.HOLDS)
+        return not_larger(other["nll"], base["nll"])
 
     return beside_base("RMSNorm", variant("rmsnorm", norm="rmsnorm"), decide, "LayerNorm", settings)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from measured_claims import costs, lengths, reach, scores, workshop
-from measured_claims.claim import Finding, Settings, Verdict, compared
+from measured_claims import costs, lengths, reach, scores, trained, workshop
+from measured_claims.claim import Finding, Settings, Verdict, compared, not_larger
 from measured_claims.models import VOCAB_SIZE, encoded, recurrent, transformer, words
 from measured_claims.table import CLAIMS
 from pages import REPOSITORY, prose, read, tables
@@ -75,6 +75,29 @@ def test_a_difference_decides_where_it_is_beyond_its_error(
     better: list[float], worse: list[float], verdict: Verdict
 ) -> None:
     assert compared(better, worse) is verdict
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "verdict"),
+    [
+        ([3.0, 3.2], [1.0, 1.2], Verdict.FAILS),
+        ([1.0, 1.2], [3.0, 3.2], Verdict.HOLDS),
+        ([1.0, 3.0], [0.9, 2.9], Verdict.HOLDS),
+        ([1.0], [3.0], Verdict.UNDECIDED),
+        ([1.0, 1.2], [3.0], Verdict.UNDECIDED),
+    ],
+)
+def test_no_loss_is_one_within_its_error(one: list[float], other: list[float], verdict: Verdict) -> None:
+    assert not_larger(one, other) is verdict
+
+
+@pytest.mark.parametrize("name", ["weight_tying", "rms_norm"])
+def test_one_seed_decides_nothing(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = iter([{"nll": [3.0], "bleu": [9.0]}, {"nll": [3.0], "bleu": [9.0]}])
+    monkeypatch.setattr(trained, "runs_of", lambda wanted, settings: [tmp_path])
+    monkeypatch.setattr(trained, "scores_of", lambda runs: next(found))
+    monkeypatch.setattr(trained, "num_parameters", lambda wanted, settings, run: 1)
+    assert CLAIMS[name].measure(Settings(tmp_path, seeds=(1,))).verdict is Verdict.UNDECIDED
 
 
 def test_the_longest_chain_by_hand() -> None:
