@@ -108,8 +108,7 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
     )
     print(f"needed: {needed / 1e6:,.1f} MFLOP a target token; device: {peak / 1e12:,.4g} TFLOP/s, {whence}\n")
     if args.profile:
-        (found,) = re.findall(r"^profile of steps .*?(?=^trace:)", said, re.MULTILINE | re.DOTALL)
-        print(f"{found.rstrip()}\n")
+        print(f"{profile_in(said)}\n")
     memory = windows[-1].get("peak_memory", host_memory)
     graphs = windows[-1].get("compiled_graphs", 0)
     wait = statistics.median(line["data_wait"] for line in windows)
@@ -122,6 +121,12 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
     for name, other in opponents(args, data, config.model, device):
         arithmetic = f"{other * needed / 1e12:,.4g} | {other * needed / peak:.1%}"
         print(f"| {name} | {other:,.0f} | {arithmetic} | | | |\n\n{speed / other:.2f} x {name}", flush=True)
+
+
+def profile_in(said: str) -> str:
+    """What a training said of its profile: the tables, or that and why there are none."""
+    (found,) = re.findall(r"^profile of steps .*?(?=^trace:)|^profile: [^\n]*", said, re.MULTILINE | re.DOTALL)
+    return found.rstrip()
 
 
 def opponents(

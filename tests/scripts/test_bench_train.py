@@ -110,6 +110,13 @@ def test_bench_train_measures_a_preset_and_what_it_uses_of_the_device(text: Path
         assert float(ratio) == pytest.approx(speed / float(plain.replace(",", "")), rel=0.01, abs=0.01)
 
 
+def test_a_training_too_short_for_a_profile_says_so_in_its_place(scripts: SimpleNamespace) -> None:
+    none = "profile: nothing was profiled, for training ended before step 10 of this start"
+    assert scripts.preset_speed.profile_in(f"step 8\n{none}\ntrained\n") == none
+    tables = "profile of steps 10 to 14, by kind of operation:\n  other  9 %"
+    assert scripts.preset_speed.profile_in(f"step 14\n{tables}\ntrace: a\ntrained\n") == tables
+
+
 @pytest.mark.parametrize(
     ("name", "precision", "expected"),
     [
