@@ -79,6 +79,7 @@ def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys:
         ("aten::index_select", "copies and casts"), ("aten::embedding_dense_backward", "copies and casts"),
         ("aten::native_dropout", "random numbers"), ("aten::bernoulli_", "random numbers"),
         ("aten::_log_softmax", "softmax and loss"), ("_CrossEntropySumsBackward", "softmax and loss"),
+        ("ChunkedPairs", "softmax and loss"), ("_PairLossBackward", "softmax and loss"),
         ("aten::mul", "element-wise and norms"), ("aten::add_", "element-wise and norms"),
         ("aten::native_layer_norm", "element-wise and norms"), ("triton_poi_fused_add_3", "element-wise and norms"),
         ("aten::_fused_adam_", "optimizer and clipping"), ("Optimizer.step#Adam.step", "optimizer and clipping"),
@@ -145,3 +146,13 @@ def test_steps_that_prepare_for_others_are_not_profiled(preparing: Collection[in
         profiler.step_done(step, step in preparing)
     profiler.close()
     assert said[0] == f"profile of steps {first} to {first + NUM_STEPS - 1}, by kind of operation:"
+
+
+def test_a_training_that_only_prepared_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    profiler = StepProfiler(tmp_path, torch.device("cpu"), said.append)
+    for step in range(1, 40):
+        profiler.step_done(step, prepared=step <= 35)
+    profiler.close()
+    told = "profile: nothing was profiled, for training ended before step 10 after the last one that prepared for later"
+    assert said == [f"{told} ones"]

@@ -29,7 +29,7 @@ OPERATIONS = {
     r"|attention_(forward|backward)",
     "matrix products": r"\b(mm|addmm|matmul|linear)\b|mkldnn|gemm|nvjet|cutlass|splitK",
     "random numbers": r"rand|bernoulli|dropout|uniform_|normal_|philox|::kept",
-    "softmax and loss": r"softmax|logsumexp|CrossEntropy|cross_entropy|nll_loss",
+    "softmax and loss": r"softmax|logsumexp|CrossEntropy|cross_entropy|nll_loss|ChunkedPairs|PairLoss",
     "copies and casts": r"copy|\b(to|cat|clone|contiguous|index|index_select|gather|embedding|fill_|zero_|empty\w*)\b"
     r"|index_add|embedding_dense|Memcpy|Memset",
     "element-wise and norms": r"layer_norm|rms_norm|\b(add|sub|mul|div|neg|exp|sum|mean|where|relu|gelu|silu|threshold"
@@ -157,7 +157,7 @@ class StepProfiler:
             self._profile.stop()
         num_steps = min(self._num_done - FIRST_STEP + 1, NUM_STEPS)
         if self._profile is None or num_steps < 1:
-            self.say(f"profile: nothing was profiled, for training ended before step {FIRST_STEP} of this start")
+            self.say(f"profile: nothing was profiled, for training ended before step {FIRST_STEP} {self._since()}")
             return
         finished, self._profile = self._profile, None
         self.seconds = seconds_by_kind(finished.events(), self.on_gpu)
@@ -171,3 +171,9 @@ class StepProfiler:
             self.say("the kernels that took longest, milliseconds a step and times a step:")
             self.say(kernel_table(finished.events(), num_steps))
         self.say(f"trace: {path} (https://ui.perfetto.dev opens it, and TensorBoard with torch-tb-profiler)")
+
+    def _since(self) -> str:
+        """From where the steps are counted."""
+        if self._num_done == self._num_seen:
+            return "of this start"
+        return "after the last one that prepared for later ones"
