@@ -71,13 +71,14 @@ def route(
 ) -> Route:
     """A route that answers by what the handler returns: a value for JSON, or an answer.
 
-    `is_open`: it needs no key. `busy`: it counts among the requests that are under way, and keeps to the time limit.
+    `is_open`: it needs no key and has no parameters, so nothing is read of what comes with the request. `busy`: it
+    counts among the requests that are under way, and keeps to the time limit.
     """
 
     async def answer(request: Request) -> Response:
         begun = time.perf_counter()
         try:
-            parameters = await parameters_of(request, server.service.limits)
+            parameters = Parameters({}) if is_open else await parameters_of(request, server.service.limits)
             if not is_open:
                 check_key(server, style, request, parameters)
             if busy:

@@ -3,14 +3,13 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from email.parser import BytesParser
-from email.policy import HTTP
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 
 from transformer_mt.serving.refusal import Limits, Refusal
+from transformer_mt.serving.web.multipart import MOST_HEAD, multipart_fields
 
 MOST_READ = 2**26  # of a body that is too long: it is read and dropped, so that its sender hears why
 MOST_FIELDS = 2000  # of a form
@@ -115,12 +114,17 @@ async def _body(request: Request, limits: Limits) -> bytes:
 
 
 def _values(body: bytes, content_type: str) -> dict[str, Any]:
+    if len(content_type) > MOST_HEAD:
+        raise Refusal(400, f"Invalid request: the content type has more than {MOST_HEAD:,} bytes. Send less.")
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/x-www-form-urlencoded":
         fields = parse_qs(body.decode("utf-8"), True, errors="strict", max_num_fields=MOST_FIELDS)
         return _joined(fields)
     if kind == "multipart/form-data":
-        return _joined(_multipart(body, content_type))
+        parts: dict[str, list[str]] = {}
+        for name, text in multipart_fields(body, content_type, MOST_FIELDS):
+            parts.setdefault(name, []).append(text)
+        return _joined(parts)
     values = json.loads(body.decode("utf-8-sig"))
     if not isinstance(values, dict):
         raise Refusal(400, "Invalid request: the body is no JSON object. Send one.")
@@ -130,15 +134,3 @@ def _values(body: bytes, content_type: str) -> dict[str, Any]:
 def _joined(fields: dict[str, list[str]]) -> dict[str, Any]:
     """A field that comes once is a text, and one that comes several times a list."""
     return {name: values[0] if len(values) == 1 else values for name, values in fields.items()}
-
-
-def _multipart(body: bytes, content_type: str) -> dict[str, list[str]]:
-    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
-    message = BytesParser(policy=HTTP).parsebytes(head + body)
-    fields: dict[str, list[str]] = {}
-    for part in message.iter_parts() if message.is_multipart() else ():
-        name = part.get_param("name", header="content-disposition")
-        payload = part.get_payload(decode=True)
-        if isinstance(name, str) and isinstance(payload, bytes):
-            fields.setdefault(name, []).append(payload.decode("utf-8"))
-    return fields
