@@ -93,6 +93,18 @@ def test_auto_tells_what_it_has_found(server: Served, translator: Translator) ->
     assert one["detectedLanguage"]["language"] == "en"
 
 
+def test_the_language_of_html_is_that_of_its_text(server: Served, translator: Translator) -> None:
+    """Names of tags and of their attributes, which are mostly English, say nothing of it."""
+    english, spanish = translator.translate(SENTENCES[:1])[0], "uno dos tres."
+    one, two = f"<p title='uno dos tres cuatro'>{SENTENCES[0]}</p>", f"<p class='one two three four five'>{spanish}</p>"
+    answer = server.post("/translate", {"q": [one, two], "source": "auto", "target": "es", "format": "html"}).json
+    assert [found["language"] for found in answer["detectedLanguage"]] == ["en", "es"]
+    assert answer["translatedText"] == [one.replace(SENTENCES[0], english), two]
+    texts = {"text": [one, two], "target_lang": "ES", "tag_handling": "html"}
+    found = server.post("/v2/translate", texts).json["translations"]
+    assert [one["detected_source_language"] for one in found] == ["EN", "ES"]
+
+
 def test_languages_and_health(server: Served) -> None:
     english, spanish = server.get("/languages").json
     assert english == {"code": "en", "name": "English", "targets": ["es"]}

@@ -17,6 +17,7 @@ from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.errors import UserError
 from transformer_mt.markup.html_translator import HtmlTranslator
+from transformer_mt.markup.marked import take_out
 from transformer_mt.plurals import counted
 from transformer_mt.serving.batcher import Batcher, Kind
 from transformer_mt.serving.detection import Detector
@@ -121,6 +122,13 @@ class Service:
             return among[0], 1.0
         return self.detect(text, [*among, target])[0]
 
+    async def sources_of(self, texts: Sequence[str], target: str, markup: str) -> list[tuple[str, float]]:
+        """As `source_of`, for each text. Under `markup`, html or xml, it goes by what stands between the tags."""
+        if markup:  # in a thread, because it takes a while of much text
+            loop, is_xml = asyncio.get_running_loop(), markup == "xml"
+            texts = await loop.run_in_executor(self._threads, lambda: [_shown(text, is_xml) for text in texts])
+        return [self.source_of(text, target) for text in texts]
+
     def our(self, code: str) -> str | None:
         """The language that a client means by a code, if there is one."""
         return find(code, self.languages)
@@ -204,6 +212,11 @@ class Service:
         if served.aligner is None:
             raise Refusal(400, f"This server cannot align words, nor translate text with tags. {served.why_no_aligner}")
         return served.aligner
+
+
+def _shown(text: str, is_xml: bool) -> str:
+    """What is translated of HTML, or of XML."""
+    return " ".join(segment.text for segment in take_out(text, is_xml).segments)
 
 
 def refuse_missing(texts: Sequence[str], found: Sequence[Translated]) -> None:

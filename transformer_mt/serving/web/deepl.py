@@ -59,7 +59,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     if source:
         sources = [_ours(service, "source_lang", source)] * len(texts)
     else:
-        sources = [service.source_of(text, tgt)[0] for text in texts]
+        sources = [code for code, _ in await service.sources_of(texts, tgt, tags)]
     found = await translate_from(service, texts, sources, tgt, tags, split=split != "0")
     server.metrics.num_billed += sum(billed)
     return {

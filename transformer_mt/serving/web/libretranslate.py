@@ -33,14 +33,14 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     if format not in ("text", "html"):
         raise Refusal(400, f"{format} format is not supported. Give text or html.")
     alternatives = parameters.number("alternatives", 0, MOST_ALTERNATIVES)
+    markup = "html" if format == "html" else ""
     service = server.service
     server.metrics.num_chars += service.limits.check(texts)
     tgt = known(service, target)
     if source == AUTO:
-        detected = [service.source_of(text, tgt) for text in texts]
+        detected = await service.sources_of(texts, tgt, markup)
     else:
         detected = [(known(service, source), 1.0)] * len(texts)
-    markup = "html" if format == "html" else ""
     found = await translate_from(service, texts, [code for code, _ in detected], tgt, markup, alternatives)
     answer: dict[str, Any] = {"translatedText": [one[0] for one in found]}
     if source == AUTO:
