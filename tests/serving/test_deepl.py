@@ -1,12 +1,17 @@
 """DeepL's API."""
 
+import re
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from servers import Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
+from transformer_mt.serving.web.deepl import _without_line_ends
 
 SENTENCES = [english for english, _ in toy_pairs(4, seed=6)]
 
@@ -65,6 +70,25 @@ def test_sentences_are_split_or_not(server: Served, translator: Translator) -> N
     spaced = {"text": ["one\n   two"], "target_lang": "ES", "split_sentences": "nonewlines"}
     (billed,) = server.post("/v2/translate", spaced).json["translations"]
     assert billed["billed_characters"] == len("one\n   two"), "as it was sent"
+
+
+@given(st.text("ab \n\t\r\u3000\u2028\x1c", max_size=15))
+def test_a_line_end_and_the_white_space_around_it_become_a_blank(text: str) -> None:
+    assert _without_line_ends(text) == re.sub(r"[^\S\n]*\n\s*", " ", text)
+
+
+def test_blanks_without_a_line_end_do_not_take_long() -> None:
+    """A twentieth of these took more than seven seconds."""
+    text = "a" + " " * 400_000 + "b"
+    begun = time.process_time()
+    assert _without_line_ends(text) == text
+    assert time.process_time() - begun < 5
+
+
+def test_what_is_too_long_is_refused_before_it_is_looked_at(server: Served) -> None:
+    values = {"text": ["\n" * 20_001], "target_lang": "none", "split_sentences": "nonewlines"}
+    answer = server.post("/v2/translate", values)
+    assert (answer.status, answer.json["message"].partition(",")[0]) == (413, "The request has 20")
 
 
 def test_languages(server: Served) -> None:

@@ -41,6 +41,7 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     """The texts `text`, a list of up to all lines that the server takes, to `target_lang`."""
     texts, _ = parameters.texts("text")
     service = server.service
+    num_chars = service.limits.check(texts)
     tgt = _ours(service, "target_lang", parameters.word("target_lang"))
     source = parameters.word("source_lang", "")
     _refuse_what_is_not_here(parameters)
@@ -54,8 +55,8 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
         raise Refusal(400, "Value for 'split_sentences' not supported. Give 0, 1 or nonewlines.")
     billed = [len(text) for text in texts]
     if split == "nonewlines":
-        texts = [re.sub(r"[^\S\n]*\n\s*", " ", text) for text in texts]
-    server.metrics.num_chars += service.limits.check(texts)
+        texts = [_without_line_ends(text) for text in texts]
+    server.metrics.num_chars += num_chars
     if source:
         sources = [_ours(service, "source_lang", source)] * len(texts)
     else:
@@ -92,6 +93,12 @@ def _ours(service: Service, name: str, code: str) -> str:
     if found is None:
         raise Refusal(400, f"Value for '{name}' not supported. This server has {', '.join(service.languages).upper()}.")
     return found
+
+
+def _without_line_ends(text: str) -> str:
+    """The text with a blank for each stretch of white space that has a line end."""
+    # A pattern with the line end in it would look for one from every blank of a stretch that has none.
+    return re.sub(r"\s+", lambda space: " " if "\n" in space[0] else space[0], text)
 
 
 def _refuse_what_is_not_here(parameters: Parameters) -> None:
