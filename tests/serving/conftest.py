@@ -101,7 +101,7 @@ def still_answers(translator: Translator) -> Answers:
         end = time.monotonic() + 60
         while "tmt_waiting_requests 0" not in (told := server.get("/metrics").body.decode()):
             assert time.monotonic() < end, told
-            time.sleep(0.01)  # one whose client is gone is still searched
+            time.sleep(0.01)  # a moment passes until a client is known to be gone
         assert "tmt_processes_begun_again_total 0" in told
         assert 'status="500"' not in told
         assert not any("Traceback" in line for line in server.told), server.told

@@ -257,6 +257,52 @@ def test_what_nobody_waits_for_is_not_searched() -> None:
     played(1, script)
 
 
+def test_what_nobody_waits_for_is_no_company() -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        await asked(batcher, *"abcd")
+        first, gone, last = [await asked(batcher, *texts) for texts in ("e", "fgh", "i")]
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert batcher.num_waiting == 2
+        pool.finish(0)
+        await asyncio.sleep(2 * MOST_WAIT)
+        assert pool.batches[1:] == [["e", "i"]]
+        pool.finish(1)
+        assert (await first, await last) == (["E"], ["I"])
+
+    played(1, script)
+
+
+@given(
+    st.lists(st.lists(st.text("ab", min_size=1, max_size=30), min_size=1, max_size=9), max_size=12),
+    st.sets(st.integers(0, 11)),
+    st.integers(0, 3),
+)
+def test_requests_that_are_given_up_change_nothing_for_the_others(
+    requests: list[list[str]], given_up: set[int], num_finished: int
+) -> None:
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        tasks = [await asked(batcher, *texts) for texts in requests]
+        begun = min(num_finished, len(pool.jobs))
+        for number in range(begun):
+            pool.finish(number)
+        left = {i: task for i, task in enumerate(tasks) if i not in given_up}
+        for i in given_up & set(range(len(tasks))):
+            tasks[i].cancel()
+        number = begun
+        while not all(task.done() for task in tasks):
+            while number < len(pool.jobs):
+                pool.finish(number)
+                number += 1
+            await asyncio.sleep(0.001)
+        assert {i: task.result() for i, task in left.items()} == {
+            i: [text.upper() for text in requests[i]] for i in left
+        }
+        assert batcher.num_waiting == 0
+
+    played(2, script)
+
+
 def test_nothing_is_left_of_what_is_answered() -> None:
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
         async def answer(num_requests: int) -> int:

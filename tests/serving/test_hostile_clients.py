@@ -2,16 +2,18 @@
 
 import json
 import random
+import signal
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import Answers, Served
+from servers import Answers, Serve, Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
@@ -27,6 +29,13 @@ def connected(server: Served, sent: bytes) -> Iterator[socket.socket]:
     with server.connect() as connection:
         connection.sendall(sent)
         yield connection
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def status_of(connection: socket.socket) -> int:
@@ -63,6 +72,30 @@ def test_clients_that_go_away_harm_nobody(server: Served, still_answers: Answers
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert server.translate("one two.") == translator.translate(["one two."])[0]
     still_answers(server)
+
+
+def test_nobody_waits_for_clients_that_are_gone(serve: Serve, translator: Translator) -> None:
+    """While the process of the search stands still, so that none of their sentences can be done by chance."""
+    server = serve("--workers", "1", "--timeout", "100")
+    server.signal_search(signal.SIGSTOP)
+
+    def told(name: str) -> int:
+        lines = server.get("/metrics").body.decode().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+    with ExitStack() as stack:
+        for i in range(40):
+            path, more = (("/translate", {}), ("/translate", {"format": "html"}), ("/page/translate", {}))[i % 3]
+            body = json.dumps({"q": f"<p>{i} one two.</p>" * 20, **VALUES, **more}).encode()
+            head = b"POST %s HTTP/1.1\r\nHost: tmt\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(body))
+            stack.enter_context(connected(server, head + body))
+        wait_until(lambda: told("tmt_waiting_requests") == 40 and told("tmt_waiting_sentences") > 0)
+    wait_until(lambda: told("tmt_waiting_requests") == told("tmt_waiting_sentences") == 0)
+    server.signal_search(signal.SIGCONT)
+    assert server.translate("one two.") == translator.translate(["one two."])[0]
+    assert server.translate("<p>one two.</p>", format="html") == f"<p>{translator.translate(['one two.'])[0]}</p>"
+    assert told("tmt_batches_total") <= 3, "what nobody waits for is searched"
+    assert 'status="499"' in server.get("/metrics").body.decode()
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,18 @@ class _Order:
 
 @dataclass(eq=False)
 class _Item:
-    """A sentence that waits, and its place in its order."""
+    """A sentence that waits, and its place in its order. No other has its number."""
 
     order: _Order
     index: int
     line: SourceLine
+    number: int
     is_taken: bool = False
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among those of its kind: by length."""
+        return len(self.line.text), self.number
 
 
 @dataclass(eq=False)
@@ -61,23 +67,25 @@ class _Line:
     by_length: list[tuple[int, int, _Item]] = field(default_factory=list)
     by_due: list[tuple[float, int, _Item]] = field(default_factory=list)
 
-    def add(self, item: _Item, due: float, number: int) -> None:
-        insort(self.by_length, (len(item.line.text), number, item))
-        heapq.heappush(self.by_due, (due, number, item))
+    def add(self, item: _Item, due: float) -> None:
+        insort(self.by_length, (*item.place, item))
+        heapq.heappush(self.by_due, (due, item.number, item))
+
+    def drop(self, item: _Item) -> None:
+        """Take one out for which nobody waits any more, if it is still there."""
+        if not item.is_taken:
+            del self.by_length[bisect_left(self.by_length, item.place)]
+            item.is_taken = True
 
     def first_due(self) -> float:
         """When the first sentence in line came, or infinity."""
-        while self.by_due and (self.by_due[0][2].is_taken or self.by_due[0][2].order.future.done()):
-            _, number, item = heapq.heappop(self.by_due)
-            if not item.is_taken:  # nobody waits for it any more
-                del self.by_length[bisect_left(self.by_length, (len(item.line.text), number))]
-                item.is_taken = True
+        while self.by_due and self.by_due[0][2].is_taken:
+            heapq.heappop(self.by_due)
         return self.by_due[0][0] if self.by_due else float("inf")
 
     def take(self, size: int) -> list[_Item]:
         """The first in line, with so many of its likes in length that there are `size` of them, or all."""
-        _, number, item = self.by_due[0]
-        place = bisect_left(self.by_length, (len(item.line.text), number))
+        place = bisect_left(self.by_length, self.by_due[0][2].place)
         size = min(size, len(self.by_length))
         starts = range(max(0, place - size + 1), min(place, len(self.by_length) - size) + 1)
         start = min(starts, key=lambda i: self.by_length[i + size - 1][0] - self.by_length[i][0])
@@ -109,19 +117,28 @@ class Batcher:
         pool.on_idle = self._give_again
 
     async def search(self, kind: Kind, lines: Sequence[SourceLine]) -> list[Translated]:
-        """The translation of each sentence. Raises Refusal where no process is left, or searching refuses one."""
+        """The translation of each sentence. Raises Refusal where no process is left, or searching refuses one. Where
+        it is cancelled, those that no process has yet are not searched.
+        """
         loop = asyncio.get_running_loop()
         if not lines:
             return []
         self._refuse_without_processes()
         order = _Order([None] * len(lines), len(lines), loop.create_future())
         now = loop.time()
-        for index, line in enumerate(lines):
-            self._add(kind, _Item(order, index, line), now + BEHIND * index)
+        waiting = self._lines.setdefault(kind, _Line())
+        items = [_Item(order, i, line, self._next_number + i) for i, line in enumerate(lines)]
+        self._next_number += len(items)
+        for item in items:
+            waiting.add(item, now + BEHIND * item.index)
         self._last_stir = now
         self._num_awaited = max(0, self._num_awaited - len(lines))
         self._give()
-        results = await order.future
+        try:
+            results = await order.future
+        finally:
+            for item in items:
+                waiting.drop(item)
         self._last_stir = loop.time()
         return results
 
@@ -137,10 +154,6 @@ class Batcher:
     def num_waiting(self) -> int:
         """Sentences that no process has yet."""
         return len(self._alone) + sum(len(line.by_length) for line in self._lines.values())
-
-    def _add(self, kind: Kind, item: _Item, due: float) -> None:
-        self._next_number += 1
-        self._lines.setdefault(kind, _Line()).add(item, due, self._next_number)
 
     def _refuse_without_processes(self) -> None:
         if self.pool.is_lost:

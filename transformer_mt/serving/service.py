@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,9 +181,12 @@ class Service:
             aligner = self.aligner_of(request.served)
             lines = _Waiting(self, request.served, kind, request.split, asyncio.get_running_loop())
             works = HtmlTranslator(lines, aligner, xml=request.markup == "xml")
-            found = await asyncio.get_running_loop().run_in_executor(
-                self._threads, works.translate_lines, request.texts, kind.options
-            )
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, works.translate_lines, request.texts, kind.options
+                )
+            finally:
+                lines.stop()
         else:
             lines = [SourceLine(text, place=(i,)) for i, text in enumerate(request.texts)]
             found = await self.search_texts(kind, lines, request.split)
@@ -263,6 +266,14 @@ class _Waiting:
         self.kind = kind
         self.split = split
         self.loop = loop
+        self._search: Future[list[Translated]] | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Search no more: nobody waits for it. The thread ends with CancelledError, which nobody hears."""
+        self._is_stopped = True
+        if self._search is not None:
+            self._search.cancel()
 
     def keep_processes(self) -> nullcontext[None]:
         """The server keeps its processes anyway."""
@@ -271,12 +282,11 @@ class _Waiting:
     def translate_lines(self, texts: Any, options: SearchOptions | None = None) -> list[Translated]:
         """As `Translator.translate_lines`."""
         lines = list_of_lines(texts)
-        future = asyncio.run_coroutine_threadsafe(self.service.search_texts(self.kind, lines, self.split), self.loop)
-        try:
-            return future.result(self.service.limits.seconds)
-        except TimeoutError:  # nobody waits for it any more
-            future.cancel()
-            raise
+        search = self.service.search_texts(self.kind, lines, self.split)
+        self._search = asyncio.run_coroutine_threadsafe(search, self.loop)
+        if self._is_stopped:  # before there was anything to cancel
+            self._search.cancel()
+        return self._search.result()
 
 
 def hypotheses_of(source: str, translated: Translated) -> list[Translation]:

@@ -1,11 +1,12 @@
 """From a request to an answer: keys, limits, counts, and refusals in the style of each API."""
 
+import asyncio
 import hmac
 import json
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ class Server:
         return self.api_key is not None
 
 
-Handler = Callable[[Server, Parameters], Awaitable[Any]]
+Handler = Callable[[Server, Parameters], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Style:
 
 LIBRETRANSLATE = Style("error", "api_key")
 DEEPL = Style("message", "auth_key")
+CLIENT_GONE = 499  # the status that nginx's log has for it; nobody receives it
 FAILED = Refusal(500, "The server failed at this request. Its operator finds out more on its standard error.")
 
 
@@ -83,7 +85,7 @@ def route(
                 check_key(server, style, request, parameters)
             if busy:
                 async with server.service.admitted():
-                    value = await handler(server, parameters)
+                    value = await unless_gone(request, handler(server, parameters))
             else:
                 value = await handler(server, parameters)
             response = value if isinstance(value, Response) else style.answer(value)
@@ -96,6 +98,28 @@ def route(
         return response
 
     return Route(path, answer, methods=methods)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of some work for a request that has been read. Where its client goes before that, the work is
+    cancelled, so that those who still wait do not wait for it too, and Refusal is raised, for the counts.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(CLIENT_GONE, "The client went before it had its answer.")
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    """Ends when the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def check_key(server: Server, style: Style, request: Request, parameters: Parameters) -> None:
