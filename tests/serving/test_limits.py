@@ -5,10 +5,18 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 from commands import call_tmt
 from servers import Answer, Answers, Serve, Served
+from starlette.requests import Request
+
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.service import Service
+from transformer_mt.serving.web.endpoints import DEEPL, Server, check_key, key_from
+from transformer_mt.serving.web.metrics import Metrics
+from transformer_mt.serving.web.parameters import Parameters
 
 VALUES = {"source": "en", "target": "es"}
 
@@ -88,6 +96,32 @@ def test_the_key_may_stand_in_the_environment_or_a_header(run: Path) -> None:
         assert server.post("/v2/translate", texts, {"Authorization": "DeepL-Auth-Key other"}).status == 403
 
 
+def test_a_blank_key_in_the_environment_is_not_taken_for_none(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for blank in ("", "\n"):
+        monkeypatch.setenv("TMT_API_KEY", blank)
+        result = call_tmt(run, "serve", "--run", str(run))
+        assert (result.returncode, "--api-key is blank" in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "à", "ключ", "a b"])
+def test_a_key_is_the_same_in_a_header_whatever_its_encoding(run: Path, key: str) -> None:
+    """And what stands around it, as at the end of a file, is none of it."""
+    server = Server(cast(Service, None), Metrics(), key_from(f" {key}\n"))
+
+    def status(sent: bytes) -> int:
+        head = {"type": "http", "headers": [(b"authorization", b"Bearer " + sent)]}
+        try:
+            check_key(server, DEEPL, Request(head), Parameters({}))
+        except Refusal as refusal:
+            return refusal.status
+        return 200
+
+    assert status(key.encode()) == status(key.encode() + b" ") == 200
+    assert status(key.encode("latin-1", "replace")) == (403 if key == "ключ" else 200)
+    assert status(key.encode("ascii", "replace")) == (200 if key.isascii() else 403)
+    assert status(key.encode() + b"x") == status(b"") == status(b"\xff") == 403
+
+
 def test_two_runs_of_one_pair_are_refused_by_name(run: Path) -> None:
     result = call_tmt(run.parent.parent, "serve", "--run", "runs/toy", "--run", str(run))
     assert result.returncode == 2
@@ -121,6 +155,9 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_loaded(run: P
         (("--beam-size", "0"), "beam_size"),
         (("--seed", "3"), "nothing is drawn by chance"),
         (("--api-key", ""), "--api-key is blank"),
+        (("--api-key", " \n"), "--api-key is blank"),
+        (("--api-key", "one\ntwo"), "--api-key has a line end"),
+        (("--api-key", "x" * 201), "--api-key has 201 characters"),
         (("--timeout", "inf"), "'--timeout'"),
     ):
         result = call_tmt(run, "serve", "--run", str(run), *arguments)

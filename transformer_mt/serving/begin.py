@@ -23,7 +23,7 @@ from transformer_mt.serving.refusal import Limits
 from transformer_mt.serving.search_process import Setup
 from transformer_mt.serving.service import Served, Service, options_of
 from transformer_mt.serving.web.application import run
-from transformer_mt.serving.web.endpoints import Server
+from transformer_mt.serving.web.endpoints import Server, key_from
 from transformer_mt.serving.web.metrics import Metrics
 from transformer_mt.storage.checkpoint_files import find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
@@ -51,6 +51,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     Raises UserError for two runs of the same pair of languages, for options that make no sense, and where a run cannot
     be loaded or the port is taken.
     """
+    key = None if options.api_key is None else key_from(options.api_key)
     configs = [read_config(folder.config) for folder in runs]
     refuse_same_pairs(
         [
@@ -82,7 +83,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
         service = Service(served, batcher, options.limits, _detector(served))
         allow_many_files()
         told = _address(served, *listener.getsockname()[:2])
-        run(Server(service, Metrics(), options.api_key), listener, lambda: remark(told))
+        run(Server(service, Metrics(), key), listener, lambda: remark(told))
     finally:
         pool.end()
         listener.close()

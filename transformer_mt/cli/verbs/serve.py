@@ -1,5 +1,6 @@
 """`tmt serve`."""
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
 
 # Constraints stand behind a line and tabs, and no API has a place for them. Each request names its target language.
+KEY_VARIABLE = "TMT_API_KEY"
 SERVE_FLAGS = tuple(name for name in FLAGS if name not in ("constraints", "to"))
 
 
@@ -26,7 +28,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any that is free.", min=0, max=65535)] = 5000,
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="TMT_API_KEY", help="What clients must give as their key; better in TMT_API_KEY."),
+        typer.Option(envvar=KEY_VARIABLE, help=f"What clients must give as their key; better in {KEY_VARIABLE}."),
     ] = None,
     max_chars: Annotated[int, typer.Option(help="Characters of a request, at most.", min=1)] = 20_000,
     max_lines: Annotated[int, typer.Option(help="Lines of a request, at most.", min=1)] = 500,
@@ -45,8 +47,8 @@ def serve(
 ) -> None:
     """Translate over the network: a page for people, and the APIs of LibreTranslate and DeepL for programs."""
     refuse_without_extra("serve")
-    if api_key == "":
-        raise UserError("--api-key is blank, and anybody could guess that. Give a key, or leave it out.")
+    if api_key is None:  # typer takes a variable that is there and blank for none: then anybody could ask
+        api_key = os.environ.get(KEY_VARIABLE)
     from transformer_mt.serving.begin import Options
     from transformer_mt.serving.begin import serve as begin
     from transformer_mt.serving.refusal import Limits

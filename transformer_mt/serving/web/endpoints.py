@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from transformer_mt.errors import UserError
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.metrics import Metrics
-from transformer_mt.serving.web.parameters import Parameters, parameters_of
+from transformer_mt.serving.web.parameters import LONGEST_WORD, Parameters, parameters_of
 
 JSON = "application/json"
 
@@ -129,7 +130,27 @@ def check_key(server: Server, style: Style, request: Request, parameters: Parame
     if server.api_key is None:
         return
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() not in ("deepl-auth-key", "bearer"):
-        given = parameters.word(style.key, "")
-    if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), server.api_key.encode("utf-8", "replace")):
-        raise Refusal(403, "Invalid API key. Ask the operator of this server for one." if given else "A key is needed.")
+    if scheme.lower() in ("deepl-auth-key", "bearer"):
+        # A header is bytes: curl sends them as its terminal has them, which is UTF-8, and Python's clients as Latin-1.
+        read = [given, given.encode("latin-1").decode("utf-8", "replace")]
+    else:
+        read = [parameters.word(style.key, "")]
+    key = server.api_key.encode()
+    if not any(hmac.compare_digest(one.strip().encode("utf-8", "replace"), key) for one in read):
+        is_given = any(one.strip() for one in read)
+        wrong = "Invalid API key. Ask the operator of this server for one."
+        raise Refusal(403, wrong if is_given else "A key is needed.")
+
+
+def key_from(text: str) -> str:
+    """The key that an operator gives: what a file or a shell adds at its edges is none of it. Raises UserError for one
+    that is blank, and for one that no client could send.
+    """
+    key = text.strip()
+    if not key:
+        raise UserError("--api-key is blank, and anybody could guess that. Give a key, or leave it out.")
+    if not key.isprintable():
+        raise UserError("--api-key has a line end, or another character that nobody can send. Give one line of text.")
+    if len(key) > LONGEST_WORD:
+        raise UserError(f"--api-key has {len(key):,} characters, and {LONGEST_WORD} are taken of a client. Give fewer.")
+    return key

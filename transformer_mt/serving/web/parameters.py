@@ -13,6 +13,7 @@ from transformer_mt.serving.web.multipart import MOST_HEAD, multipart_fields
 
 MOST_READ = 2**26  # of a body that is too long: it is read and dropped, so that its sender hears why
 MOST_FIELDS = 2000  # of a form
+LONGEST_WORD = 200  # characters
 
 
 class Parameters:
@@ -50,7 +51,7 @@ class Parameters:
             value = default
         if value is None:
             raise Refusal(400, f"Invalid request: missing {name} parameter. Give {name}.")
-        if not isinstance(value, str) or len(value) > 200:
+        if not isinstance(value, str) or len(value) > LONGEST_WORD:
             raise Refusal(400, f"Invalid request: {name} is no word. Give a text.")
         return whole(value)
 
