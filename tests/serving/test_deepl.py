@@ -11,7 +11,7 @@ from servers import Served
 from toy import toy_pairs
 
 from transformer_mt import Translator
-from transformer_mt.serving.web.deepl import _without_line_ends
+from transformer_mt.serving.web.deepl import REFUSED, _without_line_ends
 
 SENTENCES = [english for english, _ in toy_pairs(4, seed=6)]
 
@@ -89,6 +89,17 @@ def test_what_is_too_long_is_refused_before_it_is_looked_at(server: Served) -> N
     values = {"text": ["\n" * 20_001], "target_lang": "none", "split_sentences": "nonewlines"}
     answer = server.post("/v2/translate", values)
     assert (answer.status, answer.json["message"].partition(",")[0]) == (413, "The request has 20")
+
+
+def test_an_option_that_is_null_or_blank_is_as_one_that_is_not_there(server: Served) -> None:
+    texts = {"text": SENTENCES, "target_lang": "ES"}
+    wanted = server.post("/v2/translate", texts).json
+    for nothing in (None, "", []):
+        names = [*REFUSED, "source_lang", "tag_handling", "formality"] if nothing != [] else [*REFUSED]
+        assert server.post("/v2/translate", {**texts, **dict.fromkeys(names, nothing)}).json == wanted
+    plain = server.translate("one two.")
+    for nothing in (None, ""):
+        assert server.translate("one two.", alternatives=nothing) == plain
 
 
 def test_languages(server: Served) -> None:

@@ -17,13 +17,15 @@ LONGEST_WORD = 200  # characters
 
 
 class Parameters:
-    """The parameters by name. Each has one value or several."""
+    """The parameters by name. Each has one value or several. But for a text, which may be blank, one that is null or
+    blank is as one that is not there: clients with a field for each option send them so.
+    """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     def __contains__(self, name: str) -> bool:
-        return name in self._values
+        return self._values.get(name) not in (None, "", [])
 
     def texts(self, name: str) -> tuple[list[str], bool]:
         """The texts of that name, and whether they are a list. Raises Refusal where there is none, or no text."""
@@ -57,7 +59,7 @@ class Parameters:
 
     def number(self, name: str, default: int, most: int) -> int:
         """A whole number, 0 or more. Raises Refusal for anything else, and beyond `most`."""
-        value: Any = self._values.get(name, default)
+        value: Any = self._values[name] if name in self else default
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
