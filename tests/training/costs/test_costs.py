@@ -12,7 +12,7 @@ import pytest
 import yaml
 from commands import call_tmt
 from measured_costs import measured_costs
-from toy import toy_config, toy_mapping, write_toy_corpus
+from toy import toy_config, toy_mapping
 from trainings import metrics_with_clock
 
 from transformer_mt.config.schema import RunConfig
@@ -32,11 +32,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "rnn": {"model": {"architecture": "rnn", "d_model": 64}},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
-    return write_toy_corpus(tmp_path_factory.mktemp("toy"))
 
 
 def case(corpus: Path, name: str, **training: Any) -> RunConfig:
