@@ -50,30 +50,23 @@ def test_changed_data_is_named_with_its_counts(data: Path, run: RunFolder, tmp_p
     assert "validation" not in str(refused.value)
 
 
-def test_another_device_has_the_precision_of_validations_measured_anew(data: Path, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("device", "second"), [("cpu", "bf16"), ("cuda:1", "fp32")])
+def test_the_precision_of_validations_is_measured_once_a_run_and_anew_on_another_device(
+    device: str, second: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that a CPU is fast at, int8 say, a GPU has not."""
     answers = iter(["bf16", "fp32"])
     monkeypatch.setattr(validation, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
     run = RunFolder(tmp_path / "run")
-    for end, expected in ((3, "bf16"), (6, "fp32")):
+    for end, expected in ((3, "bf16"), (6, second)):
         mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
         start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
         state = run.step(end) / "state.json"
         content = json.loads(state.read_text())
         assert content["validation_precision"] == expected
-        content["device"] = "cuda:1"
+        content["device"] = device
         state.write_text(json.dumps(content))
         write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
-
-
-def test_the_precision_of_validations_is_measured_once_a_run(data: Path, tmp_path: Path, monkeypatch) -> None:
-    answers = iter(["bf16", "fp32"])
-    monkeypatch.setattr(validation, "choose_search_precision", lambda *_: SimpleNamespace(value=next(answers)))
-    run = RunFolder(tmp_path / "run")
-    for end in (3, 6):
-        mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
-        start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
-        assert json.loads((run.step(end) / "state.json").read_text())["validation_precision"] == "bf16"
 
 
 @pytest.mark.parametrize("precision", ["int8", "auto"])
