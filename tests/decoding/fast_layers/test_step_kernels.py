@@ -10,10 +10,10 @@ from types import ModuleType
 
 import pytest
 import torch
+from greedy_choices import CHOICES, assert_chooses_as_torch_does, assert_equal_logits_are_decided_by_the_token
 from torch import Tensor
 
 from transformer_mt.config import special_ids
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
 from transformer_mt.decoding.fast_layers import packed_layers
 from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes, kernels_for
 from transformer_mt.decoding.fast_layers.packed_layers import PackedLinear, PackedSelfAttention, Packing
@@ -22,6 +22,7 @@ from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.parts.attention import MultiHeadAttention
 
 pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -104,40 +105,15 @@ def test_a_survey_sees_every_logit(vocab_size: int, num_blocks: int, spread: flo
 
 
 @pytest.mark.usefixtures("kernels")
-@pytest.mark.parametrize(("scored", "allow_unk"), [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("vocab_size", [4 + 256, 5003, 30])
-def test_a_pass_chooses_as_torch_does(vocab_size: int, scored: bool, allow_unk: bool) -> None:
-    """Over several steps; one row has ended before, and others do by EOS or by their length."""
-    generator = torch.Generator().manual_seed(0)
-    limits, choice = torch.tensor([3, 9, 5, 7, 2, 9]), Choice(allow_unk, scored)
-    theirs, ours = (GreedyRows.begin(limits, 12, scored) for _ in range(2))
-    theirs.is_over[2] = ours.is_over[2] = True
-    for step in range(6):
-        logits = torch.randn(6, vocab_size, generator=generator)
-        logits[1, UNK_ID] = 9.0 * (step == 1)
-        logits[3, EOS_ID] = 9.0 * (step == 2)
-        logits[5, 9], logits[5, vocab_size - 1] = -torch.inf, 7.0 * (step == 3)
-        if step == 4:
-            logits[5, vocab_size - 2] = logits[0, 7] = torch.nan  # the second of a row that has ended
-        with compiled_passes(False):
-            report = theirs.choose(logits.clone(), choice)
-        assert ours.choose(logits, choice).tolist() == report.tolist()
-        assert report[1] == (step == 4)
-        if step < 4:
-            for name in ("tokens", "is_over"):
-                assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
-            assert ours.history[:, : step + 1].tolist() == theirs.history[:, : step + 1].tolist()
-            torch.testing.assert_close(ours.totals, theirs.totals, equal_nan=True)
-    assert theirs.is_over.sum() >= 4
+def test_a_pass_chooses_as_torch_does(vocab_size: int, choice: Choice) -> None:
+    assert_chooses_as_torch_does(GreedyRows, choice, CPU, vocab_size, bad=vocab_size - 2, strided=False)
 
 
 @pytest.mark.usefixtures("kernels")
 def test_equal_logits_are_decided_by_the_token() -> None:
-    rows = GreedyRows.begin(torch.tensor([9, 9]), 12, scored=False)
-    logits = torch.full((2, 5000), -torch.inf)
-    logits[0, [4999, 2100, 70]] = 1.5
-    assert rows.choose(logits, Choice(allow_unk=False, scored=False)).tolist() == [1, 0]
-    assert rows.tokens.tolist() == [70, EOS_ID]
+    assert_equal_logits_are_decided_by_the_token(GreedyRows, CPU)
 
 
 @pytest.mark.usefixtures("kernels")

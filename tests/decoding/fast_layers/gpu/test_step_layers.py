@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 import torch
+from greedy_choices import CHOICES, assert_chooses_as_torch_does, assert_equal_logits_are_decided_by_the_token
 from torch import Tensor, nn
 from translators import MODELS_BY_NAME, make_translator, rules
 
-from transformer_mt.config.special_ids import EOS_ID, UNK_ID
+from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.fast_layers import cuda_graphs, packed_weights
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
@@ -23,7 +24,7 @@ from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.beam import beam_search
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
-from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
+from transformer_mt.decoding.search.greedy_rows import Choice
 from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.model.cache import DecoderCache
@@ -73,42 +74,13 @@ def test_attention_of_few_queries_is_that_of_the_formula(
     assert (found - exact.transpose(1, 2).flatten(2)).abs().max() <= bound
 
 
-@pytest.mark.parametrize(("scored", "allow_unk"), [(False, False), (True, False), (False, True), (True, True)])
-def test_the_kernel_chooses_as_torch_does(device: torch.device, scored: bool, allow_unk: bool) -> None:
-    """Over several steps; one row has ended before, and others do by EOS or by their length."""
-    torch.manual_seed(0)
-    limits = torch.tensor([3, 9, 5, 7, 2, 9], device=device)
-    memory = torch.zeros(8, 2, dtype=torch.long, device=device)
-    theirs, ours = GreedyRows.begin(limits, 12, scored), KernelGreedyRows.begin(limits, 12, scored)
-    ours.tokens = memory[:6, 0]  # as in an arena
-    for rows in (theirs, ours):
-        rows.is_over[2] = True
-    choice = Choice(allow_unk, scored)
-    for step in range(6):
-        logits = torch.randn(6, 5001, device=device)
-        logits[1, UNK_ID] = 9.0 * (step == 1)
-        logits[3, EOS_ID] = 9.0 * (step == 2)
-        if step == 4:
-            logits[5, 4000] = torch.nan
-            logits[0, 77] = torch.nan  # of a row that has ended
-        given = torch.cat((logits, logits), dim=1)[:, :5001] if step % 2 else logits
-        report = theirs.choose(logits.clone(), choice)
-        assert ours.choose(given, choice).tolist() == report.tolist()
-        assert report[1] == (step == 4)
-        if step < 4:
-            assert ours.tokens.tolist() == theirs.tokens.tolist()
-            assert ours.is_over.tolist() == theirs.is_over.tolist()
-            assert ours.history[:, : step + 1].tolist() == theirs.history[:, : step + 1].tolist()
-            torch.testing.assert_close(ours.totals, theirs.totals, equal_nan=True)
-    assert theirs.is_over.sum() >= 4
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_kernel_chooses_as_torch_does(device: torch.device, choice: Choice) -> None:
+    assert_chooses_as_torch_does(KernelGreedyRows, choice, device, vocab_size=5001, bad=4000, strided=True)
 
 
 def test_equal_logits_are_decided_by_the_token(device: torch.device) -> None:
-    rows = KernelGreedyRows.begin(torch.tensor([9, 9], device=device), 12, scored=False)
-    logits = torch.full((2, 5000), -torch.inf, device=device)
-    logits[0, [4999, 2100, 70]] = 1.5
-    rows.choose(logits, Choice(allow_unk=False, scored=False))
-    assert rows.tokens.tolist() == [70, EOS_ID]
+    assert_equal_logits_are_decided_by_the_token(KernelGreedyRows, device)
 
 
 @pytest.mark.parametrize("low", [torch.float32, torch.float16])
