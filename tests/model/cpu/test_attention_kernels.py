@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attending import BATCH, HEADS, KINDS, inputs, mask_of
 from numba import njit
 from numba.core.errors import TypingError
 from torch import Tensor
@@ -23,33 +24,7 @@ from transformer_mt.model.masks import causal_mask
 from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.parts.dropout import dropout
 
-BATCH, HEADS = 3, 2
 SCALE = 0.3
-
-
-def inputs(
-    num_queries: int, num_keys: int, size: int, dtype: torch.dtype = torch.float32, heads_first: bool = False
-) -> list[Tensor]:
-    """q, k and v with gradients; in memory positions come first, as the projections leave them, or heads."""
-    torch.manual_seed(0)
-    shapes = [(BATCH, n, HEADS, size) for n in (num_queries, num_keys, num_keys)]
-    tensors = [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
-    return [(x.contiguous() if heads_first else x).requires_grad_() for x in tensors]
-
-
-def mask_of(kind: str, num_queries: int, num_keys: int) -> Tensor | None:
-    """A mask of one kind."""
-    torch.manual_seed(1)
-    if kind == "none":
-        return None
-    if kind == "causal":
-        return causal_mask(max(num_queries, num_keys))[:, :, -num_queries:, :num_keys]
-    if kind == "padding":
-        return torch.arange(num_keys)[None, None, None] < torch.tensor([1, num_keys, 2])[:, None, None, None]
-    if kind == "per query":
-        return (torch.rand(BATCH, 1, num_queries, num_keys) < 0.5) | (torch.arange(num_keys) == 0)
-    bias = torch.randn(1, HEADS, num_queries, num_keys)
-    return bias.masked_fill(torch.arange(num_keys) == 1, -torch.inf)
 
 
 def ours(tensors: list[Tensor], mask: Tensor | None, p: float) -> Tensor:
@@ -73,7 +48,7 @@ LENGTHS = [(1, 1), (5, 3), (4, 16), (7, 17), (14, 33), (33, 14)]
 # Of causal attention and a hidden key such as leave no query without any.
 CASES = [
     (kind, lengths)
-    for kind in ("none", "causal", "padding", "per query", "bias")
+    for kind in KINDS
     for lengths in LENGTHS
     if not (kind == "causal" and lengths[0] > lengths[1]) and not (kind == "bias" and lengths[1] == 1)
 ]

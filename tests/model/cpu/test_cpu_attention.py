@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attending import BATCH, HEADS, KINDS, inputs, mask_of
 from torch import Tensor
 
 from transformer_mt.model.cpu.attention import REGISTER, training_attention
@@ -9,29 +10,7 @@ from transformer_mt.model.masks import causal_mask
 from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.parts.dropout import dropout
 
-BATCH, HEADS, QUERIES, SIZE = 3, 2, 5, 4
-
-
-def inputs(num_keys: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """q, k and v with gradients, heads between batch and length as the projections leave them."""
-    torch.manual_seed(0)
-    lengths = (QUERIES, num_keys, num_keys)
-    return [torch.randn(BATCH, n, HEADS, SIZE, dtype=dtype).transpose(1, 2).requires_grad_() for n in lengths]
-
-
-def mask_of(kind: str, num_keys: int) -> Tensor | None:
-    """A mask of one kind; a float one is trained."""
-    torch.manual_seed(1)
-    if kind == "none":
-        return None
-    if kind == "causal":
-        return causal_mask(max(QUERIES, num_keys))[:, :, -QUERIES:, :num_keys]
-    if kind == "padding":
-        return torch.arange(num_keys)[None, None, None] < torch.tensor([1, num_keys, 2])[:, None, None, None]
-    if kind == "per query":
-        return (torch.rand(BATCH, 1, QUERIES, num_keys) < 0.5) | (torch.arange(num_keys) == 0)
-    bias = torch.randn(1, HEADS, QUERIES, num_keys, dtype=torch.float64)
-    return bias.masked_fill(torch.arange(num_keys) == 1, -torch.inf).requires_grad_()
+QUERIES, SIZE = 5, 4
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale: float) -> Tensor:
@@ -45,10 +24,10 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, scale:
 
 @pytest.mark.parametrize("num_keys", [3, 8, 11])
 @pytest.mark.parametrize("p", [0.0, 0.4])
-@pytest.mark.parametrize("kind", ["none", "causal", "padding", "per query", "bias"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_values_and_gradients_are_the_formulas(kind: str, p: float, num_keys: int) -> None:
-    q, k, v = inputs(num_keys)
-    mask = mask_of(kind, num_keys)
+    q, k, v = inputs(QUERIES, num_keys, SIZE, torch.float64)
+    mask = mask_of(kind, QUERIES, num_keys, torch.float64, trained=True)
     asked = [q, k, v] if mask is None or not mask.requires_grad else [q, k, v, mask]
     results = []
     for attention in (training_attention, plain):
@@ -64,7 +43,7 @@ def test_values_and_gradients_are_the_formulas(kind: str, p: float, num_keys: in
 @pytest.mark.parametrize("num_keys", [3, 9])
 def test_the_gradient_is_that_of_differences(num_keys: int) -> None:
     bias = torch.randn(1, HEADS, QUERIES, num_keys, dtype=torch.float64, requires_grad=True)
-    heads = [x[:1].detach().requires_grad_() for x in inputs(num_keys)]
+    heads = [x[:1].detach().requires_grad_() for x in inputs(QUERIES, num_keys, SIZE, torch.float64)]
 
     def attend(*tensors: Tensor) -> Tensor:
         torch.manual_seed(3)
