@@ -1,14 +1,14 @@
 """Phrases that a translation must hold: every one is there as whole words, or the line says which is not."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import regex
 from toy import toy_pairs
-from translators import ONE_STREAM, SMALL, make_translator
+from translators import ONE_STREAM, toy_translator
 
 from transformer_mt.decoding.demands import SourceLine, demanding, writings_of
 from transformer_mt.decoding.ensemble import Ensemble
@@ -26,12 +26,7 @@ CONSTRAINTS = [
 LINES = [SourceLine(text, constraints=phrases) for text, phrases in zip(TEXTS, CONSTRAINTS, strict=True)]
 
 
-def any_translator(kind: str = "bpe", stream: dict[str, Any] | None = None, **decoding: Any) -> Translator:
-    size = {"word": 100, "bpe": 320, "unigram": 300}[kind]
-    tokenizer = {"kind": kind, "vocab_size": size, "min_frequency": 2 if kind == "unigram" else 1}
-    pairs = [*toy_pairs(50), ("ten, ten", "diez, diez")]
-    model = {"num_encoder_layers": 1, **SMALL, "max_len": 40, **(stream or {})}
-    return make_translator(model, pairs, tokenizer=tokenizer, decoding={"max_length_extra": 14, **decoding})
+long_translator = partial(toy_translator, max_len=40, max_length_extra=14)  # there is room for the phrases
 
 
 def places(phrase: str, text: str) -> list[tuple[int, int]]:
@@ -60,7 +55,7 @@ def holds(
 @pytest.mark.parametrize("stream", [{}, ONE_STREAM])
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
 def test_every_constraint_is_there_as_whole_words(kind: str, stream: dict, beam_size: int) -> None:
-    translator = any_translator(kind, stream)
+    translator = long_translator(kind, stream)
     order = "ordered" if beam_size == 3 else "unordered"
     options = search_options(translator.config.decoding, beam_size=beam_size, n_best=beam_size, constraints=order)
     found = translator.translate_lines(LINES, options)
@@ -80,7 +75,7 @@ def test_every_constraint_is_there_as_whole_words(kind: str, stream: dict, beam_
 
 
 def test_constraints_that_the_model_writes_anyway_change_no_text() -> None:
-    translator = any_translator("word")
+    translator = long_translator("word")
     free = translator.translate(TEXTS, beam_size=4)
     lines = [
         SourceLine(text, constraints=tuple(regex.findall(r"\w+", found)[:2]))
@@ -92,7 +87,7 @@ def test_constraints_that_the_model_writes_anyway_change_no_text() -> None:
 
 
 def test_a_word_stands_behind_a_space_or_a_mark_and_is_whole() -> None:
-    translator = any_translator("bpe")
+    translator = long_translator("bpe")
     tokenizer = translator.tgt_tokenizer
     spaced, joined = writings_of("dos tres", tokenizer)
     assert spaced == Writing(tuple(tokenizer.encode("dos tres")), after_break=False, ends_in_word=True)
@@ -103,13 +98,13 @@ def test_a_word_stands_behind_a_space_or_a_mark_and_is_whole() -> None:
     assert tokenizer.decode([*tokenizer.encode("吃"), *chinese[1].tokens]) == "吃鱼"
     mark = writings_of("?", tokenizer)
     assert [tokenizer.decode([*tokenizer.encode("x"), *way.tokens]) for way in mark] == ["x ?", "x?"]
-    assert len(writings_of("dos", any_translator("word").tgt_tokenizer)) == 1
+    assert len(writings_of("dos", long_translator("word").tgt_tokenizer)) == 1
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_constraints_go_with_prefixes_and_phrases_to_avoid(kind: str, tmp_path: Path) -> None:
     (tmp_path / "avoid").write_text("cuatro\n", encoding="utf-8")
-    translator = any_translator(kind, avoid=str(tmp_path / "avoid"))
+    translator = long_translator(kind, avoid=str(tmp_path / "avoid"))
     lines = [
         SourceLine(TEXTS[0], "uno dos", ("dos", "tres")),
         SourceLine(TEXTS[1], "uno dos", ("dos dos",)),
@@ -126,7 +121,7 @@ def test_constraints_go_with_prefixes_and_phrases_to_avoid(kind: str, tmp_path: 
 
 
 def test_a_constraint_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
-    translator = any_translator("word", max_length_ratio=0.0, max_length_extra=5, no_repeat_ngram_size=2)
+    translator = long_translator("word", max_length_ratio=0.0, max_length_extra=5, no_repeat_ngram_size=2)
     demanded = [
         ("uno dos", "tres cuatro cinco"),
         (),
@@ -154,7 +149,7 @@ def test_a_constraint_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
 
 
 def test_a_line_that_would_be_cut_is_not_translated_with_constraints() -> None:
-    translator = any_translator("word")
+    translator = long_translator("word")
     line = SourceLine(". ".join(TEXTS), constraints=("uno",))
     options = search_options(translator.config.decoding, too_long=TooLong.SPLIT)
     (told,) = translator.translate_lines([line], options)
@@ -163,7 +158,7 @@ def test_a_line_that_would_be_cut_is_not_translated_with_constraints() -> None:
 
 
 def test_lengths_and_bans_on_repetition_hold_with_constraints() -> None:
-    translator = any_translator("word")
+    translator = long_translator("word")
     options = search_options(
         translator.config.decoding, beam_size=5, min_length=9, max_length=11, no_repeat_ngram_size=2, length_penalty=1.0
     )
@@ -175,7 +170,7 @@ def test_lengths_and_bans_on_repetition_hold_with_constraints() -> None:
 
 
 def test_two_copies_of_a_model_write_what_the_model_writes() -> None:
-    one = any_translator("bpe")
+    one = long_translator("bpe")
     both = Translator(Ensemble([one.model, one.model]).eval(), one.src_tokenizer, one.tgt_tokenizer, one.config)
     assert both.translate(LINES) == one.translate(LINES)
 

@@ -2,13 +2,12 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from toy import SPANISH, toy_pairs
-from translators import ONE_STREAM, SMALL, make_translator
+from translators import ONE_STREAM, toy_translator
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.decoding.demands import AvoidedPhrases, SourceLine, demanding
@@ -18,16 +17,8 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 
-ENCODER_DECODER = {"num_encoder_layers": 1, **SMALL}
 TEXTS = [src for src, _ in toy_pairs(12, seed=5)]
 PREFIXES = ["uno", "dos tres", "diez, diez", "", "uno uno uno uno", "cuatro.", "ocho siete", "tres"]
-
-
-def any_translator(kind: str = "bpe", stream: dict[str, Any] | None = None, **decoding: Any) -> Translator:
-    size = {"word": 100, "bpe": 320, "unigram": 300}[kind]
-    tokenizer = {"kind": kind, "vocab_size": size, "min_frequency": 2 if kind == "unigram" else 1}
-    pairs = [*toy_pairs(50), ("ten, ten", "diez, diez")]
-    return make_translator({**ENCODER_DECODER, **(stream or {})}, pairs, tokenizer=tokenizer, decoding=decoding)
 
 
 @torch.inference_mode()
@@ -41,7 +32,7 @@ def log_prob_of(translator: Translator, text: str, tokens: list[int]) -> float:
 @pytest.mark.parametrize("stream", [{}, ONE_STREAM])
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
 def test_a_translation_begins_with_its_prefix_and_is_scored_with_it(kind: str, stream: dict, beam_size: int) -> None:
-    translator = any_translator(kind, stream)
+    translator = toy_translator(kind, stream)
     lines = [SourceLine(text, prefix) for text, prefix in zip(TEXTS, PREFIXES, strict=False)]
     options = search_options(translator.config.decoding, beam_size=beam_size, n_best=beam_size)
     free = translator.translate_lines([line.text for line in lines], options)
@@ -61,14 +52,14 @@ def test_a_translation_begins_with_its_prefix_and_is_scored_with_it(kind: str, s
 
 
 def test_a_prefix_that_is_the_models_own_text_changes_no_text() -> None:
-    translator = any_translator("word")
+    translator = toy_translator("word")
     free = translator.translate(TEXTS, beam_size=1)
     lines = [SourceLine(text, " ".join(found.split()[:3])) for text, found in zip(TEXTS, free, strict=True)]
     assert translator.translate(lines, beam_size=1) == free
 
 
 def test_a_prefix_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
-    translator = any_translator("word", max_length_ratio=0.0, max_length_extra=4)
+    translator = toy_translator("word", max_length_ratio=0.0, max_length_extra=4)
     lines = [SourceLine(TEXTS[0], "uno dos tres cuatro"), SourceLine(TEXTS[0]), SourceLine(TEXTS[0], "uno zebra")]
     long, free, unknown = translator.translate_lines(lines)
     assert long.problem == "the prefix has 4 tokens, and the translation may have 3"
@@ -79,7 +70,7 @@ def test_a_prefix_that_cannot_be_met_leaves_its_line_alone_blank() -> None:
 
 def test_of_a_blank_source_nothing_can_be_demanded() -> None:
     """Said, since it is what shows that a file of prefixes or phrases is not the text's own."""
-    translator = any_translator("word")
+    translator = toy_translator("word")
     demanding_lines = [
         SourceLine(" ", "uno"),
         SourceLine("", constraints=("dos",)),
@@ -107,11 +98,11 @@ def test_of_a_blank_source_nothing_can_be_demanded() -> None:
 )
 def test_what_is_no_line_is_told_by_its_number(line: SourceLine, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        any_translator("word").translate(["one", line])
+        toy_translator("word").translate(["one", line])
 
 
 def test_a_text_translated_in_pieces_begins_with_its_prefix() -> None:
-    translator = any_translator("word")
+    translator = toy_translator("word")
     line = SourceLine(". ".join(TEXTS[:8]), "uno dos")
     (translated,) = translator.translate_lines(
         [line], search_options(translator.config.decoding, too_long=TooLong.SPLIT)
@@ -123,7 +114,7 @@ def test_a_text_translated_in_pieces_begins_with_its_prefix() -> None:
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
 def test_what_is_to_be_avoided_is_in_no_translation(kind: str, beam_size: int, tmp_path: Path) -> None:
-    translator = any_translator(kind)
+    translator = toy_translator(kind)
     translator.decoder = partial(Babble, ids=sorted(set(translator.tgt_tokenizer.encode(" ".join(SPANISH)))))
     free = translator.translate_lines(TEXTS, search_options(translator.config.decoding, beam_size=beam_size))
     avoided = sorted(set().union(*(words_of(translated.text) for translated in free[:6])))[:3]
@@ -147,7 +138,7 @@ def test_where_every_search_finds_it_the_line_is_blank_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformer_mt.decoding.translator.SEARCHES_TO_AVOID", 0)
-    translator = any_translator("word")
+    translator = toy_translator("word")
     text = translator.translate(TEXTS[:1])[0]
     (tmp_path / "avoid.txt").write_text(f"{text.split()[0]}\n", encoding="utf-8")
     options = search_options(translator.config.decoding, avoid=str(tmp_path / "avoid.txt"), beam_size=1)
@@ -181,7 +172,7 @@ def words_of(text: str) -> set[str]:
 
 
 def test_a_phrase_is_whole_words_and_is_met_however_it_is_written() -> None:
-    translator = any_translator("bpe")
+    translator = toy_translator("bpe")
     tokenizer = translator.tgt_tokenizer
     avoided = AvoidedPhrases(["dos tres", "uno", "鱼"], tokenizer)
     vocabulary = tokenizer.backend.get_vocab()
@@ -202,7 +193,7 @@ def test_a_phrase_is_whole_words_and_is_met_however_it_is_written() -> None:
 
 def test_a_prefix_that_is_to_be_avoided_is_told(tmp_path: Path) -> None:
     (tmp_path / "avoid.txt").write_text("dos\n", encoding="utf-8")
-    translator = any_translator("word", avoid=str(tmp_path / "avoid.txt"))
+    translator = toy_translator("word", avoid=str(tmp_path / "avoid.txt"))
     told, other = translator.translate_lines([SourceLine(TEXTS[0], "uno dos"), SourceLine(TEXTS[0], "uno")])
     assert told.problem == f"the prefix holds a phrase of {tmp_path / 'avoid.txt'}"
     assert other.text.startswith("uno ")
@@ -220,11 +211,11 @@ def test_a_file_of_phrases_that_is_none_is_told(content: str | None, said: str, 
         (tmp_path / "avoid.txt").write_text(content, encoding="utf-8")
     path = str(tmp_path / "avoid.txt")
     with pytest.raises(UserError, match=said + r"--avoid\."):
-        any_translator("word").translate(TEXTS, avoid=path)
+        toy_translator("word").translate(TEXTS, avoid=path)
     of_config = r"decoding\.avoid \(in the run's config, --avoid none switches it off\)\."
     with pytest.raises(UserError, match=said + of_config):
-        any_translator("word", avoid=path).translate(TEXTS)
-    assert any_translator("word", avoid=path).translate(TEXTS[:1], avoid="none") != [""]
+        toy_translator("word", avoid=path).translate(TEXTS)
+    assert toy_translator("word", avoid=path).translate(TEXTS[:1], avoid="none") != [""]
 
 
 def test_prefixes_stand_in_a_file_or_behind_a_tab(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_constrained_translation import any_translator, holds
+from test_constrained_translation import holds, long_translator
 from toy import ENGLISH, SPANISH, toy_pairs
 
 from transformer_mt.config.sections.decoding import DecodingConfig
@@ -92,9 +92,9 @@ def test_a_file_that_the_config_names_is_said_to_be_from_there() -> None:
         r"no file terms\.tsv\. Check the name after decoding\.glossary \(in the run's config, --glossary none switches"
     )
     with pytest.raises(UserError, match=said):
-        any_translator("word", glossary="terms.tsv").translate(TEXTS)
+        long_translator("word", glossary="terms.tsv").translate(TEXTS)
     with pytest.raises(UserError, match=r"no file terms\.tsv\. Check the name after --glossary\."):
-        any_translator("word", glossary="other.tsv").translate(TEXTS, glossary="terms.tsv")
+        long_translator("word", glossary="other.tsv").translate(TEXTS, glossary="terms.tsv")
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -105,7 +105,7 @@ def test_every_term_of_a_line_is_in_its_translation(kind: str, beam_size: int, t
         tmp_path / "terms",
         "".join(f"{src}\t{tgt}|{tgt} {tgt}\n" for src, tgt in zip(ENGLISH[:3], SPANISH[:3], strict=True)),
     )
-    translator = any_translator(kind)
+    translator = long_translator(kind)
     options = search_options(translator.config.decoding, glossary=str(path), beam_size=beam_size)
     free = translator.translate(TEXTS, beam_size=beam_size)
     terms = Glossary.read(path)
@@ -121,7 +121,7 @@ def test_every_term_of_a_line_is_in_its_translation(kind: str, beam_size: int, t
 
 def test_each_piece_of_a_long_line_has_its_own_terms(tmp_path: Path) -> None:
     path = glossary(tmp_path / "terms", "one\tdiez ocho\n")
-    translator = any_translator("word", glossary=str(path))
+    translator = long_translator("word", glossary=str(path))
     text = ". ".join(["one two", *TEXTS, "three", "one"])
     for too_long in (TooLong.SPLIT, TooLong.TRUNCATE):
         options = search_options(translator.config.decoding, too_long=too_long)
@@ -133,7 +133,7 @@ def test_each_piece_of_a_long_line_has_its_own_terms(tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_words", [38, 39, 40])
 def test_a_line_that_just_fills_the_model_is_looked_at_whole(num_words: int, tmp_path: Path) -> None:
     """With EOS it has 40 places. The model does not know the term, which is no longer read from a line that is cut."""
-    translator = any_translator("word", glossary=str(glossary(tmp_path / "terms", "zebu\tcinco\n")))
+    translator = long_translator("word", glossary=str(glossary(tmp_path / "terms", "zebu\tcinco\n")))
     options = search_options(translator.config.decoding, too_long=TooLong.TRUNCATE)
     (translated,) = translator.translate_lines(["zebu" + " one" * (num_words - 1)], options)
     assert translated.too_long == (num_words == 40)

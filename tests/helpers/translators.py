@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from toy import TRANSLATING, toy_mapping, toy_pairs
+from toy import TRANSLATING, all_entries, toy_mapping, toy_pairs
 
 from transformer_mt.config.loading import dump_config, parse_run_config
 from transformer_mt.config.presets import MODELS
@@ -104,6 +104,17 @@ def make_translator(
         for parameter in network.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
     return Translator(network, src, tgt, config)
+
+
+def toy_translator(
+    kind: str = "bpe", stream: dict[str, Any] | None = None, max_len: int = 24, **decoding: Any
+) -> Translator:
+    """Of two stacks or of `stream`, whose tokenizers are of this kind; a comma stands between words, too."""
+    size = {"word": 100, "bpe": 320, "unigram": 300}[kind]
+    tokenizer = {"kind": kind, "vocab_size": size, **all_entries(kind)}
+    pairs = [*toy_pairs(50), ("ten, ten", "diez, diez")]
+    model = {"num_encoder_layers": 1, **SMALL, "max_len": max_len, **(stream or {})}
+    return make_translator(model, pairs, tokenizer=tokenizer, decoding=decoding)
 
 
 def rules(

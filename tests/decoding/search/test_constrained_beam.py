@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from languages import drop_as_on_a_gpu
-from test_search import CPU, PLAIN, A, B, C, Table, random_table
+from test_search import CPU, PLAIN, A, B, C, Table, enumerate_all, random_table
 from translators import rules
 
 from transformer_mt.config.special_ids import EOS_ID
@@ -55,17 +55,6 @@ def holds(tokens: tuple[int, ...], phrases: Phrases, ordered: bool) -> bool:
     )
 
 
-def enumerate_all(table: dict, phrases: Phrases, norm: LengthNorm, ordered: bool) -> list[tuple[float, list[int]]]:
-    """Every hypothesis of less than `LIMIT` tokens that holds the phrases, scored by hand, best first."""
-    scored = []
-    for length in range(LIMIT):
-        for tokens in itertools.product((A, B, C), repeat=length):
-            if holds(tokens, phrases, ordered):
-                log_prob = sum(math.log(table[tokens[:i]][token]) for i, token in enumerate((*tokens, EOS_ID)))
-                scored.append((log_prob / norm(length + 1), list(tokens)))
-    return sorted(scored, reverse=True)
-
-
 PHRASES = [
     [[(A,)]],
     [[(C, B)]],
@@ -88,7 +77,7 @@ PHRASES = [
 def test_a_wide_beam_finds_the_best_of_all_that_hold_the_phrases(phrases: Phrases, ordered: bool) -> None:
     for seed, norm in enumerate(NORMS):
         table = random_table(seed, LIMIT)
-        expected = enumerate_all(table, phrases, norm, ordered)
+        expected = enumerate_all(table, LIMIT, norm, lambda tokens: holds(tokens, phrases, ordered))
         (found,) = search([table], [demand(phrases)], 400, norm, n_best=8, ordered=ordered)
         assert [h.tokens for h in found.hypotheses] == [tokens for _, tokens in expected[:8]]
         for hypothesis, (score, _) in zip(found.hypotheses, expected, strict=False):

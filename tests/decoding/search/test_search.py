@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -160,11 +161,13 @@ def random_table(seed: int, depth: int) -> dict[tuple[int, ...], dict[int, float
     return table
 
 
-def enumerate_all(table, limit: int, norm: LengthNorm) -> list[tuple[float, list[int]]]:
-    """Every hypothesis of at most `limit` tokens, EOS counted, scored by hand."""
+def enumerate_all(
+    table, limit: int, norm: LengthNorm, wanted: Callable[[tuple[int, ...]], bool] = lambda tokens: True
+) -> list[tuple[float, list[int]]]:
+    """Every hypothesis that is `wanted` of at most `limit` tokens, EOS counted, scored by hand, best first."""
     scored = []
     for length in range(limit):
-        for tokens in itertools.product((A, B, C), repeat=length):
+        for tokens in filter(wanted, itertools.product((A, B, C), repeat=length)):
             log_prob = sum(math.log(table[tokens[:i]][token]) for i, token in enumerate((*tokens, EOS_ID)))
             scored.append((log_prob / norm(length + 1), list(tokens)))
     return sorted(scored, reverse=True)
