@@ -1,7 +1,5 @@
 """One small trained run for all tests of the command line."""
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from commands import call_tmt, run_tmt
-from filelock import FileLock
 from toy import toy_mapping, write_toy_corpus
+from trainings import trained_once
 
 from transformer_mt.machine.workers import Workers
 
@@ -20,21 +18,12 @@ Tmt = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Path:
-    """A folder with runs/toy, trained until it knows the toy language well: once, however many workers test, and each
-    has a copy to write to.
-    """
-    folder = tmp_path_factory.mktemp("trained") / "copy"
-    several = "PYTEST_XDIST_WORKER" in os.environ
-    original = tmp_path_factory.getbasetemp().parent / "trained" if several else folder.with_name("original")
-    with FileLock(original.with_suffix(".lock")):
-        if not original.exists():
-            train(folder.with_name("new")).rename(original)
-    shutil.copytree(original, folder)
-    return folder
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with runs/toy, trained until it knows the toy language well."""
+    return trained_once(tmp_path_factory, "trained", train)
 
 
-def train(folder: Path) -> Path:
+def train(folder: Path) -> None:
     write_toy_corpus(folder / "data", 6000)
     training = {
         "max_tokens": 512, "max_steps": 1200, "schedule": "cosine", "lr": 0.004, "warmup_steps": 100,
@@ -50,7 +39,6 @@ def train(folder: Path) -> Path:
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
     result = run_tmt(folder, "train", "--config", "toy.yaml")
     assert result.returncode == 0, result.stderr
-    return folder
 
 
 @pytest.fixture(scope="session")

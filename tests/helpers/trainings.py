@@ -1,18 +1,34 @@
-"""Trainings as processes that tests start, kill, resume and compare."""
+"""Trainings that tests share, and those as processes that tests start, kill, resume and compare."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import call_tmt
 from copies import Copy
+from filelock import FileLock
 
 TMT = ("-m", "transformer_mt")
 CLOCK = ("tokens_per_second", "elapsed_seconds", "data_wait")
+
+
+def trained_once(factory: pytest.TempPathFactory, name: str, train: Callable[[Path], None]) -> Path:
+    """A copy, to write to, of a folder in which `train` has trained: once, however many workers test."""
+    folder = factory.mktemp(name)
+    several = "PYTEST_XDIST_WORKER" in os.environ
+    original = factory.getbasetemp().parent / name if several else folder / "original"
+    is_whole = original.with_suffix(".trained")
+    with FileLock(original.with_suffix(".lock")):
+        if not is_whole.exists():
+            train(original)
+            is_whole.touch()
+    return Path(shutil.copytree(original, folder / "copy"))
 
 
 def start(folder: Path, *arguments: str) -> Copy:

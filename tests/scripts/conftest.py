@@ -1,8 +1,6 @@
 """Text for the benchmarks, the modules of scripts/, and a run that has learned something."""
 
 import importlib
-import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from benchmarking import SCRIPTS
-from filelock import FileLock
 from toy import toy_mapping, toy_pairs, write_toy_corpus
+from trainings import trained_once
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.storage.run_folder import RunFolder
@@ -45,22 +43,13 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learned enough for a search to have no ties: trained once, however many workers test, and each has
-    a copy of its own.
-    """
-    folder = tmp_path_factory.mktemp("scripts")
-    several = "PYTEST_XDIST_WORKER" in os.environ
-    original = tmp_path_factory.getbasetemp().parent / "scripts" if several else folder / "original"
-    with FileLock(original.with_suffix(".lock")):
-        if not original.exists():
-            train(folder / "new").rename(original)
-    return Path(shutil.copytree(original / "run", folder / "run"))
+    """A run that has learned enough for a search to have no ties."""
+    return trained_once(tmp_path_factory, "scripts", train) / "run"
 
 
-def train(folder: Path) -> Path:
+def train(folder: Path) -> None:
     write_toy_corpus(folder / "data")
     training = {"max_steps": 600, "checkpoint_every_steps": 600, "max_tokens": 256, "warmup_steps": 50}
     validation = {"every_steps": 600, "num_translated": 0, "metric": "nll"}
     mapping = toy_mapping(folder / "data", training=training, validation=validation, model={"dropout": 0.0})
     start_or_resume(parse_run_config(mapping, "toy"), RunFolder(folder / "run"), resume=False)
-    return folder

@@ -1,6 +1,5 @@
 """One small trained run and one server of it for all tests of serving."""
 
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -9,28 +8,20 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
-from filelock import FileLock
 from servers import Answers, Serve, Served
 from toy import toy_mapping, toy_pairs, write_toy_corpus
+from trainings import trained_once
 
 from transformer_mt import Translator
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that has learned some of the toy language, with its aligner: trained once, however many
-    workers test, and each has a copy of its own.
-    """
-    folder = tmp_path_factory.mktemp("served")
-    several = "PYTEST_XDIST_WORKER" in os.environ
-    original = tmp_path_factory.getbasetemp().parent / "served" if several else folder / "original"
-    with FileLock(original.with_suffix(".lock")):
-        if not original.exists():
-            train(folder).rename(original)  # its text stays, for who trains an aligner for a copy
-    return Path(shutil.copytree(original, folder / "runs/toy"))
+    """The folder of a run that has learned some of the toy language, with its aligner."""
+    return trained_once(tmp_path_factory, "served", train) / "runs/toy"
 
 
-def train(folder: Path) -> Path:
+def train(folder: Path) -> None:
     write_toy_corpus(folder / "data", 2000)
     training = {
         "max_tokens": 512, "max_steps": 300, "schedule": "cosine", "lr": 0.004, "warmup_steps": 50,
@@ -43,7 +34,6 @@ def train(folder: Path) -> Path:
     for arguments in (("train", "--config", "toy.yaml"), ("align", "--train", "--run", "runs/toy")):
         result = call_tmt(folder, *arguments)
         assert result.returncode == 0, result.stderr
-    return folder / "runs/toy"
 
 
 @pytest.fixture(scope="session")
