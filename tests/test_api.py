@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from commands import call_tmt
+from threads import torch_threads
 from toy import toy_config, toy_mapping, write_toy_corpus
 from trainings import assert_same_run, metrics_with_clock, start, to_the_end
 
@@ -22,10 +23,8 @@ from transformer_mt.training.monitoring.monitor import StepReport
 @pytest.fixture(autouse=True)
 def on_one_thread() -> Iterator[None]:
     """As the command lines that are compared: sums of another number of threads are rounded otherwise."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with torch_threads(1):
+        yield
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from threads import torch_threads
 from toy import all_entries, toy_config, write_toy_corpus
 
 from transformer_mt.data import tokenizers
@@ -38,11 +38,9 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(Workers, "_begin", begin)
     monkeypatch.setattr(files, "BLOCK_BYTES", 300)
     monkeypatch.setattr(tokenizers, "COUNTED_AT_ONCE", 200)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield found
-    assert not multiprocessing.active_children()
-    torch.set_num_threads(threads)
+    with torch_threads(2):
+        yield found
+        assert not multiprocessing.active_children()
 
 
 def prepare(folder: Path, kind: str, cache: str) -> PreparedData:
@@ -58,8 +56,8 @@ def test_two_processes_find_what_one_finds(kind: str, tmp_path: Path, begun: lis
     together = prepare(tmp_path, kind, "together")
     assert len(begun) >= (6 if kind == "word" else 2)  # two to encode, and where words are counted two for each side
     begun.clear()
-    torch.set_num_threads(1)
-    alone = prepare(tmp_path, kind, "alone")
+    with torch_threads(1):
+        alone = prepare(tmp_path, kind, "alone")
     assert begun == []
     for side in ("src", "tgt"):
         one, other = (getattr(data, f"{side}_tokenizer").backend.to_str() for data in (together, alone))

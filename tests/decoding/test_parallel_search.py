@@ -2,10 +2,10 @@
 
 import multiprocessing
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
+from threads import torch_threads
 from toy import toy_pairs
 from translators import SMALL, make_translator
 
@@ -15,24 +15,13 @@ from transformer_mt.decoding.translator import Translator
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is threads")
 
 
-@pytest.fixture(autouse=True)
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 SENTENCES = [" ".join(words.split()[: 1 + place % 5]) for place, (words, _) in enumerate(toy_pairs(50))]
 
 
 def one_by_one(translator: Translator) -> list[str]:
     """By one thread: two would wait for each other at each small operation, minutes where a core is taken."""
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         return [translator.translate([sentence])[0] for sentence in SENTENCES]
-    finally:
-        torch.set_num_threads(2)
 
 
 def together(translator: Translator) -> list[str]:
@@ -41,6 +30,7 @@ def together(translator: Translator) -> list[str]:
 
 
 @on_linux
+@torch_threads(2)
 def test_a_translator_s_processes_stay_while_they_are_kept() -> None:
     translator = make_translator(SMALL)
     before = together(translator)
@@ -61,6 +51,7 @@ def test_a_translator_s_processes_stay_while_they_are_kept() -> None:
 @pytest.mark.parametrize(
     ("number", "sizes"), [(8, [8]), (9, [8, 1]), (16, [8, 8]), (23, [8, 8, 4, 3]), (50, [8] * 6 + [1, 1])]
 )
+@torch_threads(2)
 def test_the_last_batch_is_shared_out(number: int, sizes: list[int]) -> None:
     translator = make_translator(SMALL)
     batches = translator._batches(list(range(number)), 8)
@@ -71,6 +62,7 @@ def test_the_last_batch_is_shared_out(number: int, sizes: list[int]) -> None:
 @pytest.mark.parametrize(
     ("number", "sizes"), [(60, [60]), (100, [64, 36]), (200, [100, 100]), (300, [128, 128, 22, 22])]
 )
+@torch_threads(2)
 def test_each_core_has_a_batch_unless_it_would_be_small(number: int, sizes: list[int]) -> None:
     batches = make_translator(SMALL)._batches(list(range(number)), 128)
     assert [len(batch) for batch in batches] == sizes

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from threads import torch_threads
 from toy import toy_pairs
 from translators import ONE_STREAM, SMALL, make_translator
 
@@ -49,14 +49,6 @@ def texts_of(found: list[Translated]) -> list[list[str]]:
     return [[h.text for h in translated.hypotheses] for translated in found]
 
 
-@pytest.fixture
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("model", ["two stacks", "one stream", "linear"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_a_line_has_its_samples_whatever_its_batch(kind: dict, model: str) -> None:
@@ -81,15 +73,15 @@ def test_a_line_has_its_samples_whatever_its_batch(kind: dict, model: str) -> No
     assert len({*map(tuple, expected)}) > 10
 
 
-@pytest.mark.usefixtures("_two_threads")
+@torch_threads(2)
 def test_processes_and_chunks_of_a_stream_change_no_sample() -> None:
     translator = translator_of("two stacks")
     options = search_options(translator.config.decoding, sampling_topk=0, n_best=2, batch_size=4)
     expected = texts_of(translator.translate_lines(TEXTS, options))  # in two processes
-    torch.set_num_threads(1)
-    assert texts_of(translator.translate_lines(TEXTS, options)) == expected
-    chunks = [TEXTS[:1], TEXTS[1:8], TEXTS[8:]]
-    streamed = [texts_of(found) for found in translate_chunks(translator, chunks, options)]
+    with torch_threads(1):
+        assert texts_of(translator.translate_lines(TEXTS, options)) == expected
+        chunks = [TEXTS[:1], TEXTS[1:8], TEXTS[8:]]
+        streamed = [texts_of(found) for found in translate_chunks(translator, chunks, options)]
     assert [texts for chunk in streamed for texts in chunk] == expected
 
 

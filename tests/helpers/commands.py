@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from copies import Copy
+from threads import torch_threads
 
 from transformer_mt.cli.main import main
 from transformer_mt.decoding import translator
@@ -45,7 +45,6 @@ def call_tmt(
     """`tmt` in this process, in `folder`, where torch finds so many cores; where `together`, both outputs are one. An
     error of ours is no message to the user: it goes on up and fails the test.
     """
-    before = torch.get_num_threads()
     reader, writer = os.pipe()
     assert os.write(writer, stdin) == len(stdin), "more than a pipe holds"
     os.close(writer)
@@ -60,8 +59,7 @@ def call_tmt(
         stack.enter_context(contextlib.redirect_stderr(stderr))
         # Where there are several, it would watch the cores of this process, and change them, until all tests end.
         patch.setattr(translator, "give_way", lambda num_threads: None)
-        stack.callback(torch.set_num_threads, before)
-        torch.set_num_threads(threads)
+        stack.enter_context(torch_threads(threads))
         ended = stack.enter_context(pytest.raises(SystemExit))
         main()
     told = []

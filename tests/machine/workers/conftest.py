@@ -7,17 +7,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 from tasks import Ended, ended_programs
+from threads import torch_threads
 
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    assert torch.get_num_threads() == 2, "given back"
-    assert not multiprocessing.active_children()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("workers")]
-    torch.set_num_threads(before)
+    with torch_threads(2):
+        yield
+        assert torch.get_num_threads() == 2, "given back"
+        assert not multiprocessing.active_children()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("workers")]
 
 
 @pytest.fixture(scope="session")

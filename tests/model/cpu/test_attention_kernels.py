@@ -12,6 +12,7 @@ import torch
 from attending import BATCH, HEADS, KINDS, inputs, mask_of
 from numba import njit
 from numba.core.errors import TypingError
+from threads import torch_threads
 from torch import Tensor
 
 from transformer_mt.machine import numba_compile as jit
@@ -117,15 +118,11 @@ def test_the_gradient_is_that_of_differences() -> None:
 def test_the_number_of_threads_changes_no_bit(threads: int) -> None:
     tensors = inputs(14, 14, 32)
     results = []
-    before = torch.get_num_threads()
-    for number in (before, threads):
-        torch.set_num_threads(number)
-        try:
+    for number in (torch.get_num_threads(), threads):
+        with torch_threads(number):
             torch.manual_seed(5)
             out = ours(tensors, causal_mask(14), 0.2)
             results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
-        finally:
-            torch.set_num_threads(before)
     assert all(map(torch.equal, *results))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from numba import get_num_threads, njit, prange
+from threads import torch_threads
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -291,9 +292,7 @@ def test_threads_without_openmp_take_turns() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no copies of processes here")
 def test_a_copy_of_a_process_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     x, draw = torch.randn(1000), kernels.CompiledDraw(3, 0.4)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # torch's own threads are not there in a copy either
-    try:
+    with torch_threads(1):  # torch's own threads are not there in a copy either
         expected = draw.times(x, torch.float32)
         copy = os.fork()
         if copy == 0:
@@ -303,8 +302,6 @@ def test_a_copy_of_a_process_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 7
-    finally:
-        torch.set_num_threads(threads)
     assert capfd.readouterr() == ("", "")
 
 
