@@ -27,7 +27,7 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 typer.main.get_command = functools.cache(typer.main.get_command)
 
 # What a test writes need not outlive a power failure, and a disk takes 4 ms to make sure of a file: a tenth of the time
-# of all tests. Those that look at what is made sure of, and in what order, put a function of their own in its place.
+# of all tests. Those that look at what is made sure of, and in what order, ask `synced`.
 os.fsync = lambda descriptor: None
 
 # A case may take as long as it needs: on a busy machine any does. All else is as hypothesis has it, for CI too.
@@ -91,6 +91,14 @@ def folder_without_rights() -> Iterator[Path]:
     finally:
         if is_root:
             os.seteuid(0)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """How large each file was when it was last made sure of, by its inode."""
+    found: dict[int, int] = {}
+    monkeypatch.setattr(os, "fsync", lambda file: found.update({os.fstat(file).st_ino: os.fstat(file).st_size}))
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -8,20 +8,16 @@ import pytest
 from transformer_mt.storage.files import make_file
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, synced: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a power cut could leave one that seems whole."""
-    synced: dict[int, int] = {}
     replace = os.replace
-
-    def fsync(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        synced[found.st_ino] = found.st_size
 
     def checked(temporary: Path, final: Path) -> None:
         assert synced == {temporary.stat().st_ino: 3}
         replace(temporary, final)
 
-    monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", checked)
     make_file(tmp_path / "new", lambda file: file.write_bytes(b"abc"))
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("new", b"abc")]

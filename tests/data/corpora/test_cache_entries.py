@@ -122,15 +122,10 @@ def test_kill_in_the_middle_leaves_nothing_that_counts_as_whole(data: DataConfig
     assert len(entries(data)) == 2
 
 
-def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, monkeypatch: Any) -> None:
+def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, synced: dict, monkeypatch: Any) -> None:
     """Else a power cut could leave one that seems whole."""
-    synced: dict[int, int] = {}
     named: list[str] = []
     replace = os.replace
-
-    def fsync(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        synced[found.st_ino] = found.st_size
 
     def checked(folder: Path, entry: Path) -> None:
         for path in folder.iterdir():
@@ -138,7 +133,6 @@ def test_an_entry_is_on_the_disk_before_it_has_its_name(data: DataConfig, monkey
             named.append(path.name)
         replace(folder, entry)
 
-    monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", checked)
     load_corpus(data.train, data)
     assert sorted(named) == ["data.arrow", "meta.json"]

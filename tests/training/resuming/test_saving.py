@@ -64,15 +64,12 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(data: Path, tmp_path: Path, monkeypatch) -> None:
+def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(
+    data: Path, tmp_path: Path, synced: dict[int, int], monkeypatch
+) -> None:
     """After a power cut too, a resumed run finds the lines up to its checkpoint."""
     run = RunFolder(tmp_path / "run")
-    synced: dict[int, int] = {}
     sizes: list[int] = []
-
-    def fsync(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        synced[found.st_ino] = found.st_size
 
     def save(run, weights, moments, state, config) -> Path:
         found = run.metrics.stat()
@@ -80,7 +77,6 @@ def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(data: Path, tmp_p
         sizes.append(found.st_size)
         return checkpoints.save_checkpoint(run, weights, moments, state, config)
 
-    monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(loop, "save_checkpoint", save)
     assert train(data, run, max_steps=6).exit_status == 0
     assert 0 < sizes[0] < sizes[1]
