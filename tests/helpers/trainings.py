@@ -65,6 +65,12 @@ def tmt_here(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return result
 
 
+def train_here(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The status and the outputs of toy.yaml's training, in this process."""
+    result = tmt_here(folder, "train", "--config", "toy.yaml", *arguments)
+    return result.returncode, result.stdout
+
+
 def wait_for(path: Path) -> None:
     """Until there is such a file or folder, a minute at most."""
     for _ in range(6000):

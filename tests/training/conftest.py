@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from toy import toy_config, write_toy_corpus
+import yaml
+from toy import toy_config, toy_mapping, write_toy_corpus
 
 from transformer_mt.data.preparation import PreparedData, prepare_data
 
@@ -16,3 +17,12 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def data(corpus: Path) -> PreparedData:
     return prepare_data(toy_config(corpus))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The corpus, and toy.yaml, which trains three steps on it."""
+    corpus = write_toy_corpus(tmp_path / "data")
+    mapping = toy_mapping(corpus, data={"cache_dir": str(tmp_path / "cache")}, training={"max_steps": 3})
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    return tmp_path

@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import call_tmt
-from toy import toy_mapping, toy_pairs, write_toy_corpus
-from trainings import assert_same_run
+from toy import toy_pairs
+from trainings import assert_same_run, train_here
 
 from transformer_mt.aligning.find_kernels import compiled_kernels
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.storage.run_folder import RunFolder
-
-
-def write_config(folder: Path, **data: str) -> None:
-    mapping = toy_mapping(folder / "data", data={"cache_dir": str(folder / "cache"), **data}, training={"max_steps": 3})
-    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
 
 
 def write_pairs(folder: Path, src: list[str], tgt: list[str]) -> None:
@@ -24,23 +18,11 @@ def write_pairs(folder: Path, src: list[str], tgt: list[str]) -> None:
         (folder / "data" / f"train.{name}").write_text("".join(f"{text}\n" for text in texts))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_toy_corpus(tmp_path / "data")
-    write_config(tmp_path)
-    return tmp_path
-
-
-def train(folder: Path, *arguments: str) -> tuple[int, str]:
-    result = call_tmt(folder, "train", "--config", "toy.yaml", *arguments, together=True)
-    return result.returncode, result.stdout
-
-
 def test_one_line_says_what_was_seen(folder: Path) -> None:
     src, tgt = map(list, zip(*toy_pairs(120), strict=True))
     src[50], tgt[50] = "one two three four.", "one two three four."  # where two stretches overlap
     write_pairs(folder, src, tgt)
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 0, output
     told = "data check (120 training pairs): copy 1; `tmt data check` reads all and looks for more\n"
     assert output.count("data check") == 2
@@ -48,9 +30,9 @@ def test_one_line_says_what_was_seen(folder: Path) -> None:
 
 
 def test_the_check_changes_nothing_of_a_training(folder: Path) -> None:
-    status, with_check = train(folder, "name=with")
+    status, with_check = train_here(folder, "name=with")
     assert status == 0, with_check
-    status, without = train(folder, "name=without", "data.check=off")
+    status, without = train_here(folder, "name=without", "data.check=off")
     assert status == 0, without
     assert "data check" in with_check
     assert "data check" not in without
@@ -62,14 +44,14 @@ def test_a_shift_stops_a_training_unless_it_is_not_to_be_looked_for(folder: Path
     src, tgt = map(list, zip(*toy_pairs(900), strict=True))
     write_pairs(folder, src[:-1], tgt[:500] + tgt[501:])
     for _ in range(2):  # the second time from the cache
-        status, output = train(folder)
+        status, output = train_here(folder)
         assert status == 2
         assert "The sides of the training data are shifted: about from" in output
         assert "line n of the source translates line n - 1 of the target. Mend the files" in output
         line = int(output.partition("train.es, line ")[2].partition(" ")[0])
         assert abs(line - 502) <= 20
         assert not RunFolder(folder / "runs" / "toy").config.exists()
-    status, output = train(folder, "data.check=off")
+    status, output = train_here(folder, "data.check=off")
     assert status == 0, output
 
 
@@ -91,13 +73,13 @@ def test_a_shift_in_one_of_several_directions(folder: Path) -> None:
     }
     mapping["tokenizer"] |= {"joint": True, "masks": 1, "tags": ["<2en>", "<2es>"]}
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 2, output
     line = int(output.partition("train.es, line ")[2].partition(" ")[0])
     assert abs(line - 502) <= 20
     mapping["data"]["train"].remove(shifted)
     (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 0, output
     assert "data check (3,000 of 4,500 training pairs): " in output
     assert "; no shift; " in output
@@ -108,7 +90,7 @@ def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
     pairs = toy_pairs(900)
     random.Random(seed).shuffle(pairs)
     write_pairs(folder, *map(list, zip(*pairs, strict=True)))
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 0, output
     assert "; no shift; `tmt data check` reads all and looks for more" in output
 
@@ -118,13 +100,13 @@ def test_pairs_that_do_not_translate_each_other_stop_nothing(folder: Path) -> No
     tgt = [pair[1] for pair in pairs]
     random.Random(1).shuffle(tgt)
     write_pairs(folder, [pair[0] for pair in pairs], tgt)
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 0, output
     assert "whether lines are shifted cannot be told" in output
 
 
 def test_a_stream_is_not_looked_at(folder: Path) -> None:
-    status, output = train(folder, "data.streaming=true")
+    status, output = train_here(folder, "data.streaming=true")
     assert status == 0, output
     assert "data check: a stream is not looked at" in output
 
@@ -134,7 +116,7 @@ def test_sides_that_are_swapped_as_a_whole_are_told(folder: Path) -> None:
     said = "; the source is named en and in es, the target named es and in en; swap the files; "
     write_pairs(folder, spanish, english)
     own = ("data.validation=[{src: train.en, tgt: train.es}]", "tokenizer.vocab_size=2000", "training.max_steps=1")
-    assert said in train(folder, *own)[1]
-    status, output = train(folder, *own, "data.reverse=true", "data.src_lang=es", "data.tgt_lang=en", "name=right")
+    assert said in train_here(folder, *own)[1]
+    status, output = train_here(folder, *own, "data.reverse=true", "data.src_lang=es", "data.tgt_lang=en", "name=right")
     assert status == 0, output
     assert "; swap the files" not in output

@@ -3,31 +3,15 @@
 from pathlib import Path
 
 import pytest
-import yaml
-from commands import call_tmt
 from pages import section, tables
 from torch import Tensor
-from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run
+from trainings import assert_same_run, train_here
 
 from transformer_mt.model.cache import LayerCache
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.proofs.prove import PROOFS
 
 HOLD = "proofs: causality, padding, cache, batch order, gradients and loss hold, on 4 pairs ("
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_toy_corpus(tmp_path / "data")
-    mapping = toy_mapping(tmp_path / "data", data={"cache_dir": str(tmp_path / "cache")}, training={"max_steps": 3})
-    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(mapping))
-    return tmp_path
-
-
-def train(folder: Path, *arguments: str) -> tuple[int, str]:
-    result = call_tmt(folder, "train", "--config", "toy.yaml", *arguments, together=True)
-    return result.returncode, result.stdout
 
 
 def test_the_table_of_the_docs_has_every_proof_and_its_law() -> None:
@@ -40,10 +24,10 @@ def test_the_table_of_the_docs_has_every_proof_and_its_law() -> None:
     [(), ("model.num_experts=3", "training.precision=bf16"), ("data.streaming=true", "model.tgt_word_dropout=0.2")],
 )
 def test_one_line_and_no_trace(folder: Path, options: tuple[str, ...]) -> None:
-    status, output = train(folder, "name=with", *options)
+    status, output = train_here(folder, "name=with", *options)
     assert status == 0, output
     assert output.count(HOLD) == 1
-    status, output = train(folder, "name=without", "training.proofs=off", *options)
+    status, output = train_here(folder, "name=without", "training.proofs=off", *options)
     assert status == 0, output
     assert "proofs: off, as training.proofs says" in output
     assert HOLD not in output
@@ -51,9 +35,9 @@ def test_one_line_and_no_trace(folder: Path, options: tuple[str, ...]) -> None:
 
 
 def test_a_run_that_goes_on_proves_nothing_again(folder: Path) -> None:
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 0, output
-    status, output = train(folder, "--resume", "auto", "training.max_steps=5", "training.proofs=warn")
+    status, output = train_here(folder, "--resume", "auto", "training.max_steps=5", "training.proofs=warn")
     assert status == 0, output
     assert "going on from step 3" in output
     assert "proofs: " not in output
@@ -70,12 +54,12 @@ def test_a_failure_stops_before_the_first_step_unless_it_is_to_warn(
         return keys, values
 
     monkeypatch.setattr(LayerCache, "write", forgetful)
-    status, output = train(folder)
+    status, output = train_here(folder)
     assert status == 2
     said = "It does not hold that cache and full pass agree (the proof of cache): a search, which decodes step by step "
     assert said in output
     assert "This begins in decoder.layers.0.self_attn. Mend that" in output
     assert RunFolder(folder / "runs" / "toy").steps() == []
-    status, output = train(folder, "--resume", "auto", "training.proofs=warn")
+    status, output = train_here(folder, "--resume", "auto", "training.proofs=warn")
     assert status == 0, output
     assert f"warning: {said}" in output
