@@ -3,58 +3,31 @@
 import pytest
 import torch
 from measuring.uncached import PlainDecoder
+from searches import LENGTHS, model_of, search, sources
 from torch import Tensor, nn
-from translators import MODELS_BY_NAME, make_translator, model_names, rules
+from translators import MODELS_BY_NAME, make_translator, model_names
 
-from transformer_mt.config.special_ids import EOS_ID, PAD_ID
+from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.decoding.fast_layers.packed_layers import HalfLinear, Int8Linear, PackedLinear
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.model_decoder import ModelDecoder
-from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
-from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.model.cache import LANES
-from transformer_mt.model.interface import TranslationModel
 
-CPU = torch.device("cpu")
 LIMITS = [20, 3, 17, 24, 9]
-NORM = LengthNorm("gnmt", 0.6)
-
-
-def sharp_model(name: str) -> TranslationModel:
-    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
-    model = make_translator(MODELS_BY_NAME[name]).model
-    with torch.no_grad():
-        model.output.weight.mul_(3)
-    return model
-
-
-def sources(vocab_size: int) -> Tensor:
-    src = torch.randint(4, vocab_size, (len(LIMITS), 9), generator=torch.Generator().manual_seed(3))
-    for row, length in enumerate((8, 1, 5, 3, 8)):
-        src[row, length] = EOS_ID
-        src[row, length + 1 :] = PAD_ID
-    return src
-
-
-def search(decoder: StepFunction, beam_size: int) -> list[list[Hypothesis]]:
-    if beam_size == 1:
-        return greedy_search(decoder, LIMITS, rules(norm=NORM), CPU)
-    return beam_search(decoder, LIMITS, rules(beam_size, 2, NORM), CPU)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_the_cache_finds_what_the_plain_decoder_finds(name: str, beam_size: int) -> None:
-    model = sharp_model(name)
-    src = sources(model.output.out_features)
-    expected = search(PlainDecoder(model, src), beam_size)
+    model = model_of(name)
+    src = sources(model.output.out_features, LENGTHS, 3)
+    expected = search(PlainDecoder(model, src), LIMITS, beam_size)
     lengths = [len(found[0].tokens) for found in expected]
     assert max(lengths) > LANES, "the slots must outgrow what they begin with"
     assert min(lengths) < max(lengths)
     for decoder in (ModelDecoder(model, src), ModelDecoder(packed(model, "fp32"), src)):
-        for ours, theirs in zip(search(decoder, beam_size), expected, strict=True):
+        for ours, theirs in zip(search(decoder, LIMITS, beam_size), expected, strict=True):
             assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
             for mine, its in zip(ours, theirs, strict=True):
                 assert mine.log_prob == pytest.approx(its.log_prob, abs=2e-3, rel=1e-4)
@@ -63,8 +36,8 @@ def test_the_cache_finds_what_the_plain_decoder_finds(name: str, beam_size: int)
 @pytest.mark.parametrize("name", model_names())
 @torch.inference_mode()
 def test_packed_weights_compute_the_same(name: str) -> None:
-    model = sharp_model(name)
-    src = sources(model.output.out_features)
+    model = model_of(name)
+    src = sources(model.output.out_features, LENGTHS, 3)
     tgt_in = src.flip(0).masked_fill(src.flip(0) == PAD_ID, 5)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     expected = model(src, tgt_in)

@@ -4,7 +4,7 @@ There is no CUDA graph on a CPU. A `Recording` has its laws: it repeats operatio
 Python between them; what is asked of the device while it records is an error; and what it recorded counts as not done.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,22 +12,13 @@ import torch
 from torch import Tensor, is_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-from translators import MODELS_BY_NAME, make_translator, rules
 
-from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.decoding.fast_layers.cuda_graphs import (
     GraphedDecoders,
     Step,
 )
-from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
-from transformer_mt.decoding.search.options import LengthNorm
+from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.model.interface import TranslationModel
-
-CPU = torch.device("cpu")
-
-NORM = LengthNorm("gnmt", 0.6)
-
 
 # Of the device, or of what is copied to it from memory that it cannot read by itself.
 ASKS = {"_local_scalar_dense", "item", "nonzero", "masked_select", "equal", "is_nonzero", "lift_fresh"}
@@ -94,23 +85,6 @@ def recordings_by(record: Callable[[Step], Step]) -> Callable[[], Recordings]:
     return Other
 
 
-def model_of(name: str, **options: Any) -> TranslationModel:
-    """With logits far apart, so that no two hypotheses tie, and an EOS now and then."""
-    model = make_translator({**MODELS_BY_NAME[name], **options}).model
-    with torch.no_grad():
-        model.output.weight.mul_(3)
-    return model
-
-
-def sources(vocab_size: int, lengths: Sequence[int], seed: int) -> Tensor:
-    """Rows of so many tokens and EOS."""
-    src = torch.randint(4, vocab_size, (len(lengths), max(lengths) + 1), generator=torch.Generator().manual_seed(seed))
-    for row, length in enumerate(lengths):
-        src[row, length] = EOS_ID
-        src[row, length + 1 :] = PAD_ID
-    return src
-
-
 def begun(
     decoders: GraphedDecoders, model: TranslationModel, src: Tensor, limits: list[int], beam: int
 ) -> StepFunction:
@@ -118,12 +92,6 @@ def begun(
     decoder = decoders.begin(model, src, max(limits), beam)
     assert decoder is not None
     return decoder
-
-
-def search(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
-    if beam_size == 1:
-        return greedy_search(decoder, limits, rules(norm=NORM), CPU)
-    return beam_search(decoder, limits, rules(beam_size, 2, NORM), CPU)
 
 
 # Sentences' lengths and largest lengths, batch by batch: smaller, larger than all before, of other sources, alone.

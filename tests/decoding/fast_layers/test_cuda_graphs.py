@@ -7,19 +7,8 @@ from typing import Any
 import pytest
 import torch
 from languages import drop_as_on_a_gpu
-from recordings import (
-    BATCHES,
-    CPU,
-    NORM,
-    Recording,
-    Recordings,
-    assert_same,
-    begun,
-    model_of,
-    recordings_by,
-    search,
-    sources,
-)
+from recordings import BATCHES, Recording, Recordings, assert_same, begun, recordings_by
+from searches import CPU, NORM, model_of, search, sources
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_pairs
@@ -29,8 +18,7 @@ from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.ensemble import Ensemble, EnsembleGraphs, decoder_of
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoder, GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder
-from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
+from transformer_mt.decoding.search.greedy import StepFunction, greedy_search
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.search.rules import Demand, make_rules
 from transformer_mt.errors import UserError
@@ -264,26 +252,20 @@ def test_a_translator_over_an_arena_translates_alike_and_so_does_its_copy(change
     assert copy.translate_lines(texts, options) == expected
 
 
-def on_cuda(decoder: StepFunction, limits: list[int], beam_size: int) -> list[list[Hypothesis]]:
-    cuda = torch.device("cuda")
-    if beam_size == 1:
-        return greedy_search(decoder, limits, rules(norm=NORM), cuda)
-    return beam_search(decoder, limits, rules(beam_size, 2, NORM), cuda)
-
-
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("name", ["sinusoidal, pre-norm", "relative_bias, post-norm", "rotary, pre-norm, one stream"])
 @torch.inference_mode()
 def test_cuda_graphs_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:
-    model = model_of(name).cuda()
-    decoders = GraphedDecoders(partial(CudaGraphs, torch.device("cuda")))
+    cuda = torch.device("cuda")
+    model, find = model_of(name).to(cuda), partial(search, beam_size=beam_size, device=cuda)
+    decoders = GraphedDecoders(partial(CudaGraphs, cuda))
     captured = 0
     for seed, (lengths, limits) in enumerate([*BATCHES, *BATCHES]):
         src = sources(model.output.out_features, lengths, seed).cuda()
         decoder = begun(decoders, model, src, limits, beam_size)
-        assert_same(on_cuda(decoder, limits, beam_size), on_cuda(ModelDecoder(model, src), limits, beam_size))
+        assert_same(find(decoder, limits), find(ModelDecoder(model, src), limits))
         captured = max(captured, decoders.num_captured)
     assert not decoders.has_failed
     assert captured > 4

@@ -4,7 +4,8 @@ from functools import partial
 
 import pytest
 import torch
-from recordings import Recordings, assert_same, begun, model_of, search, sources
+from recordings import Recordings, assert_same, begun
+from searches import model_of, search, sources
 
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.model_decoder import ModelDecoder

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import torch
 from greedy_choices import CHOICES, assert_chooses_as_torch_does, assert_equal_logits_are_decided_by_the_token
+from searches import LENGTHS, model_of, search, sources
 from torch import Tensor, nn
-from translators import MODELS_BY_NAME, make_translator, rules
+from translators import MODELS_BY_NAME
 
-from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.fast_layers import cuda_graphs, packed_weights
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
@@ -22,17 +22,12 @@ from transformer_mt.decoding.fast_layers.gpu.step_layers import (
 )
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.model_decoder import ModelDecoder
-from transformer_mt.decoding.search.beam import beam_search
-from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, greedy_search
 from transformer_mt.decoding.search.greedy_rows import Choice
-from transformer_mt.decoding.search.options import LengthNorm
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.model.cache import DecoderCache
 from transformer_mt.model.gpu.post_norm import normed_sum_of
-from transformer_mt.model.interface import TranslationModel
 
 pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
-CPU = torch.device("cpu")
 LIMITS = [8, 3, 7, 9, 5]
 MODELS = [
     "sinusoidal, post-norm",  # the end of a sublayer is a kernel, and the stream has 16 bits
@@ -113,29 +108,6 @@ def decoders_on(device: torch.device) -> GraphedDecoders:
     return GraphedDecoders(partial(CudaGraphs, device) if device.type == "cuda" else Uncaptured)
 
 
-def model_of(name: str, device: torch.device) -> TranslationModel:
-    """With logits far apart."""
-    model = make_translator(MODELS_BY_NAME[name]).model
-    with torch.no_grad():
-        model.output.weight.mul_(3)
-    return model.to(device)
-
-
-def sources(vocab_size: int, device: torch.device) -> Tensor:
-    src = torch.randint(4, vocab_size, (len(LIMITS), 9), generator=torch.Generator().manual_seed(3))
-    for row, length in enumerate((8, 1, 5, 3, 8)):
-        src[row, length] = EOS_ID
-        src[row, length + 1 :] = 0
-    return src.to(device)
-
-
-def search(decoder: StepFunction, beam_size: int, device: torch.device) -> list[list[Hypothesis]]:
-    norm = LengthNorm("gnmt", 0.6)
-    if beam_size == 1:
-        return greedy_search(decoder, LIMITS, rules(norm=norm), device)
-    return beam_search(decoder, LIMITS, rules(beam_size, 2, norm), device)
-
-
 @pytest.fixture
 def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (packed_weights, cuda_graphs):
@@ -149,8 +121,8 @@ def test_a_search_by_kernels_finds_what_torch_finds(
     name: str, beam_size: int, device: torch.device, by_kernels: None
 ) -> None:
     """On a GPU captured, too, and over an arena that a wider beam has made another."""
-    model = model_of(name, device)
-    src = sources(model.output.out_features, device)
+    model = model_of(name).to(device)
+    src = sources(model.output.out_features, LENGTHS, 3).to(device)
     by_steps = packed(model, "fp32", for_graphs=True)
     kinds = {type(module) for module in by_steps.modules()}
     assert StepSelfAttention in kinds
@@ -161,8 +133,8 @@ def test_a_search_by_kernels_finds_what_torch_finds(
         decoder = decoders.begin(by_steps, src, max(LIMITS), size)
         assert decoder is not None
         assert type(decoder.arena.greedy) is KernelGreedyRows
-        expected = search(ModelDecoder(model, src), size, device)
-        for ours, theirs in zip(search(decoder, size, device), expected, strict=True):
+        expected = search(ModelDecoder(model, src), LIMITS, size, device)
+        for ours, theirs in zip(search(decoder, LIMITS, size, device), expected, strict=True):
             assert [hypothesis.tokens for hypothesis in ours] == [hypothesis.tokens for hypothesis in theirs]
             assert [h.log_prob for h in ours] == pytest.approx([h.log_prob for h in theirs], abs=2e-3, rel=1e-4)
     assert not decoders.has_failed
@@ -171,7 +143,7 @@ def test_a_search_by_kernels_finds_what_torch_finds(
 
 @pytest.mark.parametrize(("name", "for_graphs"), [("lstm without feeding", True), ("sinusoidal, post-norm", False)])
 def test_what_becomes_no_graph_goes_without_kernels(name: str, for_graphs: bool, by_kernels: None) -> None:
-    model = packed(model_of(name, CPU), "fp16", for_graphs)
+    model = packed(model_of(name), "fp16", for_graphs)
     assert not any(isinstance(module, StepPostNorm | LowLinear) for module in model.modules())
 
 
@@ -180,8 +152,8 @@ def test_what_becomes_no_graph_goes_without_kernels(name: str, for_graphs: bool,
 def test_sixteen_bits_round_and_a_step_computes_what_a_whole_pass_does(
     name: str, device: torch.device, by_kernels: None
 ) -> None:
-    model = model_of(name, device)
-    src = sources(model.output.out_features, device)
+    model = model_of(name).to(device)
+    src = sources(model.output.out_features, LENGTHS, 3).to(device)
     tgt_in = src.flip(0).masked_fill(src.flip(0) == 0, 5)
     low = packed(model, "fp16", for_graphs=True)
     exact = model(src, tgt_in)
