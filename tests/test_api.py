@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -100,7 +101,7 @@ def test_configs_of_every_form_are_the_same(folder: Path) -> None:
     change = {"training.max_steps": 5, "data.train": [{"src": "train.en", "tgt": "train.es"}]}
     extending = {"extends": "toy.yaml", "name": "extending", "training": {"max_steps": 5}}
     given = [
-        train("toy.yaml", {**change, "name": "of_file"}),
+        train("toy.yaml", {**change, "training.max_steps": np.int64(5), "name": Path("of_file")}),
         train({**toy_mapping(Path("data")), "name": "of_map"}, change),
         train(toy_config(Path("data")), {**change, "name": "of_config"}),
         train(extending),
@@ -143,6 +144,15 @@ def test_scores_that_cannot_be_saved_are_returned(folder: Path) -> None:
 
 
 def test_mistakes(folder: Path) -> None:
+    for wrong in (None, 5, ["name=q", 3], [("model.d_model", 3)]):
+        with pytest.raises(UserError, match=r"overrides is .*Give a list of texts"):
+            train("toy.yaml", wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"overrides has <object .*Give text, a number"):
+        train("toy.yaml", {"name": object()})
+    with pytest.raises(UserError, match=r"config is None\. Give a YAML file"):
+        train(None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UserError, match=r"None stands where a path is needed"):
+        train("toy.yaml", runs=None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="overrides is a list"):
         train("toy.yaml", "training.max_steps=3")
     with pytest.raises(UserError, match="on_step is 3, which cannot be called"):
@@ -155,6 +165,8 @@ def test_mistakes(folder: Path) -> None:
         train("toy.yaml")
     with pytest.raises(UserError, match="names no test data"):
         evaluate("runs/toy")
+    with pytest.raises(UserError, match=r"\['a', 'b'\] stands where a path is needed"):
+        evaluate("runs/toy", src=["a", "b"], ref="c")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="src and ref go together"):
         evaluate("runs/toy", src="data/valid.en")
     with pytest.raises(UserError, match="src and split were both given"):

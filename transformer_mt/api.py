@@ -13,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from transformer_mt.config.loading import load_config, load_mapping
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.switching_off import NONE
@@ -178,17 +180,38 @@ def _saved(run: RunFolder, scoring: Scoring, scores: Evaluation, rows: list[Row]
 
 
 def _config_of(config: Config, overrides: Overrides) -> RunConfig:
-    pairs = overrides.items() if isinstance(overrides, Mapping) else ()
-    texts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in pairs] or list(overrides)
-    if isinstance(overrides, str):
-        raise UserError(f"overrides is a list, and {overrides!r} is a text. Write [{overrides!r}].")
+    texts = _as_texts(overrides)
     if isinstance(config, RunConfig):
         if not texts:
             return config
         config = config.model_dump(exclude_unset=True)
     if isinstance(config, Mapping):
         return load_mapping(config, texts)
+    if not isinstance(config, str | PathLike):
+        raise UserError(f"config is {config!r}. Give a YAML file, plain data in the same form, or a RunConfig.")
     return load_config(str(config), texts).config
+
+
+def _as_texts(overrides: Overrides) -> list[str]:
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a list, and {overrides!r} is a text. Write [{overrides!r}].")
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value, ensure_ascii=False, default=_plain)}" for key, value in overrides.items()]
+    if not isinstance(overrides, Sequence) or not all(isinstance(text, str) for text in overrides):
+        raise UserError(
+            f'overrides is {overrides!r}. Give a list of texts, ["model.d_model=256"], or a map, '
+            '{"model.d_model": 256}.'
+        )
+    return list(overrides)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for, as it is meant: a path, and a number of an array."""
+    if isinstance(value, PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise UserError(f"overrides has {value!r}, which no YAML file could hold. Give text, a number, a list or a map.")
 
 
 def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
@@ -197,6 +220,8 @@ def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
 
 def _path(path: PathText) -> Path:
     """The path that a user means. A `~` before an unknown user is a name like any other."""
+    if not isinstance(path, str | PathLike):
+        raise UserError(f"{path!r} stands where a path is needed. Give a text or a Path.")
     return Path(os.path.expanduser(path))
 
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from commands import full_disk
 from toy import toy_config, write_toy_corpus
 
 from transformer_mt.aligning import find_kernels, run_aligner
@@ -110,6 +111,13 @@ def test_without_numba_it_is_said_that_it_is_slow(run: RunFolder, monkeypatch: p
     monkeypatch.setattr(find_kernels, "compiled_kernels", lambda: None)
     monkeypatch.setattr(run_aligner, "compiled_kernels", lambda: None)
     assert said_in(run)[0].endswith("once; numba does not work here, so this takes some 20 times as long")
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(run: RunFolder) -> None:
+    prepare_training_data(read_config(run.config))  # which needs room too
+    with full_disk(300), pytest.raises(UserError, match=r"aligner cannot be written: File too large\. To have it"):
+        aligner_of_run(run, lambda text: None)
+    assert not run.aligner.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told(folder_without_rights: Path) -> None:

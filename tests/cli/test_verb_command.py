@@ -79,6 +79,11 @@ def test_an_option_for_one_file_is_given_once(arguments: tuple[str, ...], name: 
         (("translate", "--run", "toy", "one."), "it has no config.yaml. Did you mean runs/toy?"),
         (("trace", "--run", "toy", "one."), "Did you mean runs/toy?"),
         (("translate", "--checkpoint", "1200", "one."), "Did you mean step_1200?"),
+        (("test", "--run", "runs/toy"), "`tmt test` takes the run as an argument. Write: tmt test runs/toy"),
+        (("average", "-m", "a b"), "`tmt average` takes the run as an argument. Write: tmt average 'a b'"),
+        (("diagnose", "--run=x"), "`tmt diagnose` takes the run as an argument. Write: tmt diagnose x"),
+        (("evaluate", "runs/toy"), "`tmt evaluate` takes the run as an option. Write: --run runs/toy"),
+        (("evaluate", "nothing"), "Got unexpected extra argument"),
     ],
 )  # fmt: skip
 def test_what_was_meant_is_told(arguments: tuple[str, ...], told: str, call) -> None:

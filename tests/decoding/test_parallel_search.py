@@ -11,11 +11,15 @@ from translators import SMALL, make_translator
 
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
+from transformer_mt.machine.workers import compute_in_copies
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is threads")
 
 
 SENTENCES = [" ".join(words.split()[: 1 + place % 5]) for place, (words, _) in enumerate(toy_pairs(50))]
+
+
+COPIED: dict[str, Translator] = {}  # what copies of this process find
 
 
 def one_by_one(translator: Translator) -> list[str]:
@@ -27,6 +31,21 @@ def one_by_one(translator: Translator) -> list[str]:
 def together(translator: Translator) -> list[str]:
     options = search_options(translator.config.decoding, batch_size=8)
     return [translated.text for translated in translator.translate_lines(SENTENCES, options)]
+
+
+def in_a_copy(text: str) -> list[str]:
+    return COPIED["translator"].translate([text])
+
+
+@on_linux
+@torch_threads(2)
+def test_a_program_may_copy_itself_with_a_translator() -> None:
+    """As a `multiprocessing.Pool` does by fork. Its copies waited for ever for threads of torch, which none has."""
+    compute_in_copies()  # as `Translator.load`
+    COPIED["translator"] = translator = make_translator({**SMALL, "d_model": 256, "d_ff": 1024})
+    wanted = [translator.translate([sentence]) for sentence in SENTENCES[:4]]
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map_async(in_a_copy, SENTENCES[:4]).get(120) == wanted
 
 
 @on_linux

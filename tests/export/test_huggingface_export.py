@@ -224,7 +224,7 @@ def test_what_is_not_exact_is_refused_by_its_key(model: dict[str, Any], key: str
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(28, "No space left"), SafetensorError("I/O error: No space left (os error)")]
+    "error", [OSError(28, "No space left"), SafetensorError("I/O error: No space left on device (os error 28)")]
 )
 def test_a_full_disk_leaves_nothing(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Collection
 
+RUN = "--run"
 # Of several options the first that the verb has. A name that the verb has itself is no foreign one.
 FOREIGN = {
     "--model": ("--run",),
@@ -24,28 +25,32 @@ FOREIGN = {
 }
 
 
-def meant(name: str, command: str, arguments: list[str], options: Collection[str], has_settings: bool) -> str | None:
+def meant(
+    name: str, command: str, typed: list[str], options: Collection[str], arguments: Collection[str]
+) -> str | None:
     """What to write for an option that the verb lacks, as one sentence; None where nobody knows. `command` is `tmt`
-    and the verb, `options` are those that it has; with `has_settings` its arguments are settings of the config.
+    and the verb, which has these `options` and `arguments`, by their names.
     """
+    if RUN in (name, *FOREIGN.get(name, ())) and "run" in arguments:
+        return f"`{command}` takes the run as an argument. Write: {command} {shlex.quote(_value(name, typed))}"
     own = next((option for option in FOREIGN.get(name, ()) if option in options), None)
     if own is not None:
         return f"`{command}` has no {name}. Did you mean {own}?"
-    if not has_settings or not name.startswith("--"):
+    if "overrides" not in arguments or not name.startswith("--"):
         return None
     from transformer_mt.config.messages import place_of
 
     key = place_of(name.removeprefix("--").replace("-", "_"))
     if key is None:
         return None
-    written = shlex.quote(f"{key}={_value(name, arguments)}")
+    written = shlex.quote(f"{key}={_value(name, typed)}")
     return f"{name} is no option, it is a setting of the config. Write it without dashes: {written}"
 
 
-def _value(name: str, arguments: list[str]) -> str:
-    for i, argument in enumerate(arguments):
+def _value(name: str, typed: list[str]) -> str:
+    for i, argument in enumerate(typed):
         if argument.startswith(f"{name}="):
             return argument.partition("=")[2]
-        if argument == name and i + 1 < len(arguments) and not arguments[i + 1].startswith("--"):
-            return arguments[i + 1]
+        if argument == name and i + 1 < len(typed) and not typed[i + 1].startswith("--"):
+            return typed[i + 1]
     return "VALUE"

@@ -1,14 +1,17 @@
 """What every verb does before it begins: how its help is drawn, and what is refused of the words typed behind it."""
 
+import shlex
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from transformer_mt.cli.foreign_options import meant
+from transformer_mt.cli.foreign_options import RUN, meant
 from transformer_mt.errors import UserError
+from transformer_mt.paths import is_file
 
 FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
 
@@ -21,6 +24,21 @@ class Verb(TyperCommand):
         if shutil.get_terminal_size().columns < FRAMED_HELP:
             self.rich_markup_mode = None
         super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As ever; a run that stands where the verb takes none is told from other surplus."""
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if "unexpected extra argument" not in getattr(error, "message", ""):
+                raise
+            run = next((text for text in typed if is_file(Path(text) / "config.yaml")), None)
+            if run is None or not any(RUN in option.opts for option in self.params):
+                raise
+            raise UserError(
+                f"`{ctx.command_path}` takes the run as an option. Write: {RUN} {shlex.quote(run)}"
+            ) from None
 
     def make_parser(self, ctx: Any) -> Any:
         """A parser that says what is meant by the option of another toolkit, and refuses a second file for an option
@@ -38,8 +56,8 @@ class Verb(TyperCommand):
             except Exception as error:
                 # Which class of which package an unknown option raises depends on the version of Typer.
                 name = getattr(error, "option_name", None)
-                has_settings = any(one.name == "overrides" for one in self.params)
-                told = name and name not in options and meant(name, ctx.command_path, typed, options, has_settings)
+                arguments = {one.name for one in self.params if one.param_type_name == "argument"}
+                told = name and name not in options and meant(name, ctx.command_path, typed, options, arguments)
                 if not told:
                     raise
                 raise UserError(told) from None

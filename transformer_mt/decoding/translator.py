@@ -59,7 +59,7 @@ from transformer_mt.decoding.translation import Translated, Translation, in_orde
 from transformer_mt.machine.busy.giving_way import give_way
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
-from transformer_mt.machine.workers import Workers
+from transformer_mt.machine.workers import Workers, compute_in_copies
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.checkpoint_files import stale_average
 from transformer_mt.storage.run_folder import RunFolder
@@ -115,6 +115,7 @@ class Translator:
         place = torch.device(choose_device(device).value)
         if place.type == "cpu":
             give_way(torch.get_num_threads())
+            compute_in_copies()
         loaded = load_models(run, checkpoint, ensemble_mode)
         config, members = loaded.config, members_of(loaded.model)
         set_up(place)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from transformer_mt import __version__
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.encoding import save_tokenizers
@@ -43,9 +41,8 @@ def write_folder(folder: Path, write: Callable[[Path], None], card: str | None) 
     refuse_occupied(folder)
     try:
         make_folder(folder, write_all)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{folder} cannot be written: {reason}. Choose another folder.") from error
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
 
 
 def save_description(folder: Path, config: RunConfig, src: Tokenizer, tgt: Tokenizer, **of_export: Any) -> None:

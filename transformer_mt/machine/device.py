@@ -69,6 +69,7 @@ def machine_name(device: torch.device) -> str:
 
 
 def _choose_device(wanted: str) -> Choice:
+    wanted = str(wanted)  # a program may have a torch.device
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if wanted == "auto":
         if cuda:

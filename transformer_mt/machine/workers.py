@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
@@ -43,6 +44,15 @@ LOGGER = logging.getLogger(__name__)
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Work = Callable[[Argument], Result]
+
+
+@cache
+def compute_in_copies() -> None:
+    """Let copies of this process compute too, such as those of a `multiprocessing.Pool` that somebody makes by fork. A
+    copy lacks the threads of torch, and would wait for them for ever.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 class NoProcessError(UserError):

@@ -142,7 +142,7 @@ def newest_run(runs: Path, untrained: bool = False) -> RunFolder:
     if not times:
         raise UserError(
             f"There is no trained run in {runs.resolve()}. Train one with `tmt train --config quickstart.yaml`, "
-            "or name one with --run PATH."
+            "or name the folder of one."
         )
     return max(times, key=lambda run: times[run])
 

@@ -1,8 +1,12 @@
 """Weights on the disk, as safetensors. Tied weights are stored once."""
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -17,10 +21,17 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file with the rights of any new file. The library would let only its owner read it."""
+    """Write a safetensors file with the rights of any new file. The library would let only its owner read it. Raises
+    OSError where it cannot be written, as on a full disk, for which the library has an error of its own.
+    """
     path.touch()
     mode = path.stat().st_mode
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        reason = (int(number[1]), os.strerror(int(number[1]))) if number else (errno.EIO, str(error))
+        raise OSError(*reason, str(path)) from error
     path.chmod(mode)
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
@@ -76,6 +74,6 @@ def _write(path: Path, record: UpdateRecord, batches: list[Batch], model: Transl
     weights = f"the weights in {weights_path(path).name} beside it"
     try:
         write_weights(path, model)
-    except (OSError, SafetensorError) as failure:
-        weights = f"its weights could not be kept ({getattr(failure, 'strerror', None) or failure})"
+    except OSError as failure:
+        weights = f"its weights could not be kept ({failure.strerror or failure})"
     return f"The update is in {path}, {weights}. Replay it: tmt debug batch {path} --run {run.quoted}"

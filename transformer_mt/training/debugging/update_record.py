@@ -65,7 +65,7 @@ def write_record(path: Path, record: UpdateRecord, batches: list[Batch]) -> None
 
 
 def write_weights(path: Path, model: nn.Module) -> None:
-    """Write the weights of the update at `path`, whole or not at all. Raises OSError or SafetensorError."""
+    """Write the weights of the update at `path`, whole or not at all. Raises OSError."""
     make_file(weights_path(path), lambda file: save_tensors(unique_weights(model), file))
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from transformer_mt.config.loading import dump_config, read_config
@@ -167,8 +166,8 @@ def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE,
     try:
         make_folder(final, write_all, set_aside)
         shutil.rmtree(aside, ignore_errors=True)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
+    except OSError as error:
+        reason = error.strerror or error
         way = way_to_write(error, final.parent)
         raise SaveError(f"The checkpoint {final} could not be written: {reason}. {left}; {way} and {then}.") from error
 

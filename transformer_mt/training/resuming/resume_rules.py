@@ -111,15 +111,15 @@ def record_changes(changes: Changes, run: RunFolder, step: int) -> None:
     for key, values in changes.items():
         for name, before, now in _one_by_one(key, *values):
             print(f"changed: {name} was {before!r}, is {now!r}")
-    before = run.changes.read_text(encoding="utf-8") if exists(run.changes) else ""
+    before = run.changes.read_bytes() if exists(run.changes) else b""
     lines = [line for line in before.splitlines(keepends=True) if not _is_from(step, line)]
     if changes:
-        lines.append(json.dumps({"step": step, "changes": changes}) + "\n")
-    if (now := "".join(lines)) != before:
+        lines.append(json.dumps({"step": step, "changes": changes}).encode() + b"\n")
+    if (now := b"".join(lines)) != before:
         replace_file(run.changes, now)
 
 
-def _is_from(step: int, line: str) -> bool:
+def _is_from(step: int, line: bytes) -> bool:
     try:
         return json.loads(line)["step"] >= step
     except (ValueError, TypeError, KeyError):  # nobody reads it but people, and one may have written it

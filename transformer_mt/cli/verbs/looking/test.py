@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @with_options
 def behaviour(
-    runs_given: Annotated[
+    run: Annotated[
         list[Path] | None,
         path_argument("The folder of a run, or of two to compare. Default: the newest in runs/."),
     ] = None,
@@ -63,7 +63,7 @@ def behaviour(
     from transformer_mt.judging.languages import own_search
 
     expectations = BUILT_IN if tests is None else read_expectations(tests)
-    each = _models(runs_given, checkpoint, device, runs)
+    each = _models(run, checkpoint, device, runs)
     searches = [own_search(one.config, decoding) if len(each) > 1 else decoding for one in each]
     options = [one.search_options(its_own) for one, its_own in zip(each, searches, strict=True)]
     translators = _loaded(each, decoding.get("precision"))
