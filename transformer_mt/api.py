@@ -74,7 +74,8 @@ def train(
     overrides: ["model.d_model=256"] or {"model.d_model": 256}.
     resume: go on where the run of that name stopped, if there is one.
     on_step: called after each update with a `StepReport`, and once more after each validation. Raising
-    KeyboardInterrupt in it ends the training after this step, as Ctrl-C does.
+    KeyboardInterrupt in it ends the training after this step, as Ctrl-C does, where the main thread trains; in another
+    thread it comes out at once, as any error does.
     progress: show a bar in a notebook; on a terminal there always is one.
 
     Raises UserError for what is wrong with the config or the data, and where the run exists and `resume` is false.

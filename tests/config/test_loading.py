@@ -130,6 +130,9 @@ def test_an_ending_left_out_is_suggested():
 def test_a_folder_is_no_file():
     write("configs/a.yaml", BASE)
     assert refusal("configs").startswith("'configs' is a folder, and a YAML file is needed.")
+    Path("runs/toy").mkdir(parents=True)
+    Path("runs/toy/config.yaml").write_text("seed: 1\n")
+    assert refusal("runs/toy").endswith("a YAML file is needed. Did you mean runs/toy/config.yaml?")
 
 
 @pytest.mark.parametrize("file", ["", "a\0b.yaml", "x" * 5000, "\udcff.yaml", "~nobody_by_this_name/a.yaml"])

@@ -81,8 +81,10 @@ def find_config(file: str, beside: Path | None = None) -> Path:
     for place in places:
         if os.path.exists(place) and not os.path.isdir(place):
             return place
-    if any(os.path.isdir(place) for place in places):
+    if folder := next((place for place in places if os.path.isdir(place)), None):
         problem = f"{file!r} is a folder, and a YAML file is needed."
+        if os.path.isfile(of_run := folder / "config.yaml"):
+            raise UserError(f"{problem} Did you mean {of_run}?")
     else:
         looked = ", ".join(dict.fromkeys(os.path.abspath(place.parent) for place in places))
         problem = f"there is no file {file!r}; looked in {looked}."
