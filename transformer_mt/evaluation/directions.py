@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.batches.batching import Rows, plan_in_order
-from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
+from transformer_mt.data.bleu_tokenizers import bleu_tokenizer, tokenizer_over
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.preparation import Split
 from transformer_mt.evaluation.metrics import Scores, score_texts
@@ -45,7 +45,7 @@ class Directions:
 
     def bleu_tokenizer(self, data: DataConfig) -> str:
         """The tokenizer of BLEU over all of them: that of their language, where they are of one."""
-        return bleu_tokenizer(data.tgt_lang if self.are_several else self.languages[0][1])
+        return tokenizer_over(self.languages, data.tgt_lang)
 
     def plan(self, split: Split, max_tokens: int) -> tuple[list[Rows], list[int]]:
         """Batches of a split of the corpus for its nll, and the direction of each; of none are pairs of several."""

@@ -167,7 +167,7 @@ def evaluate(
         num_beyond=corpus.num_beyond,
         num_too_long=split.num_too_long - corpus.num_beyond,
         num_untranslated=sum(translated.too_long for translated in translations),
-        decoding=options.model_dump(include=SearchConfig.model_fields.keys() - {"batch_size", "precision"}),
+        decoding=options.as_saved,
         precision=translator.precision,
         **asdict(scores),
         nll=nll.nll,

@@ -122,25 +122,36 @@ def test_numbers_of_a_run(call, folder: Path) -> None:
     assert row["step"] == 1200
 
 
-def test_the_test_bleu_is_that_of_the_run_on_its_own_test_split(call, trained: Path, tmp_path: Path) -> None:
-    """Wherever the split lies; not that of a file whose name begins alike, nor that of an ensemble."""
+def test_the_test_bleu_is_what_an_evaluation_without_options_gives(call, trained: Path, tmp_path: Path) -> None:
+    """Wherever the split lies; not that of a file whose name begins alike, of an ensemble, of characters, or of another
+    search, however high they are.
+    """
     run = tmp_path / "runs/r"
     shutil.copytree(trained / "runs/toy", run, ignore=shutil.ignore_patterns("evaluations", "aligner"))
     for language in ("en", "es"):
         shutil.copyfile(trained / f"data/valid.{language}", tmp_path / f"test_2016.{language}")
     files = ("--src", str(tmp_path / "test_2016.en"), "--ref", str(tmp_path / "test_2016.es"))
-    for arguments in (files, ("--run", str(run)), ("--data-root", "data", "--max-length", "4")):
-        result = call("evaluate", "--run", str(run), "--beam-size", "1", *arguments)
+    others = (files, ("--run", str(run)), ("--bleu-tokenize", "char"), ("--lowercase",), ("--beam-size", "1"))
+    for arguments in (*others, ("--data-root", "data")):
+        result = call("evaluate", "--run", str(run), *arguments)
         assert result.returncode == 0, result.stderr
-    saved = {path.name: json.loads(path.read_text()) for path in (run / "evaluations").glob("*.json")}
-    (own,) = (found["bleu"] for name, found in saved.items() if name.startswith("test-"))
-    assert len(saved) == 3
-    assert own < min(found["bleu"] for name, found in saved.items() if name.startswith("test_"))
-    assert told(call, tmp_path / "runs")["r"]["test bleu"] == own
-    for path in (run / "evaluations").glob("*.json"):  # as earlier versions wrote them
-        found = {**json.loads(path.read_text()), "bleu": 1.0 if "ensemble" in path.name else 2.0}
-        path.write_text(json.dumps({key: value for key, value in found.items() if key != "split"}))
+        if arguments in others:
+            assert "test bleu" not in told(call, tmp_path / "runs")["r"]
+    paths = list((run / "evaluations").glob("*.json"))
+    assert len(paths) == len(others) + 1
+    for path in paths:
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps({**found, "bleu": 2.0 if path.name.startswith("test-") else 99.0}))
     assert told(call, tmp_path / "runs")["r"]["test bleu"] == 2
+    for path in paths:  # as earlier versions wrote them
+        found = json.loads(path.read_text())
+        path.write_text(json.dumps({key: value for key, value in found.items() if key != "split"}))
+    assert "test bleu" not in told(call, tmp_path / "runs")["r"]  # its name says another folder, or files
+    assert call("evaluate", "--run", str(run)).returncode == 0
+    (plain,) = (run / "evaluations").glob("test_step_1200_beam2_lp0.6.json")
+    found = json.loads(plain.read_text())
+    plain.write_text(json.dumps({key: value for key, value in found.items() if key != "split"} | {"bleu": 3.0}))
+    assert told(call, tmp_path / "runs")["r"]["test bleu"] == 3
 
 
 def test_only_settings_that_differ_are_told_and_every_line_fits(call, folder: Path) -> None:

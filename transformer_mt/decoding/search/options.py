@@ -79,6 +79,11 @@ class SearchOptions(SearchConfig):
         return self.is_sampling and self.mbr is None
 
     @property
+    def as_saved(self) -> dict[str, Any]:
+        """The keys of the section that change a translation, as an evaluation saves them."""
+        return self.model_dump(include=SearchConfig.model_fields.keys() - {"batch_size", "precision"})
+
+    @property
     def of_search(self) -> "SearchOptions":
         """The options of the search itself, whose hypotheses are the candidates of `mbr`."""
         return self if self.mbr is None else self.model_copy(update={"n_best": self.num_candidates, "mbr": None})

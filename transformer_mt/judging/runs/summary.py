@@ -1,15 +1,14 @@
 """What is known of each run in a folder: its settings, how far it is, its scores and curves, and what is wrong."""
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
+from transformer_mt.judging.runs.own_test import own_test_bleu
 from transformer_mt.paths import exists, is_dir, is_file
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, way_out_of_damage
@@ -26,8 +25,8 @@ class RunSummary:
     """A run. `state` is finished, stopped, training, new (without a checkpoint) or damaged, which `problems` explain.
 
     `curves` have the names of TensorBoard, such as `validation/bleu`. `best` has the best value of each score of a
-    validation with its step, and `test_bleu` is the highest of the run's evaluations on its own test split, those of
-    ensembles left out. `minutes` are those of training, and `num_bytes` is the size of the folder.
+    validation with its step, and `test_bleu` is that of `own_test_bleu`. `minutes` are those of
+    training, and `num_bytes` is the size of the folder.
     """
 
     name: str
@@ -74,7 +73,6 @@ def summary_of(path: Path) -> RunSummary:
         with permission_to_read(path):
             list(path.iterdir())
             _read_metrics(run, summary)
-            _read_evaluations(run, summary)
             summary.num_bytes = sum(map(_num_bytes, path.rglob("*")))
             is_training = is_trained_now(run)
             summary.config = read_config(run.config)
@@ -96,7 +94,8 @@ def _num_bytes(path: Path) -> int:
 
 
 def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
-    """The step, the minutes and the state of the newest checkpoint, and the number of its weights.
+    """The step, the minutes and the state of the newest checkpoint, the number of its weights, and the BLEU that
+    stands for the run.
 
     Raises UserError where what the verbs load is not whole: tokenizers, and the settings and the weights' head of the
     newest checkpoint and of the best. The weights themselves are not read, since those of all runs would take long.
@@ -110,7 +109,9 @@ def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
     state = TrainingState.read(newest / STATE)
     summary.minutes = state.elapsed_seconds / 60
     summary.state = "stopped" if state.reason_to_stop(summary.config) is None else "finished"
-    for step in sorted({steps[-1], state.best_step} & set(steps)):
+    best = state.best_step if state.best_step in steps else steps[-1]  # the one that verbs take
+    summary.test_bleu = own_test_bleu(run, summary.config, run.step(best).name, summary.problems)
+    for step in sorted({steps[-1], best}):
         summary.num_parameters = _num_parameters(run.step(step) / WEIGHTS)
         check_manifest(run.step(step), [SETTINGS], way_out_of_damage(run, run.step(step)))
     check_manifest(run.tokenizers, TOKENIZERS, "Put back a copy of it, or train again.")
@@ -138,16 +139,3 @@ def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
             pairs = zip(found[1], found[0], strict=True)
             value, step = max(pairs, key=lambda pair: pair[0] if higher else -pair[0])
             summary.best[name] = value, step
-
-
-def _read_evaluations(run: RunFolder, summary: RunSummary) -> None:
-    scores = []
-    for path in run.evaluations.glob("*.json"):
-        try:
-            found: Any = json.loads(path.read_text(encoding="utf-8"))
-            # What earlier versions saved lacks the split, and only its name begins with it.
-            if found.get("split", path.name.split("_")[0]) == "test" and not found.get("ensemble"):
-                scores.append(float(found["bleu"]))
-        except (ValueError, LookupError, TypeError, AttributeError, OSError):
-            summary.problems.append(f"evaluations/{path.name} cannot be read")
-    summary.test_bleu = max(scores, default=None)
