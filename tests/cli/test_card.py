@@ -74,12 +74,26 @@ def test_scores_come_from_the_evaluations_of_this_checkpoint_alone(folder: Path)
     (path,) = (folder / "runs/toy/evaluations").glob("*.json")
     saved = json.loads(path.read_text())
     text = card(folder)
-    row = (
-        f"| valid.en / valid.es | 20 | greedy, fp32 | {saved['bleu']:.2f} | {saved['chrf']:.2f} | {saved['ppl']:.2f} |"
-    )
-    assert row in text
-    assert f"- `{saved['bleu_signature']}`\n- `{saved['chrf_signature']}`" in text
+    numbers = f"{saved['bleu']:.2f} | {saved['chrf']:.2f} | {saved['ppl']:.2f}"
+    assert f"| valid.en / valid.es | 20 | greedy, fp32 | {numbers} | 1 |" in text
+    assert f"\n1. BLEU `{saved['bleu_signature']}`, chrF `{saved['chrf_signature']}`\n" in text
     assert "None: `tmt evaluate` was not run" in card(folder, "--checkpoint", "average")
+
+
+def test_scores_of_other_words_or_case_name_their_signatures(folder: Path) -> None:
+    """The rows would differ in nothing but the scores."""
+    for arguments in ((), ("--bleu-tokenize", "char"), ("--lowercase",)):
+        assert call_tmt(folder, "evaluate", "--run", "runs/toy", "--beam-size", "1", *arguments).returncode == 0
+    text = card(folder)
+    signatures = re.findall(r"^(\d)\. BLEU `(.*)`, chrF `(.*)`$", text, re.MULTILINE)
+    assert [number for number, *_ in signatures] == ["1", "2", "3"]
+    by_number = {number: signed for number, *signed in signatures}
+    rows = re.findall(r"^\| valid.*\| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| (\d) \|$", text, re.MULTILINE)
+    shown = {(bleu, chrf, *by_number[number]) for bleu, chrf, number in rows}
+    saved = [json.loads(path.read_text()) for path in (folder / "runs/toy/evaluations").glob("*.json")]
+    keys = ("bleu_signature", "chrf_signature")
+    assert shown == {(f"{one['bleu']:.2f}", f"{one['chrf']:.2f}", *(one[key] for key in keys)) for one in saved}
+    assert len(shown) == 3
 
 
 def test_a_card_without_a_licence_says_so(folder: Path) -> None:

@@ -190,7 +190,7 @@ def _without_folders(description: str) -> str:
 def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
     """What `tmt evaluate` saved of this checkpoint, with signatures; else the validation of its step."""
     label = full_name(run, checkpoint)
-    rows, signatures = [], {}
+    rows, signatures = [], []
     for path in sorted(run.evaluations.glob("*.json")):
         with _undamaged(path):
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -199,11 +199,15 @@ def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
             names = ", ".join(map(_without_folders, found["source"]))
             search = search_in_words(found["decoding"])
             scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {rounded(found['ppl'])}"
-            rows.append(f"| {names} | {found['num_sentences']:,} | {search}, {found['precision']} | {scores} |")
-            signatures |= dict.fromkeys([found["bleu_signature"], found["chrf_signature"]])
+            signed = f"BLEU `{found['bleu_signature']}`, chrF `{found['chrf_signature']}`"
+            if signed not in signatures:
+                signatures.append(signed)
+            row = f"{names} | {found['num_sentences']:,} | {search}, {found['precision']}"
+            rows.append(f"| {row} | {scores} | {signatures.index(signed) + 1} |")
     if rows:
-        head = "| data | sentences | search | BLEU | chrF | ppl |\n|---|---|---|---|---|---|\n"
-        return head + "\n".join(rows) + "\n\n" + "\n".join(f"- `{signature}`" for signature in signatures)
+        head = "| data | sentences | search | BLEU | chrF | ppl | signatures |\n|---|---|---|---|---|---|---|\n"
+        listed = (f"{number}. {signed}" for number, signed in enumerate(signatures, start=1))
+        return "\n".join([head + "\n".join(rows), "", *listed])
     with _undamaged(run.metrics):
         for line in _validations(run):
             if f"step_{line['step']}" == checkpoint:
