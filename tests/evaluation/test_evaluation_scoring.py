@@ -88,3 +88,15 @@ def test_every_choice_that_changes_a_score_changes_the_name(tmp_path: Path) -> N
     assert OTHER_DECODING.keys() == SearchConfig.model_fields.keys()
     assert len({*names}) == len(names)
     assert not [name for name in names if "/" in name]  # a path would be a folder
+
+
+def test_a_test_set_has_one_name_however_its_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = scores(tmp_path, [tgt for _, tgt in PAIRS])
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path / "deep/er")
+    names = set()
+    for folder in (tmp_path, Path("../.."), tmp_path / "link"):
+        files = (SetFiles(folder / "few.en", (folder / "few.es",)),)
+        names.add(evaluation_name(RunFolder(tmp_path / "run"), Scoring(files=files), plain))
+    assert len(names) == 1

@@ -275,7 +275,8 @@ def evaluation_name(run: RunFolder, scoring: Scoring, evaluation: Evaluation) ->
     places = [path for one in scoring.files for path in (one.src, *one.refs)]
     places += [] if scoring.data_root is None else [Path(scoring.data_root)]
     if places:  # because many folders have a test.en
-        key = _key("\n".join(str(path.absolute()) for path in places))
+        # However a file is named, as `../test.en` or by a link, it is the same test set.
+        key = _key("\n".join(str(path.resolve()) for path in places))
         data = f"{places[0].stem if scoring.files else data}-{key}"
     if scoring.data is not None:  # the split of that name is another run's
         data = f"{data}-{_key(scoring.data.model_dump_json())}"
