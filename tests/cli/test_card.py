@@ -118,17 +118,48 @@ def test_mistakes_get_one_clear_sentence(folder: Path, arguments: list[str], mes
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("evaluations/test.json", "{"), ("evaluations/test.json", "[]"), ("evaluations/test.json", '{"bleu": 1}'),
-        ("metrics.jsonl", "garbage\n"), ("metrics.jsonl", "{}\n"),
+        ("test_step_1200_beam1.json", "{"), ("test_step_1200_beam1.json", "[]"),
+        ("test_step_1200_beam1.json", '{"bleu": 1}'),
+        ("test_step_1200_beam1.json", '{"checkpoint": "step_1200", "ensemble": []}'),
     ],
 )  # fmt: skip
 def test_what_is_damaged_is_named(folder: Path, name: str, text: str) -> None:
     (folder / "runs/toy/evaluations").mkdir()
-    with (folder / "runs/toy" / name).open("a") as file:
-        file.write(text)
+    (folder / "runs/toy/evaluations" / name).write_text(text)
     result = call_tmt(folder, "card", "--run", "runs/toy")
     assert (result.returncode, result.stdout) == (2, "")
     assert f"{name} cannot be read" in result.stderr
+    assert "delete it and run `tmt evaluate` again" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"bleu": 1}'])
+def test_a_damaged_evaluation_of_another_checkpoint_is_left_out_with_a_remark(
+    folder: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert call_tmt(folder, "evaluate", "--run", "runs/toy", "--beam-size", "1").returncode == 0
+    whole = card(folder)
+    (folder / "runs/toy/evaluations/test_step_600_beam1.json").write_text(text)
+    result = call_tmt(folder, "card", "--run", "runs/toy")
+    assert (result.returncode, result.stdout) == (0, whole)
+    (said,) = caplog.messages
+    assert said.startswith("left out of the card, since its name is of another checkpoint: runs/toy/evaluations/test_")
+
+
+@pytest.mark.parametrize("torn", ["garbage", "{}", '{"kind": "validation", "step": 120', "\x00\x00", '{"step": "x"}'])
+def test_a_torn_line_of_the_metrics_takes_nothing_from_the_card(folder: Path, torn: str) -> None:
+    """Not from the exports either, which have a card: the history is no price for it."""
+    whole = card(folder)
+    metrics = folder / "runs/toy/metrics.jsonl"
+    lines = metrics.read_text().split("\n")
+    metrics.write_text("\n".join([*lines[:1], torn, *lines[1:], torn]))
+    assert card(folder) == whole
+    assert ", chrf " in whole
+
+
+def test_a_score_that_was_not_finite_is_left_out(folder: Path) -> None:
+    with (folder / "runs/toy/metrics.jsonl").open("a") as file:
+        file.write('{"kind": "validation", "step": 1200, "nll": 1.5, "ppl": null, "bleu": 7.0}\n')
+    assert "while it was trained: bleu 7.00, nll 1.50. BLEU" in card(folder)
 
 
 @pytest.mark.parametrize(

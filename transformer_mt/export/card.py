@@ -4,6 +4,7 @@ The head is YAML, by the keys of the model cards on the Hugging Face hub.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
-from transformer_mt.paths import exists
 from transformer_mt.plurals import rounded
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
+from transformer_mt.storage.metrics_lines import whole_lines
 from transformer_mt.storage.origin import Origin, read_origin
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -49,6 +50,9 @@ _SETTINGS = {
     "decoding": {"beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra"},
 }
 EXAMPLE = "A sentence."
+_EVALUATE_AGAIN = "Put back a copy of it, or delete it and run `tmt evaluate` again."
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,7 @@ def _beginning(origin: Origin) -> str:
 def _data(config: RunConfig, run: RunFolder) -> str:
     """A table of the splits. The newest checkpoint has counted the pairs of those that a training reads."""
     state = run.step(run.trained_steps()[-1]) / STATE
-    with _undamaged(state):
+    with _undamaged(state, f"Put back a copy of it; `tmt train --resume {run.quoted}` sets its checkpoint aside."):
         counted = json.loads(state.read_text(encoding="utf-8")).get("data", {})
     rows = ["| split | pairs | from |", "|---|---|---|"]
     for split in SPLITS:
@@ -189,13 +193,9 @@ def _without_folders(description: str) -> str:
 
 def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
     """What `tmt evaluate` saved of this checkpoint, with signatures; else the validation of its step."""
-    label = full_name(run, checkpoint)
     rows, signatures = [], []
-    for path in sorted(run.evaluations.glob("*.json")):
-        with _undamaged(path):
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found["checkpoint"] != checkpoint or found["ensemble"] or f"_{label}_" not in path.name:
-                continue
+    for path, found in _evaluations(run, checkpoint):
+        with _undamaged(path, _EVALUATE_AGAIN):
             names = ", ".join(map(_without_folders, found["source"]))
             search = search_in_words(found["decoding"])
             scores = f"{found['bleu']:.2f} | {found['chrf']:.2f} | {rounded(found['ppl'])}"
@@ -208,28 +208,43 @@ def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
         head = "| data | sentences | search | BLEU | chrF | ppl | signatures |\n|---|---|---|---|---|---|---|\n"
         listed = (f"{number}. {signed}" for number, signed in enumerate(signatures, start=1))
         return "\n".join([head + "\n".join(rows), "", *listed])
-    with _undamaged(run.metrics):
-        for line in _validations(run):
-            if f"step_{line['step']}" == checkpoint:
-                metrics = ", ".join(
-                    f"{key} {rounded(line[key])}" for key in ("bleu", "chrf", "nll", "ppl") if key in line
-                )
-                if not config.data.has_pairs and "bleu" not in line:
-                    return f"On the text of the validation split, while it was trained: {metrics}."
-                return (
-                    f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
-                    "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
-                )
+    if found := _validation(run, checkpoint):
+        metrics = ", ".join(f"{name} {rounded(value)}" for name, value in found.items())
+        if not config.data.has_pairs and "bleu" not in found:
+            return f"On the text of the validation split, while it was trained: {metrics}."
+        return (
+            f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
+            "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
+        )
     return "None: `tmt evaluate` was not run on this checkpoint."
 
 
-def _validations(run: RunFolder) -> list[dict[str, Any]]:
-    """The lines of all validations, the newest first."""
-    if not exists(run.metrics):
-        return []
-    lines = run.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-    parsed = (json.loads(line) for line in reversed(lines))
-    return [line for line in parsed if line["kind"] == "validation"]
+def _evaluations(run: RunFolder, checkpoint: str) -> Iterator[tuple[Path, Any]]:
+    """What was saved of this checkpoint alone. A file whose name is of another one may be damaged."""
+    label = full_name(run, checkpoint)
+    for path in sorted(run.evaluations.glob("*.json")):
+        is_named = f"_{label}_" in path.name
+        try:
+            with _undamaged(path, _EVALUATE_AGAIN):
+                found = json.loads(path.read_text(encoding="utf-8"))
+                is_of_it = found["checkpoint"] == checkpoint and not found["ensemble"] and is_named
+        except UserError as error:
+            if is_named:
+                raise
+            LOGGER.warning("left out of the card, since its name is of another checkpoint: %s", error)
+            continue
+        if is_of_it:
+            yield path, found
+
+
+def _validation(run: RunFolder, checkpoint: str) -> dict[str, float]:
+    """The scores of the newest validation of this checkpoint; nothing where no whole line is of it."""
+    scores = {}
+    with _undamaged(run.metrics, "See that it may be read."):
+        for _, line in whole_lines(run.metrics):  # a kill may have torn one, and the others are as good
+            if line["kind"] == "validation" and f"step_{line['step']}" == checkpoint:
+                scores = {name: line.get(name) for name in ("bleu", "chrf", "nll", "ppl")}
+    return {name: value for name, value in scores.items() if isinstance(value, int | float)}
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
@@ -264,9 +279,9 @@ def _licence(licence: str | None) -> str:
 
 
 @contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
+def _undamaged(path: Path, way_out: str) -> Iterator[None]:
     """UserError, with the file, where what is read of it inside is not what `tmt` writes."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} cannot be read ({error}). Put back a copy of it, or delete it.") from error
+        raise UserError(f"{path} cannot be read ({error}). {way_out}") from error

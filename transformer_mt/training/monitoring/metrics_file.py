@@ -3,12 +3,12 @@
 import json
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.metrics_lines import whole_lines
 from transformer_mt.training.resuming.training_state import TrainingState
 
 Curve = tuple[list[int], list[float]]  # steps, values
@@ -82,7 +82,7 @@ def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
     nan. Empty where there is no file.
     """
     found = {}
-    for _, entry in _lines(path):
+    for _, entry in whole_lines(path):
         if entry["kind"] == kind:
             found[entry["step"]] = {
                 name: math.nan if value is None else value for name, value in entry.items() if name not in OTHER
@@ -97,17 +97,5 @@ def cut_back(path: Path, state: TrainingState) -> None:
     validated = state.last_validation_step
     newest = dict.fromkeys(("train", "spike", "average"), state.step) | {"validation": validated, "look": validated}
     if exists(path):
-        kept = [line for line, entry in _lines(path) if entry["step"] <= newest.get(entry["kind"], -1)]
+        kept = [line for line, entry in whole_lines(path) if entry["step"] <= newest.get(entry["kind"], -1)]
         replace_file(path, "".join(f"{line}\n" for line in kept))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines that are ours, each with its entry. A kill may have torn one, and an editor written another."""
-    text = path.read_text(encoding="utf-8", errors="replace") if exists(path) else ""
-    for line in text.split("\n"):
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int):
-            yield line, entry
