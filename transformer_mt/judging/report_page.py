@@ -86,7 +86,7 @@ def _scores(judgement: Judgement) -> Html:
         if judgement.is_comparison:
             sure = "number sure" if is_significant(scores) else "number"
             cells.append(tag("td", f"{scores[1].value - scores[0].value:+.2f}", class_=sure))
-            cells.append(tag("td", f"{scores[1].p_value:.4f}{' *' if is_significant(scores) else ''}", class_=sure))
+            cells.append(tag("td", f"{scores[1].p_text}{' *' if is_significant(scores) else ''}", class_=sure))
         series = _series(judgement, [[score] for score in scores])
         strip = charts.interval_strip(series, f"intervals of {name}")
         first = tag("th", name, tag("small", f" {better}"))

@@ -26,7 +26,7 @@ SIGNIFICANT = 0.05
 class Score:
     """A score from 0 to 100 (TER may be more), the mean of its resamples, and the interval that holds 95 % of them.
 
-    `p_value` is that of the difference from the first system; None for the first.
+    `p_value` is that of the difference from the first system; None for the first, and where there is no difference.
     """
 
     value: float
@@ -39,6 +39,11 @@ class Score:
     def half(self) -> float:
         """Half the width of the interval: the number that sacreBLEU prints behind ±."""
         return (self.high - self.low) / 2
+
+    @property
+    def p_text(self) -> str:
+        """The p-value as tables show it."""
+        return "–" if self.p_value is None else f"{self.p_value:.4f}"
 
 
 class Counts:
@@ -149,17 +154,16 @@ def _scored(metric: Any, systems: list[list[str]], references: list[list[str]]) 
     for texts, result in zip(systems, found, strict=True):
         counts = metric._extract_corpus_statistics(texts, references)
         _, resampled = _bootstrap_resample(counts, metric, NUM_RESAMPLES)
-        scores.append(interval(result.score, np.array([one.score for one in resampled]), result.p_value))
+        # sacreBLEU gives a system that differs in nothing the lowest p-value that there is.
+        p_value = result.p_value if scores and result.score != scores[0].value else None
+        scores.append(interval(result.score, np.array([one.score for one in resampled]), p_value))
     return scores, str(signature)
 
 
 def is_significant(scores: Sequence[Score]) -> bool:
-    """Whether the second of two systems differs from the first by more than chance. sacreBLEU gives equal systems the
-    lowest p-value that there is; they do not differ.
-    """
-    first, second = scores
-    p_value = second.p_value
-    return p_value is not None and p_value < SIGNIFICANT and first.value != second.value
+    """Whether the second of two systems differs from the first by more than chance."""
+    p_value = scores[1].p_value
+    return p_value is not None and p_value < SIGNIFICANT
 
 
 def gain(metric: str, scores: Sequence[Score]) -> float:

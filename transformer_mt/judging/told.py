@@ -42,7 +42,7 @@ def _table(judgement: Judgement) -> Iterator[str]:
         if comparing:
             first, second = scores
             star = " *" if is_significant(scores) else "  "
-            cells += f"{second.value - first.value:>+9.2f}{second.p_value:>8.4f}{star}"
+            cells += f"{second.value - first.value:>+9.2f}{second.p_text:>8}{star}"
         yield f"{name:5}{cells}{'' if HIGHER_IS_BETTER[name] else '  lower is better'}"
     if comparing:
         yield "*: beyond chance, p < 0.05 by sacreBLEU's paired bootstrap"
