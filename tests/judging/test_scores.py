@@ -88,7 +88,7 @@ def test_an_interval_of_one_sentence_is_a_point() -> None:
 
 
 def test_a_lower_ter_is_a_gain_and_equal_systems_do_not_differ() -> None:
-    references = [f"{word} one two three four" for word in WORDS]
+    references = [f"{word} one two three {four}" for word in WORDS for four in ("four", "five")]
     same = score_set(small_set(None, references, references[:1] * len(references), references[:1] * len(references)))
     assert not any(map(is_significant, same.scores.values()))
     found = score_set(small_set(None, references, ["one two"] * len(references), references))

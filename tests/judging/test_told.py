@@ -2,10 +2,12 @@
 
 import re
 
+import pytest
 from sets import small_set
 
 from transformer_mt.judging.judgement import Judgement, judge_set
 from transformer_mt.judging.report_page import report_page
+from transformer_mt.judging.scores import FEWEST_SENTENCES
 from transformer_mt.judging.told import lines_about
 
 METRICS = ("BLEU", "chrF", "TER")
@@ -45,3 +47,31 @@ def test_one_score_that_is_the_same_beside_others_has_none() -> None:
     assert shown["BLEU"].endswith(" 0.0010 *")
     assert in_report(found)["TER"] == ("+0.00", "–")
     assert in_report(found)["BLEU"][1] == "0.0010 *"
+
+
+@pytest.mark.parametrize("number", [1, 3, FEWEST_SENTENCES - 1])
+def test_few_sentences_bear_out_no_verdict(number: int) -> None:
+    """Every resample of one sentence is that sentence, which gives the lowest p-value that there is."""
+    few = judged(["no"] * number, REFERENCES[:number], REFERENCES[:number])
+    lines = "\n".join(lines_about(few))
+    counted = f"{number} sentence{'s' * (number > 1)}"
+    said = f"Which is better is open: {counted}, and a test of significance needs 20 at least."
+    assert f"\n{said}\n" in lines
+    assert "*" not in lines
+    assert "B is better" not in lines
+    assert [end.split()[1] for end in printed(few).values()] == ["–"] * 3
+    page = report_page([few], None)
+    assert said in page
+    assert "beyond chance" not in page
+    assert [p for _, p in in_report(few).values()] == ["–"] * 3
+
+
+def test_enough_sentences_have_one() -> None:
+    enough = REFERENCES[:FEWEST_SENTENCES]
+    lines = list(lines_about(judged(["no"] * len(enough), enough, enough)))
+    assert "B is better than A by BLEU, chrF and TER." in lines
+    assert "*: beyond chance, p < 0.05 by sacreBLEU's paired bootstrap" in lines
+
+
+def test_the_same_few_translations_are_the_same() -> None:
+    assert "A and B are the same translations." in list(lines_about(judged(["no"], ["no"], REFERENCES[:1])))

@@ -7,8 +7,9 @@ from functools import cached_property
 from transformer_mt.judging.faults import faults_of
 from transformer_mt.judging.groups import Group, by_certainty, by_length, by_rarity
 from transformer_mt.judging.scored_set import ScoredSet
-from transformer_mt.judging.scores import SetScores, gain, is_significant, score_set
+from transformer_mt.judging.scores import FEWEST_SENTENCES, SetScores, gain, is_significant, score_set
 from transformer_mt.judging.words import Frequencies, frequencies_in
+from transformer_mt.plurals import counted
 
 LETTERS = "AB"
 
@@ -54,6 +55,11 @@ class Judgement:
         return len(self.test_set.outputs) == 2
 
     @property
+    def is_short(self) -> bool:
+        """Whether there are too few sentences for a test of significance."""
+        return len(self.test_set) < FEWEST_SENTENCES
+
+    @property
     def names(self) -> list[str]:
         """A, B, or of a single system its own name."""
         return list(LETTERS) if self.is_comparison else [self.test_set.outputs[0].name]
@@ -81,6 +87,9 @@ def verdict(judgement: Judgement) -> str:
     first, second = (output.texts for output in judgement.test_set.outputs)
     if first == second:
         return "A and B are the same translations."
+    if judgement.is_short:
+        number = counted(len(judgement.test_set), "sentence")
+        return f"Which is better is open: {number}, and a test of significance needs {FEWEST_SENTENCES} at least."
     scores = judgement.scores.scores
     certain = {name: gain(name, pair) for name, pair in scores.items() if is_significant(pair)}
     better = [name for name, by in certain.items() if by > 0]

@@ -94,7 +94,7 @@ def _scores(judgement: Judgement) -> Html:
     names = [tag("th", text, class_="number" if text else None) for text in heads]
     head = tag("thead", tag("tr", *names, tag("th", class_="strip")))
     note = f"In brackets: the interval that holds 95 % of {NUM_RESAMPLES:,} resamples of the sentences."
-    if judgement.is_comparison:
+    if judgement.is_comparison and not judgement.is_short:
         note += " * and bold: beyond chance (p < 0.05 by paired bootstrap)."
     return joined(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), tag("p", note, class_="muted"))
 

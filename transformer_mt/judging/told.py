@@ -44,7 +44,7 @@ def _table(judgement: Judgement) -> Iterator[str]:
             star = " *" if is_significant(scores) else "  "
             cells += f"{second.value - first.value:>+9.2f}{second.p_text:>8}{star}"
         yield f"{name:5}{cells}{'' if HIGHER_IS_BETTER[name] else '  lower is better'}"
-    if comparing:
+    if comparing and not judgement.is_short:
         yield "*: beyond chance, p < 0.05 by sacreBLEU's paired bootstrap"
 
 
