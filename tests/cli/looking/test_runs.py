@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import call_tmt
 from filelock import FileLock
 from safetensors.numpy import load_file
 
@@ -74,6 +75,13 @@ def test_states_and_problems(call, folder: Path) -> None:
     assert "tgt.json is damaged" in problems["bad tokenizer"][0]
     assert problems["bad metrics"] == ["metrics.jsonl: 1 line cannot be read"]
     assert told(call, folder)["trained now"]["state"] == "finished"
+
+
+def test_a_run_has_its_name_from_inside_it(folder: Path) -> None:
+    run = folder / "whole"
+    for inside, place in ((run, "."), (run / "checkpoints", "..")):
+        result = call_tmt(inside, "runs", place, "--format", "json")
+        assert [row["run"] for row in json.loads(result.stdout)] == ["whole"]
 
 
 def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp_path: Path) -> None:

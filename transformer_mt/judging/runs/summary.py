@@ -1,6 +1,7 @@
 """What is known of each run in a folder: its settings, how far it is, its scores and curves, and what is wrong."""
 
 import math
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,7 +68,8 @@ def _is_run(path: Path) -> bool:
 
 def summary_of(path: Path) -> RunSummary:
     """What is known of a run. Whatever is damaged or may not be read is among its problems."""
-    summary = RunSummary(ascii(path.name)[1:-1] if not path.name.isprintable() else path.name)
+    name = Path(os.path.abspath(path)).name  # of `.`, from inside a run, and of `..`
+    summary = RunSummary(name if name.isprintable() else ascii(name)[1:-1])
     try:
         run = RunFolder(path)
         with permission_to_read(path):
