@@ -105,3 +105,11 @@ def test_a_file_that_is_none_of_ours_is_told(text: str, tmp_path: Path) -> None:
     problems: list[str] = []
     assert own_test_bleu(run, config, "step_9", problems) is None
     assert problems == ["evaluations/test_x.json cannot be read"]
+
+
+def test_a_score_that_is_no_number_is_told(tmp_path: Path) -> None:
+    run, config = run_with(tmp_path)
+    save(run, config, float("nan"))
+    problems: list[str] = []
+    assert own_test_bleu(run, config, "step_9", problems) is None
+    assert problems == ["evaluations/test_0.json cannot be read"]

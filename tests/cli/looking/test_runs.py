@@ -192,6 +192,43 @@ def test_best_scores_of_runs_that_got_worse(call, tmp_path: Path) -> None:
     assert row["state"] == "damaged"  # its config is gone
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", '"nan"', '"-inf"'])
+def test_numbers_that_are_not_finite_are_left_out(call, tmp_path: Path, number: str) -> None:
+    """As another tool may have written them; JSON has no name for them, and a chart no place."""
+    run = tmp_path / "runs/r"
+    run.mkdir(parents=True)
+    lines = [{"kind": "validation", "step": step, "nll": 5.0 - step, "bleu": 1.0 * step} for step in (1, 2, 3)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    odd = f'{{"kind": "validation", "step": 4, "nll": {number}, "bleu": {number}}}\n'
+    (run / "metrics.jsonl").write_text(odd + text + odd)
+
+    def no_json(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    result = call("runs", str(tmp_path / "runs"), "--format", "json")
+    (row,) = json.loads(result.stdout, parse_constant=no_json)
+    assert (row["best nll"], row["best bleu"]) == (2.0, 3.0)
+    assert not [problem for problem in row["problems"] if "metrics.jsonl" in problem]
+    for name in ("x.html", "x.png"):
+        result = call("runs", str(tmp_path / "runs"), "--curves", str(tmp_path / name), "--metric", "bleu")
+        assert result.returncode == 0, result.stderr
+    points = re.findall(r"<title>r, step (\d+): ([\d.]+)</title>", (tmp_path / "x.html").read_text(encoding="utf-8"))
+    assert points == [("1", "1"), ("2", "2"), ("3", "3")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"kind": "train", "step": Infinity, "loss": 1.0}', '{"kind": "train", "step": NaN, "loss": 1.0}',
+     f'{{"kind": "train", "step": 1, "loss": 1{"0" * 400}}}'],
+    ids=["infinite step", "no step", "beyond every float"],
+)  # fmt: skip
+def test_a_line_whose_numbers_are_beyond_reading_is_told(call, tmp_path: Path, line: str) -> None:
+    run = tmp_path / "runs/r"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text(line + "\n")
+    assert "metrics.jsonl: 1 line cannot be read" in told(call, tmp_path / "runs")["r"]["problems"]
+
+
 def test_curves_as_a_page_hold_every_value(call, folder: Path) -> None:
     result = call("runs", str(folder), "--curves", str(folder / "c.html"), "--metric", "bleu", "--metric", "train/lr")
     assert result.returncode == 0

@@ -1,6 +1,7 @@
 """Which of a run's evaluations is the one that stands for it beside other runs."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def own_test_bleu(run: RunFolder, config: RunConfig, checkpoint: str, problems: 
         try:
             if _stands_for(path, saved, config, checkpoint):
                 # The newest holds: the same may have been measured in another precision, or where the data lies now.
-                found.append((path.stat().st_mtime_ns, path.name, float(saved["bleu"])))
+                found.append((path.stat().st_mtime_ns, path.name, _finite(saved["bleu"])))
         except NOT_OURS:
             problems.append(f"evaluations/{path.name} cannot be read")
     return max(found)[-1] if found else None
@@ -41,6 +42,13 @@ def _evaluations(run: RunFolder, problems: list[str]) -> Iterator[tuple[Path, An
             yield path, json.loads(path.read_text(encoding="utf-8"))
         except NOT_OURS:
             problems.append(f"evaluations/{path.name} cannot be read")
+
+
+def _finite(value: Any) -> float:
+    """The number. ValueError where it is none that JSON has a name for."""
+    if not math.isfinite(number := float(value)):
+        raise ValueError("no finite number")
+    return number
 
 
 def _stands_for(path: Path, saved: Any, config: RunConfig, checkpoint: str) -> bool:

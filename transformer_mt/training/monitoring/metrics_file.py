@@ -61,16 +61,19 @@ def finite(metrics: dict[str, Any]) -> dict[str, Any]:
 def add_to_curves(line: str | bytes, curves: dict[str, Curve]) -> dict[str, Any] | None:
     """Put the numbers of a line of metrics.jsonl at the ends of their curves, which have the names of TensorBoard, such
     as `validation/bleu`. Returns the line's entry, its step an int and its seconds a float; None for a line that cannot
-    be read, of which nothing is added.
+    be read, of which nothing is added. Numbers that are not finite are left out, as a missing one: a chart has no place
+    for them, and JSON no name.
     """
     try:
-        entry = json.loads(line)
+        entry = finite(json.loads(line))
         entry |= {"kind": str(entry["kind"]), "step": int(entry["step"])}
         entry["elapsed_seconds"] = float(entry.get("elapsed_seconds", 0.0))
         numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
-    for name, value in numbers.items():
+    for name, value in finite(numbers).items():
+        if value is None:  # of a text such as "nan"
+            continue
         steps, values = curves.setdefault(f"{entry['kind']}/{name}", ([], []))
         steps.append(entry["step"])
         values.append(value)
