@@ -42,6 +42,20 @@ def test_no_weights_are_read_for_an_option_without_sense(
     assert not (trained / "early").exists()
 
 
+@pytest.mark.parametrize("more", [(), ("--html", "early.html"), ("--compare", "runs/toy", "runs/toy")])
+def test_no_weights_are_read_for_a_tokenizer_that_is_none(
+    more: tuple[str, ...], call, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*arguments, **options):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(Translator, "load", load)
+    result = call("evaluate", *more, "--bleu-tokenize", "14a")
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr.startswith("tmt: '14a' is not a BLEU tokenizer. Use one of 13a, ")
+    assert not (trained / "early.html").exists()
+
+
 @pytest.mark.parametrize("run", [(), ("--run", "runs/toy")])
 def test_the_config_is_read_once_to_know_what_is_asked_for(
     run: tuple[str, ...], call, trained: Path, monkeypatch: pytest.MonkeyPatch

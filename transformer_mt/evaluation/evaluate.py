@@ -81,7 +81,8 @@ class Scoring:
 
     `files` are test sets to take instead of a split of the config. `data_root` is the folder from which the relative
     paths of a split start now. `tokenizer` is that of BLEU, by default chosen by the target language. `data` is the
-    section of another run, whose split is taken; None takes the run's own.
+    section of another run, whose split is taken; None takes the run's own. Raises UserError for a tokenizer that
+    sacreBLEU has not.
     """
 
     split: str = "test"
@@ -90,6 +91,10 @@ class Scoring:
     tokenizer: str | None = None
     lowercase: bool = False
     data: DataConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None:  # said now, and not after weights are read
+            check_bleu_tokenizer(self.tokenizer)
 
     def over(self, config: RunConfig) -> RunConfig:
         """The config with the data that is scored."""
@@ -137,8 +142,6 @@ def evaluate(
     where there are more references; and where the search is `scored`, `log_prob` and `num_tokens` (EOS counted).
     """
     config = scoring.over(translator.config)
-    if scoring.tokenizer is not None:
-        check_bleu_tokenizer(scoring.tokenizer)
     corpus = load_corpus(with_tags(scoring.sources(config), translator, options), config.data)
     directions = Directions.of(corpus, config.data)
     tokenizer = scoring.tokenizer or directions.bleu_tokenizer(config.data)
