@@ -1,15 +1,17 @@
 """How an evaluation scores follows the run's config, and its name has every choice that changes a score."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from toy import toy_pairs
+from toy import toy_config, toy_pairs
 from translators import SMALL, make_translator
 
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Scoring, SetFiles, evaluate, evaluation_name
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -100,3 +102,14 @@ def test_a_test_set_has_one_name_however_its_files_are_named(tmp_path: Path, mon
         files = (SetFiles(folder / "few.en", (folder / "few.es",)),)
         names.add(evaluation_name(RunFolder(tmp_path / "run"), Scoring(files=files), plain))
     assert len(names) == 1
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_a_split_that_is_not_there_is_told_in_words_for_the_shell_and_for_python(split: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape("files: src and ref (--src FILE --ref FILE).")):
+        Scoring(split).sources(toy_config(tmp_path))
+
+
+def test_sources_without_references_are_refused() -> None:
+    with pytest.raises(UserError, match=re.escape("a.en has no references. Give ref (--ref FILE) a file of them")):
+        SetFiles(Path("a.en"), ())

@@ -69,10 +69,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class SetFiles:
-    """A file of sources, and one or more files of references."""
+    """A file of sources, and one or more files of references. UserError where there is none of these."""
 
     src: Path
     refs: tuple[Path, ...]
+
+    def __post_init__(self) -> None:
+        if not self.refs:
+            raise UserError(f"{self.src} has no references. Give ref (--ref FILE) a file of them, or several.")
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,14 @@ class Scoring:
             return [SourceConfig(src=src, tgt=tgt) for src, tgt in sides]
         if self.split not in SPLITS:
             raise UserError(
-                f"There is no split {self.split!r}. Use train, validation or test, or --src FILE --ref FILE."
+                f"There is no split {self.split!r}. Use train, validation or test, or files: src and ref (--src FILE "
+                "--ref FILE)."
             )
         sources = getattr(self.data or config.data, self.split)
         if not sources:
             raise UserError(
-                f"The run's config names no {self.split} data. Use --split validation, or --src FILE --ref FILE."
+                f"The run's config names no {self.split} data. Use the split validation (--split validation), or "
+                "files: src and ref (--src FILE --ref FILE)."
             )
         return sources
 
