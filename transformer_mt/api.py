@@ -134,9 +134,6 @@ def evaluate(
     keep_freed_memory()
     if (constraints := search.get("constraints", NONE)) not in (None, NONE):
         raise UserError(f"constraints is {constraints}, and what is evaluated has none. Leave it out.")
-    translator = _loaded(run, checkpoint, device, search)
-    if not translator.checkpoints:
-        raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
     for name, value in (("split", split), ("data_root", data_root)):
         if src is not None and value is not None:
             raise UserError(f"src and {name} were both given. Give src and ref, or what names a split.")
@@ -144,6 +141,9 @@ def evaluate(
         raise UserError("src and ref go together. Give both, or neither for a split.")
     files = (SetFiles(_path(src), tuple(map(_path, _several(ref)))),) if src is not None and ref is not None else ()
     scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
+    translator = _loaded(run, checkpoint, device, search)
+    if not translator.checkpoints:
+        raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
     folder, taken = translator.checkpoints[0]
     options = search_options(translator.config.decoding, **search)
     with _bar(progress, "Translating", " sentences") as advance:
