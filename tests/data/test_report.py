@@ -68,6 +68,19 @@ def test_what_of_the_validation_is_trained_on(
     assert report(config) == text
 
 
+def test_a_tag_hides_no_sentence_that_is_trained_on(tmp_path: Path) -> None:
+    """Of any tag, on either split; a tag that is typed in a file is a word of it."""
+    train, valid = toy_pairs(40), [*toy_pairs(4), ("<BT> one", "dos uno")]
+    write(tmp_path / "data", "made", [("one", "uno"), ("<BT> two", "dos"), ("three", "tres")])
+    files = {"src": "made.en", "tgt": "made.es"}
+    plain = {"src": "train.en", "tgt": "train.es", "tag": "<2es>"}
+    validated = {"src": "valid.en", "tgt": "valid.es", "tag": "<2es>"}
+    data = {"train": [plain, {**files, "tag": "<BT>"}], "validation": [validated, {**files, "tag": "<2es>"}]}
+    text = report(config_of(tmp_path / "data", train, valid, data=data, tokenizer={"tags": ["<BT>", "<2es>"]}))
+    assert "in the training split too: 7 of its 8 sources, 7 of its targets" in text
+    assert "warning: 88% of the validation's sources are trained on" in text
+
+
 def test_nothing_shared_is_said_without_a_warning(tmp_path: Path) -> None:
     text = report(toy_config(write_toy_corpus(tmp_path / "data")))
     assert "in the training split too: 0 of its 20 sources, 0 of its targets" in text

@@ -47,7 +47,7 @@ class Corpus:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Source and target text of every pair, as often as one likes."""
         for batch in self.batches():
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            yield from zip(*(batch.column(side).to_pylist() for side in (0, 1)), strict=True)
 
     def texts(self, side: int) -> Iterator[list[str]]:
         """The texts of the sources (0) or of the targets (1), some thousand at a time."""
@@ -55,7 +55,7 @@ class Corpus:
             yield batch.column(side).to_pylist()
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
-        """Some thousand pairs at a time, in the columns src and tgt.
+        """Some thousand pairs at a time, in the columns src, tgt and source.
 
         The file is read, not the mapped table: all pages of that would stay in memory. Raises UserError where the file
         is no longer the one that was mapped.
@@ -68,7 +68,7 @@ class Corpus:
                 with pa.OSFile(cached_file["filename"]) as file, pa.ipc.open_stream(file) as table:
                     for batch in table:
                         num_rows += len(batch)
-                        yield batch.select(["src", "tgt"])
+                        yield batch.select(["src", "tgt", "source"])
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"The cached pairs of {self._names()} cannot be read: {error} Start again.") from error
         if num_rows != len(self):

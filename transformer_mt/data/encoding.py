@@ -145,8 +145,7 @@ def _write_ids(folder: Path, corpus: Corpus, src: Tokenizer, tgt: Tokenizer) -> 
     from tqdm import tqdm
 
     def encode(batch: "pa.RecordBatch") -> list[Encoded]:
-        columns = zip((src, tgt), batch.columns, strict=True)
-        return [tokenizer.encode_flat(column.to_pylist()) for tokenizer, column in columns]
+        return [tokenizer.encode_flat(batch.column(side).to_pylist()) for side, tokenizer in enumerate((src, tgt))]
 
     counts = {"num_unknown_src": 0, "num_unknown_tgt": 0}
     bar = tqdm(total=len(corpus), desc="Tokenizing", unit=" pairs", leave=False, disable=None)
