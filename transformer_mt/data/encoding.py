@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Encoded = tuple[NDArray[np.int32], NDArray[np.int64]]  # what `Tokenizer.encode_flat` gives
 # Raise these whenever the same text and settings would give other tokenizers, or other ids or files of ids.
-FORMAT_VERSION = 1  # one more for unigram
+FORMAT_VERSION = 2  # one more for unigram
 IDS_VERSION = 3
 SRC, TGT = TOKENIZERS
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.vocabulary.memory import END, END_ID, ChunkMemory, Entries, Entry
-from transformer_mt.data.word_splitting import count_words, has_word, join_words, split_words
+from transformer_mt.data.word_splitting import count_words, cut_long_words, has_word, join_words, split_words
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import on_all_cores
 from transformer_mt.storage.files import replace_file
@@ -298,7 +299,7 @@ class SubwordTokenizer(Tokenizer):
         )
         backend.decoder = decoders.ByteLevel()
         spaced = (f" {' '.join(_untagged(text, config))}" for text in _joined(texts, LEARNED_AT_ONCE))
-        backend.train_from_iterator(spaced, trainer)
+        backend.train_from_iterator(chain.from_iterable(map(cut_long_words, spaced)), trainer)
         return backend
 
 

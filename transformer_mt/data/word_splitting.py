@@ -26,6 +26,10 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _SPACED_WORD = regex.compile(rf"[[\p{{L}}\p{{M}}\p{{N}}]--[{UNSPACED}]]", regex.VERSION1)
 _CHUNKS = re.compile(r"\S+")  # parts a text where `str.split` does
 TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # turn the direction of the text
+# A longer word is no word, or a page of a script without spaces and marks. The time that learning subwords takes grows
+# as the square of a word's length: hours for one of a megabyte.
+LONGEST_WORD = 1_000
+_PARTS_OF_WORDS = regex.compile(rf"[\p{{L}}\p{{M}}\p{{N}}]{{{LONGEST_WORD}}}|[\p{{L}}\p{{M}}\p{{N}}]+")
 NUM_CHUNKS = 200_000  # are counted before they are split: some 30 MB
 
 
@@ -44,6 +48,17 @@ def word_spans(text: str) -> Iterator[tuple[int, int, int]]:
         for piece in _PIECES.findall(chunk[0]):
             yield start, start + len(piece), number
             start += len(piece)
+
+
+def cut_long_words(text: str) -> Iterator[str]:
+    """The text in pieces, cut within words of more than `LONGEST_WORD` letters, marks and digits, and nowhere else."""
+    begin = 0
+    if max(map(len, text.split()), default=0) > LONGEST_WORD:
+        for part in _PARTS_OF_WORDS.finditer(text):
+            if part.end() - part.start() == LONGEST_WORD:
+                yield text[begin : part.end()]
+                begin = part.end()
+    yield text[begin:]
 
 
 def bare_words(chunk: str) -> list[str]:

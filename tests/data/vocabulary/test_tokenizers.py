@@ -1,3 +1,4 @@
+import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from toy import all_entries
 
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
+from transformer_mt.data import word_splitting
+from transformer_mt.data.longest_line import LONGEST_LINE
 from transformer_mt.data.make_tokenizers import load_tokenizer, train_tokenizer, train_tokenizers
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.data.word_splitting import has_word
@@ -103,6 +106,20 @@ def test_trained_twice_a_tokenizer_is_the_same_to_the_last_byte(kind: str) -> No
     texts = ["a dog runs on the grass .", "two men ride bikes", "the cat sat on the mat ."] * 20
     first, second = (train_tokenizer(texts, config(kind, vocab_size=300)).backend.to_str() for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_long_line_without_spaces_is_learned_from_in_pieces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole one of a megabyte would take hours. Text of a script without spaces is learned from as it stands."""
+    rng = random.Random(1)
+    unspaced = ["".join(chr(rng.randint(0x4E00, 0x4E30)) for _ in range(number)) for number in (20, 300, 999)]
+    ours = train_tokenizer(TEXTS + unspaced, config(kind)).backend.to_str()
+    with monkeypatch.context() as patch:
+        patch.setattr(word_splitting, "LONGEST_WORD", 10**9)
+        assert train_tokenizer(TEXTS + unspaced, config(kind)).backend.to_str() == ours
+    long = "xy" * (LONGEST_LINE // 2)
+    found = train_tokenizer([*TEXTS, long], config(kind))
+    assert found.decode(found.encode(long)) == long
 
 
 @settings(max_examples=200)
