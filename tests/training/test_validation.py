@@ -9,14 +9,14 @@ from toy import SPANISH, toy_config, write_toy_corpus
 from trainings import metrics
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.data.preparation import PreparedData, prepare_data, prepare_training_data
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.run import start_or_resume
-from transformer_mt.training.validation import Sample, ValidationResult, Validator, is_better
+from transformer_mt.training.validation import Sample, ValidationResult, Validator, is_better, refuse_unread
 
 CHINESE = dict(zip([*SPANISH, "."], "一二三四五六七八九十。", strict=True))
 
@@ -102,6 +102,56 @@ def test_lists_of_the_search_are_read_before_the_first_step(corpus: Path, tmp_pa
     with pytest.raises(UserError, match=told):
         start_or_resume(config, run, resume=False)
     assert not run.path.exists()
+
+
+def with_tags(tmp_path: Path, train: list[str | None], **splits: list[dict]) -> RunConfig:
+    """Trained on a source of each tag."""
+    folder = write_toy_corpus(tmp_path / "data")
+    data = {"train": [{"src": "train.en", "tgt": "train.es", "tag": tag} for tag in train], **splits}
+    return toy_config(folder, data=data, tokenizer={"tags": ["<2es>", "<2en>", "<BT>"]})
+
+
+def refused(config: RunConfig) -> str:
+    """What is said before the first step; nothing where the run may begin."""
+    try:
+        refuse_unread(config, prepare_training_data(config))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+VALID = {"src": "valid.en", "tgt": "valid.es"}
+
+
+def test_a_validation_without_the_one_tag_of_the_training_is_refused(tmp_path: Path) -> None:
+    """Its nll would be that of lines which no training had. A tag of no language is not expected of it."""
+    told = refused(with_tags(tmp_path, ["<2es>", "<2es>"]))
+    assert "A source of data.validation has no tag, and every source of data.train has <2es>" in told
+    assert told.endswith("Give it tag: <2es>.")
+    assert refused(with_tags(tmp_path, ["<2es>"], validation=[{**VALID, "tag": "<2es>"}])) == ""
+    assert refused(with_tags(tmp_path, ["<BT>"])) == ""
+    assert refused(with_tags(tmp_path, ["<BT>", "<2es>"])) == ""
+    sources = (tmp_path / "data" / "valid.en").read_text(encoding="utf-8").split("\n")[:-1]
+    (tmp_path / "data" / "typed.en").write_text("".join(f"<2es> {text}\n" for text in sources), encoding="utf-8")
+    assert refused(with_tags(tmp_path, ["<2es>"], validation=[{**VALID, "src": "typed.en"}])) == ""
+
+
+def test_a_test_that_says_no_language_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    validation = [{**VALID, "tag": "<2es>"}]
+    config = with_tags(tmp_path, ["<2es>", "<2en>"], validation=validation, test=[*validation, VALID])
+    told = refused(config)
+    assert "data.test: valid.en / valid.es does not say to which language it is translated" in told
+    assert "learns es, en. Give it a tag, such as tag: <2es>, set decoding.to, or" in told
+    made = with_tags(tmp_path, ["<2es>", "<2en>"], validation=validation, test=[{**VALID, "tag": "<BT>"}])
+    assert "does not say to which language" in refused(made)
+    on_the_hub = [{"hub": "somebody/pairs", "split": "test"}]
+    assert "somebody/pairs" in refused(with_tags(tmp_path, ["<2es>", "<2en>"], validation=validation, test=on_the_hub))
+    assert refused(config.model_copy(update={"decoding": config.decoding.model_copy(update={"to": "es"})})) == ""
+    assert refused(with_tags(tmp_path, ["<2es>"], validation=validation, test=[VALID])) == ""
+    (tmp_path / "data" / "typed.en").write_text("<2en> one\n", encoding="utf-8")
+    (tmp_path / "data" / "typed.es").write_text("uno\n", encoding="utf-8")
+    typed = [{"src": "typed.en", "tgt": "typed.es"}]
+    assert refused(with_tags(tmp_path, ["<2es>", "<2en>"], validation=validation, test=typed)) == ""
 
 
 def test_as_many_as_asked_for_are_scored_though_more_are_shown(corpus: Path, data: PreparedData) -> None:

@@ -12,6 +12,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import validated_split
 from transformer_mt.data.noise.noise import mono_rows
 from transformer_mt.data.preparation import TrainingData
+from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
 from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.phrase_lists import PhraseLists
@@ -63,7 +64,8 @@ def validation_search(config: RunConfig) -> SearchOptions:
 
 def refuse_unread(config: RunConfig, data: TrainingData) -> None:
     """UserError where a validation would translate by a list that cannot be read, or a line that does not say to which
-    of several languages, or names one that is not learned: now, rather than after the first epoch.
+    of several languages, or names one that is not learned: now, rather than after the first epoch. So too where it
+    would read lines without the tag that every line of the training has, and where a test could not be translated.
     """
     decoding = config.decoding
     PhraseLists(data.src_tokenizer, data.tgt_tokenizer, lambda key, _: f"decoding.{key}").read(decoding)
@@ -83,6 +85,30 @@ def refuse_unread(config: RunConfig, data: TrainingData) -> None:
             ) from error
         if problem:
             raise UserError(f"A line of data.validation cannot be translated: {problem}. Take it out.")
+        if languages.default and not languages.typed(text).tag:
+            tag = languages.tag_of(None)
+            raise UserError(
+                f"A source of data.validation has no tag, and every source of data.train has {tag}, so that "
+                f"{text.strip()[:60]!r} would be read as no line of the training was. Give it tag: {tag}."
+            )
+    _refuse_unread_test(config, languages)
+
+
+def _refuse_unread_test(config: RunConfig, languages: TargetLanguages) -> None:
+    """UserError where a source of `data.test` does not say to which of several languages, as far as its tag and its
+    first line tell: a file may hold tags itself.
+    """
+    for source in sources_of(config.data.test, config.data):
+        tagged = source.tagged_stream() if source.files() else ()  # what is on the hub is not fetched for it
+        first = next((pair.src for pair in tagged if pair.src.strip()), f"{source.config.tag or ''} ...")
+        try:
+            languages.parted(first, config.decoding.to)
+        except LineError as error:
+            raise UserError(
+                f"data.test: {source.description} does not say to which language it is translated, and the model "
+                f"learns {', '.join(languages.names)}. Give it a tag, such as tag: <2{languages.names[0]}>, set "
+                "decoding.to, or train without it: data.test=[]."
+            ) from error
 
 
 class Validator:
