@@ -161,6 +161,16 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
         ),
         ({"tokenizer": {"tags": ["<BT>", "<BT>"]}}, "tokenizer: tags holds a tag twice; name each once"),
         (
+            {"tokenizer": {"tags": ["<BT>", "<2de>", "<bt>"], "lowercase": True}},
+            "tokenizer: <BT> and <bt> are one tag under lowercase: true; name one of them otherwise, or set lowercase: "
+            "false",
+        ),
+        (
+            {"tokenizer": {"tags": ["<MASK_1>"], "masks": 2, "lowercase": True}},
+            "tokenizer: <MASK_1> and <mask_1> are one tag under lowercase: true; name one of them otherwise, or set "
+            "lowercase: false",
+        ),
+        (
             {"tokenizer": {"kind": "bpe", "vocab_size": 300, "tags": [f"<{i}>" for i in range(40)]}},
             "tokenizer: vocab_size is 300, and with its tags and masks it needs 301 or more",
         ),

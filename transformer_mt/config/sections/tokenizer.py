@@ -29,6 +29,15 @@ def language_of(tag: str | None) -> str | None:
     return found[1] if found else None
 
 
+def _same_in_lower_case(tags: list[str]) -> tuple[str, str] | None:
+    """The first two tags that differ in capitals alone."""
+    seen: dict[str, str] = {}
+    for tag in tags:
+        if (other := seen.setdefault(tag.lower(), tag)) != tag:
+            return other, tag
+    return None
+
+
 class TokenizerConfig(Section):
     """How text becomes tokens."""
 
@@ -95,6 +104,11 @@ class TokenizerConfig(Section):
             raise ValueError(f"tags holds {min(taken)}, which is an entry of another meaning; name it otherwise")
         if len(set(self.tags)) < len(self.tags):
             raise ValueError("tags holds a tag twice; name each once")
+        if self.lowercase and (same := _same_in_lower_case(self.all_tags)):
+            raise ValueError(
+                f"{' and '.join(same)} are one tag under lowercase: true; name one of them otherwise, or set "
+                "lowercase: false"
+            )
         if self.all_tags and self.bpe_dropout:
             key = "tags" if self.tags else "masks"
             raise ValueError(
