@@ -2,12 +2,16 @@
 
 import itertools
 import random
+import sys
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pages import section, tables
 from planted_faults import sources_of_pairs
 
@@ -76,6 +80,59 @@ def test_a_long_line_takes_no_long_time() -> None:
     """Nothing looks at more than the first characters, whatever a line holds."""
     assert faults("ab" * 400_000, "x", 100) == ["repetition"]
     assert pair_texts.MOST_READ < 100_000
+
+
+def same_number(a: int, b: int) -> bool:
+    """The rule of `numbers`, for two of them."""
+    if a == b or (max(a, b) <= 24 and abs(a - b) == 12) or abs(a - b) == 1200:
+        return True
+    one, other = sorted((str(a), str(b)), key=len)
+    ends = len(one) > 1 and other.endswith(one)
+    return len(one) < len(other) and (ends or other.rstrip("0") == one.rstrip("0") != "")
+
+
+NUMBERS = st.sampled_from([0, 1, 5, 8, 12, 13, 20, 24, 25, 36, 90, 100, 110, 125, 825, 1250, 1990, 2025, 12500, 13700])
+
+
+@settings(max_examples=500)
+@given(st.lists(NUMBERS, max_size=5), st.lists(NUMBERS, max_size=5))
+def test_numbers_that_are_looked_up_are_those_of_the_rule(src: list[int], tgt: list[int]) -> None:
+    only = [
+        sorted({n for n in one if not any(same_number(n, m) for m in other)}) for one, other in ((src, tgt), (tgt, src))
+    ]
+    texts = [" ".join(map(str, numbers)) for numbers in (src, tgt)]
+    assert pair_texts.other_numbers(*texts) == (tuple(only) if all(only) else None)
+
+
+def test_numbers_of_a_long_line_are_not_compared_each_with_each() -> None:
+    src, tgt = (" ".join(str(10**6 + 7 * number + side) for number in range(2_000)) for side in (0, 1))
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = pair_texts.other_numbers(src, tgt)
+    finally:
+        sys.setprofile(None)
+    assert found is not None
+    assert len(found[0]) == len(found[1]) > 1_000
+    assert calls < 2_000 * 2_000
+
+
+@given(st.lists(st.sampled_from(["a", "?", "é", "=", "://", "www.", " ", "\t", "\x1c", "\x01", "\ufffd"]), max_size=14))
+def test_a_question_mark_of_an_address_is_no_damage(parts: list[str]) -> None:
+    """As the words without an address show it by themselves."""
+    text = "".join(parts)
+    words = regex.split(r"(\s+)", text)
+    rest = "".join(" " if any(sign in word for sign in ("=", "://", "www.")) else word for word in words)
+    first = regex.search(r"\ufffd|\p{L}\?\p{Ll}|[\x00-\x08\x0e-\x1f\x7f]", text)
+    if first and "?" in first[0]:
+        first = regex.search(r"\ufffd|\p{L}\?\p{Ll}|[\x00-\x08\x0e-\x1f\x7f]", rest)
+    assert pair_texts.misread(text) == (first[0] if first else None)
+    assert pair_texts.misread("a?" * 10_000) == "a?a"
 
 
 def test_the_ranges_of_scripts_are_those_of_unicode() -> None:

@@ -1,7 +1,6 @@
 """Faults that a pair shows by itself, without the rest of the corpus."""
 
 import unicodedata
-from functools import lru_cache
 
 import regex
 
@@ -26,7 +25,8 @@ _MARKUP = regex.compile(
 _FOLLOWS = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _MISREAD = regex.compile(rf"[Â-ß][{_FOLLOWS}]|[à-ï][{_FOLLOWS}]{{2}}|[ð-ô][{_FOLLOWS}]{{3}}")
 _DAMAGED = regex.compile(r"\ufffd|\p{L}\?\p{Ll}|[\x00-\x08\x0e-\x1f\x7f]")
-_ADDRESS = regex.compile(r"\S*(?:://|www\.|=)\S*")
+_STRETCH = regex.compile(r"\S+")
+_OF_ADDRESSES = ("://", "www.", "=")
 _WORD_LOOP = regex.compile(r"\b((?:\w+\W+){1,4}?)(?:\1){2,}", regex.IGNORECASE)
 _LETTER_LOOP = regex.compile(r"(?=[^\d\s])(\S{1,8}?)\1{5,}")
 _TWO_SCRIPTS = regex.compile(
@@ -70,20 +70,33 @@ def other_numbers(src: str, tgt: str) -> tuple[list[int], list[int]] | None:
     if not (any(map(str.isdigit, src)) and any(map(str.isdigit, tgt))):
         return None
     a, b = numbers_of(src), numbers_of(tgt)
-    only_src = sorted(n for n in a if not any(_same_number(n, other) for other in b))
-    only_tgt = sorted(n for n in b if not any(_same_number(n, other) for other in a))
+    only_src, only_tgt = _unlike(a, b), _unlike(b, a)
     return (only_src, only_tgt) if only_src and only_tgt else None
 
 
-@lru_cache(2**16)
-def _same_number(a: int, b: int) -> bool:
-    if a == b or (max(a, b) <= 24 and abs(a - b) == 12) or abs(a - b) == 1200:
-        return True
-    one, other = sorted((str(a), str(b)), key=len)
-    # 1990s and 90er; 12.50 and 12.5; 1.5 million and 1500000
-    return len(one) < len(other) and (
-        (len(one) > 1 and other.endswith(one)) or other.rstrip("0") == one.rstrip("0") != ""
-    )
+def _unlike(numbers: set[int], others: set[int]) -> list[int]:
+    """The numbers that are like none of the others, in order. They are looked up, since each beside each would take
+    seconds in a table that became a line.
+    """
+    digits = {str(other) for other in others}
+    lengths = {len(one) for one in digits}
+    bare = {one.rstrip("0") for one in digits} - {""}
+    own_lengths = {len(str(number)) for number in numbers}
+    ends = {one[-length:] for one in digits for length in own_lengths if 1 < length < len(one)}
+
+    def is_like(number: int) -> bool:
+        own = str(number)
+        # pm, and the times of clocks; 1990s and 90er; 12.50 and 12.5, 1.5 million and 1500000
+        return (
+            number in others
+            or any(other in others and max(number, other) <= 24 for other in (number - 12, number + 12))
+            or not others.isdisjoint((number - 1200, number + 1200))
+            or own in ends
+            or any(own[-length:] in digits for length in lengths if 1 < length < len(own))
+            or own.rstrip("0") in bare
+        )
+
+    return sorted(number for number in numbers if not is_like(number))
 
 
 def is_copy(src_letters: str, tgt_letters: str, src: str) -> bool:
@@ -106,9 +119,13 @@ def misread(text: str) -> str | None:
             return found[0]
     if found := _DAMAGED.search(text):
         if "?" in found[0]:  # of an address it is a part
-            found = _DAMAGED.search(_ADDRESS.sub(" ", text))
+            found = _DAMAGED.search(_STRETCH.sub(_without_address, text))
         return found[0] if found else None
     return None
+
+
+def _without_address(stretch: regex.Match[str]) -> str:
+    return " " if any(sign in stretch[0] for sign in _OF_ADDRESSES) else stretch[0]
 
 
 def markup_in(text: str) -> str | None:
