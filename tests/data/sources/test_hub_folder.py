@@ -1,9 +1,11 @@
 """Local folders in the hub's layout: what stands in their Parquet files comes out, and other files are refused."""
 
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -69,6 +71,21 @@ def test_hub_folder_errors(tmp_path: Path) -> None:
     message = fails(tmp_path, source)
     assert "arquet" in message
     assert "Check that the folder is whole" in message
+
+
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_a_folder_of_save_to_disk_is_told_with_a_command_that_writes_it_as_parquet(
+    is_dict: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = datasets.Dataset.from_list([{"src": src, "tgt": tgt} for src, tgt in PAIRS])
+    folder = tmp_path / "it's saved"
+    (datasets.DatasetDict({"train": one, "test": one}) if is_dict else one).save_to_disk(folder)
+    message = fails(tmp_path, SourceConfig(hub=folder.name, split="train"))
+    assert "was written by save_to_disk" in message
+    (code,) = (part for part in shlex.split(message.partition(" -c ")[2]) if "load_from_disk" in part)
+    monkeypatch.chdir(tmp_path)
+    exec(code.rstrip(","), {})
+    assert read(tmp_path, SourceConfig(parquet="train.parquet")) == PAIRS
 
 
 def test_hub_folder_may_bear_the_name_of_a_loader(tmp_path: Path, monkeypatch: Any) -> None:

@@ -6,6 +6,7 @@ time. Such folders are refused: a user names their files as sources of their own
 
 import logging
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from transformer_mt.paths import exists, is_dir
 PATTERN = re.compile(r"[*?\[]|::|\$[\w{]")  # in a folder's path, `datasets` does not take this literally
 TYPED = {".parquet", ".arrow"}  # files that say which of their cells are text
 GUESSED = {".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
+SAVED_DICT = "dataset_dict.json"
+SAVED = (SAVED_DICT, "state.json")  # what `save_to_disk` writes
 ABOUT = {"dataset_info.json", "dataset_infos.json"}  # what `datasets` writes beside the data
 
 
@@ -54,6 +57,8 @@ def folder_splits(folder: Path, config: SourceConfig) -> dict[str, list[Path]]:
     """
     import datasets
 
+    if saved := [name for name in SAVED if (folder / name).exists()]:
+        raise _not_exported(folder, is_dict=saved[0] == SAVED_DICT)
     for path in sorted(folder.rglob("*")):
         is_hidden = any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
         if not is_hidden and path.name not in ABOUT and GUESSED & {suffix.lower() for suffix in path.suffixes}:
@@ -65,6 +70,17 @@ def folder_splits(folder: Path, config: SourceConfig) -> dict[str, list[Path]]:
         if path.suffix.lower() not in TYPED:
             raise _not_parquet(folder, path)
     return {split: splits[split] for split in named_splits(str(config.split), list(splits)) or splits}
+
+
+def _not_exported(folder: Path, is_dict: bool) -> UserError:
+    """For a folder of `save_to_disk`: one data set, or several by the names of their splits."""
+    saved = f"load_from_disk({str(folder.absolute())!r})" + '["train"]' * is_dict
+    code = f'from datasets import load_from_disk; {saved}.to_parquet("train.parquet")'
+    return UserError(
+        f"{folder} was written by save_to_disk of the library `datasets`, and is no folder of Parquet files. Write the "
+        f"split as one, for example python -c {shlex.quote(code)}, and name it as {{parquet: train.parquet}} in the "
+        "place of hub."
+    )
 
 
 def _not_parquet(folder: Path, path: Path) -> UserError:
