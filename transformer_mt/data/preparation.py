@@ -244,11 +244,11 @@ def _head(config: RunConfig) -> Head:
 
 
 def load_split(
-    name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig, way_out: str = "Raise model.max_len."
+    name: str, corpus: Corpus, src: Tokenizer, tgt: Tokenizer, config: RunConfig, way_out: str | None = None
 ) -> Split:
     """Encode one split, and leave out or refuse pairs that are longer than the model's positions.
 
-    Raises UserError, with `way_out`, where nothing is left.
+    Raises UserError where nothing is left, with `way_out`, or else with a length that holds most.
     """
     ids = encode_corpus(corpus, src, tgt, config.data)
     fits = (ids.src.lengths < config.model.max_len) & (ids.tgt.lengths < config.model.max_len)
@@ -257,6 +257,8 @@ def load_split(
         row = int(np.flatnonzero(~fits)[0])
         raise too_long(corpus.where(row), ids.src.lengths[row], ids.tgt.lengths[row], config.model.max_len)
     if len(rows) == 0:
+        enough = positions_for_most(ids.src.lengths, ids.tgt.lengths)
+        way_out = way_out or f"Raise it: model.max_len={enough} would hold 99 % of them."
         raise UserError(
             f"Of {counted(len(ids), 'pair')} of {', '.join(corpus.descriptions)}, none fits model.max_len "
             f"{config.model.max_len}. {way_out}"
