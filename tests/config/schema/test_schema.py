@@ -305,6 +305,20 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
             "data.train[0]: split belongs to a hub or builtin source",
         ),
         ({"data": data_with({"tsv": "a", "config": "b"})}, "data.train[0]: config belongs to a hub source"),
+        ({"data": data_with({"src": "", "tgt": "b"})}, "data.train[0].src: '' is not allowed; must not be empty"),
+        ({"data": data_with({"csv": ""})}, "data.train[0].csv: '' is not allowed; must not be empty"),
+        (
+            {"data": {**data_with({"tsv": "a"}), "cache_dir": ""}},
+            "data.cache_dir: '' is not allowed; must not be empty",
+        ),
+        (
+            {"data": data_with({"csv": "a", "columns": {"src": "en", "tgt": "en"}})},
+            "data.train[0].columns: src and tgt are both en; name two columns",
+        ),
+        (
+            {"data": {**data_with({"tsv": "a"}), "columns": {"src": 2, "tgt": 2}}},
+            "data.columns: src and tgt are both 2; name two columns",
+        ),
         (
             {"data": data_with({"src": "a", "tgt": "b", "columns": {"src": 1, "tgt": 2}})},
             "data.train[0]: columns has no meaning for two aligned text files",

@@ -38,7 +38,9 @@ class DataConfig(Section):
     check: Literal["quick", "off"] = Field(
         default="quick", description="Look at a sample of train before the first step, and refuse shifted lines."
     )
-    cache_dir: str | None = Field(default=None, description="Default: transformer_mt in the user's cache folder.")
+    cache_dir: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Default: transformer_mt in the user's cache folder."
+    )
     streaming: bool = Field(
         default=False, description="Read the training split as it is trained on, and keep nothing of it on the disk."
     )

@@ -8,6 +8,7 @@ from transformer_mt.config.sections.section import SPLITS, PositiveInt, Section
 from transformer_mt.config.sections.tokenizer import Tag, language_of
 
 Language = Annotated[str, Field(min_length=1)]
+Place = Annotated[str, Field(min_length=1)]
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin", "mono")
 
 
@@ -17,6 +18,12 @@ class ColumnsConfig(Section):
     src: str | PositiveInt
     tgt: str | PositiveInt
 
+    @model_validator(mode="after")
+    def _check_two(self) -> Self:
+        if self.src == self.tgt:
+            raise ValueError(f"src and tgt are both {self.src}; name two columns")
+        return self
+
 
 class SourceConfig(Section):
     """One place that sentence pairs come from. Exactly one kind of place is named.
@@ -25,15 +32,15 @@ class SourceConfig(Section):
     others hold both sides.
     """
 
-    src: str | None = None
-    tgt: str | None = None
-    tsv: str | None = None
-    csv: str | None = None
-    jsonl: str | None = None
-    parquet: str | None = None
-    hub: str | None = None
+    src: Place | None = None
+    tgt: Place | None = None
+    tsv: Place | None = None
+    csv: Place | None = None
+    jsonl: Place | None = None
+    parquet: Place | None = None
+    hub: Place | None = None
     builtin: Literal["en-es"] | None = None
-    mono: str | None = None
+    mono: Place | None = None
     config: str | None = None
     split: str | None = None
     columns: ColumnsConfig | None = None
