@@ -57,7 +57,7 @@ def folder_splits(folder: Path, config: SourceConfig) -> dict[str, list[Path]]:
     """
     import datasets
 
-    if saved := [name for name in SAVED if (folder / name).exists()]:
+    if saved := [name for name in SAVED if exists(folder / name)]:
         raise _not_exported(folder, is_dict=saved[0] == SAVED_DICT)
     for path in sorted(folder.rglob("*")):
         is_hidden = any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
