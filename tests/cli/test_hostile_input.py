@@ -133,7 +133,7 @@ SOURCES: dict[str, tuple[Break, str]] = {
     "UTF-16": (lambda path: path.write_text("one\n" * 40, "utf-16"), "iconv -f UTF-16"),
     "half a pair": (write_bytes(b"\xed\xa0\x80\n" * 40), "train.en, line 1: the bytes are not UTF-8"),
     "one line less": (edit("\n", " "), "train.en has 39 lines and "),
-    "an old Mac's line ends": (lambda path: edit_all(path, "\n", "\r"), "tr '\\r' '\\n' < "),
+    "an old Mac's line ends": (lambda path: edit_all(path, "\n", "\r"), "train.en has 1 line and "),
     "unicode's line ends": (lambda path: edit_all(path, "\n", "\u2028"), "train.en has 1 line and "),
     "next line and form feed": (lambda path: edit_all(path, "\n", "\x85\x0c"), "train.en has 1 line and "),
     "half a gzip": (write_bytes(b"\x1f\x8b\x08\x00\x00"), "train.en is not a whole gzip, bz2 or xz file"),

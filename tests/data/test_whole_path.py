@@ -215,8 +215,6 @@ def lines_of(content: bytes) -> list[str]:
 
 def rightly_read(kind: str, content: bytes) -> Pairs:
     """What a file holds by the rules of its kind. Raises ValueError, KeyError, TypeError where it breaks them."""
-    if content.startswith(b"PK\x03\x04"):  # the one mark of a packed file that is UTF-8
-        raise ValueError("an archive, which may hold several files")
     lines = lines_of(content)
     if kind == "text":  # both sides are this one file
         return [(line, line) for line in lines]

@@ -3,7 +3,6 @@
 import gc
 import gzip
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,22 +74,6 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_line(tmp_path: Path) -> N
         first = {"tsv": "a\tb", "csv": "src,tgt", "jsonl": '{"src": "a", "tgt": "b"}'}[kind]
         (tmp_path / kind).write_bytes(first.encode() + b"\n\xff\n")
         assert f"{kind}, line 2: the bytes are not UTF-8" in fails(tmp_path, make_source(kind, kind))
-
-
-@pytest.mark.parametrize("name", ["a file's.tsv", "it.tsv.gz", "packed"])
-@pytest.mark.parametrize("way", ["latin1", "utf-16-le", "utf-16-be", "\r"])
-def test_the_command_that_is_told_makes_the_file_readable(way: str, name: str, tmp_path: Path) -> None:
-    """Also of a packed file, and of one whose name a shell would not take as it stands."""
-    text = "uno señor\tone\ndos\ttwo\n"
-    content = text.replace("\n", "\r").encode() if way == "\r" else text.encode(way)
-    (tmp_path / name).write_bytes(content if name.startswith("a ") else gzip.compress(content))
-    message = fails(tmp_path, make_source("tsv", name))
-    assert str(tmp_path / name) in message or "'" in name
-    command = message.partition("for example: ")[2]
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
-    (made,) = set(tmp_path.glob("*.utf8")) | set(tmp_path.glob("*.lf"))
-    assert made.read_text(encoding="utf-8") == text
-    assert read(tmp_path, make_source("tsv", made.name)) == [("uno señor", "one"), ("dos", "two")]
 
 
 @pytest.mark.parametrize("row", [2, 1500])

@@ -6,7 +6,6 @@ import lzma
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,21 +141,6 @@ def test_packed_files_are_unpacked(pack: Any, tmp_path: Path) -> None:
     assert read(tmp_path, SourceConfig(tsv=name)) == [("a", "b"), ("c", "d")]
     (tmp_path / name).write_bytes(content[:-8])
     assert "is not a whole gzip, bz2 or xz file" in fails(tmp_path, SourceConfig(tsv=name))
-
-
-@pytest.mark.parametrize("name", ["a", "a.TSV.GZ", "a.tsv.XZ", "a.txt"])
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
-def test_a_packed_file_is_known_by_its_first_bytes(pack: Callable[[bytes], bytes], name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(pack(b"a\tb\nc\td\n"))
-    assert read(tmp_path, SourceConfig(tsv=name)) == [("a", "b"), ("c", "d")]
-    (tmp_path / "text").write_bytes(b"BZh9\tb\n")
-    assert read(tmp_path, SourceConfig(tsv="text")) == [("BZh9", "b")]
-
-
-@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\x28\xb5\x2f\xfd"])
-def test_archives_without_an_ending_are_refused(start: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(start + b"and more")
-    assert "a is an archive. Unpack it" in fails(tmp_path, SourceConfig(tsv="a"))
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.zip", "a.tar", "a.tar.gz", "a.tgz", "a.jsonl.zst"])

@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import lzma
 import os
-import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -24,17 +23,10 @@ from transformer_mt.errors import UserError
 BLOCK_BYTES = 2**19
 UTF8_BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
-# How packed files begin, whatever their names: the ending by which a file is unpacked or refused.
-MAGICS = {
-    GZIP_MAGIC: ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"PK\x03\x04": ".zip",
-}  # fmt: skip
-BZ2_BLOCK = b"1AY&SY"  # behind BZh and a digit, which might be text
 Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
 }  # fmt: skip
-UNPACKING = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}  # commands
-LEAST_NULS = 8  # among the first bytes, where they show UTF-16
 # What names another data.root, which some commands that read a run's data have no option for.
 CHANGED_BY = (
     "data.root=FOLDER where a command takes --config or trains, --data-root FOLDER where it has that option, and else "
@@ -127,28 +119,19 @@ def file_size(path: Path) -> int:
 
 def suffix_of(path: Path) -> str:
     """How the name of a file ends, before the ending of the program that packed it."""
-    return Path(path.stem).suffix if path.suffix.lower() in UNPACKERS else path.suffix
-
-
-def _packing(path: Path, start: bytes) -> str:
-    """The ending of what packed a file, by its first bytes or else its name; nothing where it is plain."""
-    for magic, ending in MAGICS.items():
-        if start.startswith(magic) and (ending != ".bz2" or start[4:10] == BZ2_BLOCK):
-            return ending
-    return suffix if (suffix := path.suffix.lower()) in UNPACKERS else ""
+    return Path(path.stem).suffix if path.suffix in UNPACKERS else path.suffix
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
-    """The bytes of a file, unpacked when its first bytes say so, or its name ends in `.gz`, `.bz2` or `.xz`.
+    """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say gzip.
 
     Raises UserError for an archive, which may hold several files, and for other packed files.
     """
     with open_bytes(path) as file:
-        packing = _packing(path, file.read(10))
-        if suffix_of(path).lower() in ARCHIVES or packing in ARCHIVES:
+        if suffix_of(path) in ARCHIVES:
             raise UserError(f"{path} is an archive. Unpack it; a single file may stay packed by gzip, bz2 or xz.")
-        unpack = UNPACKERS.get(packing)
+        unpack = UNPACKERS.get(path.suffix, UNPACKERS[".gz"] if file.read(2) == GZIP_MAGIC else None)
         file.seek(0)
         if unpack is None:
             yield file
@@ -171,8 +154,6 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
     with open_plain(path) as file:
         is_first = True
         while block := file.read(BLOCK_BYTES):
-            if is_first:
-                _refuse_other_lines(block, path)
             if not block.endswith(b"\n"):
                 block = _with_rest(block, file)
             if is_first:
@@ -180,31 +161,6 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
                 is_first = False
             if block:  # the mark alone is an empty file
                 yield block
-
-
-def _refuse_other_lines(block: bytes, path: Path) -> None:
-    """UserError where a file, of which this is the beginning, is UTF-16 without a mark, or ends its lines by `\\r`."""
-    start = block[:4096]
-    nuls = [start[parity::2].count(0) for parity in (0, 1)]
-    if min(nuls) == 0 and max(nuls) >= max(LEAST_NULS, len(start) // 10):
-        raise UserError(
-            f"{path} has NUL characters at every second byte, as UTF-16 has. Convert the file, for example: "
-            + _converting(path, f"iconv -f UTF-16{'BE' if nuls[0] else 'LE'} -t UTF-8", ".utf8")
-        )
-    if b"\n" not in block and block.count(b"\r") > 1:
-        raise UserError(
-            f"{path} ends its lines by carriage returns alone, as old Macs did, so that it would be one line. Convert "
-            "the file, for example: " + _converting(path, "tr '\\r' '\\n'", ".lf")
-        )
-
-
-def _converting(path: Path, filtered: str, ending: str) -> str:
-    """A command that sends the text of a file through another into a file beside the user."""
-    with open_bytes(path) as file:
-        packing = _packing(path, file.read(10))
-    stem = path.stem if packing and packing == path.suffix.lower() else path.name
-    name, quoted = shlex.quote(stem + ending), shlex.quote(str(path))
-    return f"{UNPACKING[packing]} < {quoted} | {filtered} > {name}" if packing else f"{filtered} < {quoted} > {name}"
 
 
 def _with_rest(block: bytes, file: BufferedReader | Unpacked) -> bytes:
@@ -235,7 +191,7 @@ def decode(raw: bytes, path: Path, number: int) -> str:
         guess = "UTF-16" if utf16 else "LATIN1"
         raise UserError(
             f"{path}, line {number}: the bytes are not UTF-8 (0x{raw[error.start]:02x} at byte {error.start + 1} "
-            "of the line). Convert the file, for example: " + _converting(path, f"iconv -f {guess} -t UTF-8", ".utf8")
+            f"of the line). Convert the file, for example: iconv -f {guess} -t UTF-8 {path} > {path.name}.utf8"
         ) from None
 
 
