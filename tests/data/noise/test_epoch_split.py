@@ -164,8 +164,5 @@ def test_misuse_is_told_by_both_keys(corpus: Path) -> None:
         config_of(corpus, both_directions_epochs=1, streaming=True)
     with pytest.raises(UserError, match=r"data\.both_directions_epochs .* set tokenizer\.joint: true"):
         config_of(corpus, {"joint": False}, both_directions_epochs=1)
-    tagged = [{"src": "train.en", "tgt": "train.es", "tag": "<2es>"}]
     with pytest.raises(UserError, match=r"epochs is 1, and tokenizer\.tags is \['<2es>'\], which"):
         config_of(corpus, {"tags": ["<2es>"]}, both_directions_epochs=1)
-    with pytest.raises(UserError, match="both_directions_epochs is 1, and a source of train has tag: <2es>, which"):
-        config_of(corpus, {"tags": ["<2es>"]}, both_directions_epochs=1, train=tagged)

@@ -128,16 +128,6 @@ class DataConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_both_directions(self) -> Self:
-        tag = next((source.tag for source in self.train if source.tag is not None), None)
-        if self.both_directions_epochs and tag is not None:
-            raise ValueError(
-                f"both_directions_epochs is {self.both_directions_epochs}, and a source of train has tag: {tag}, which "
-                "would be learned as a part of targets where its pairs are turned; take one of both out"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_weights(self) -> Self:
         for split in ("validation", "test"):
             if any(source.weight is not None for source in getattr(self, split)):

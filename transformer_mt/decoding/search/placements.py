@@ -70,9 +70,7 @@ def _follow_each_other(choices: Sequence[list[Place]]) -> bool:
     for places in choices:
         following = [place for place in places if any(_is_before(one, place) for one in reached)]
         reached = []
-        for (
-            place
-        ) in following:  # by where they begin; one that ends after another leads nowhere that the other does not
+        for place in following:  # by where they begin: one that ends no earlier than another leads nowhere else
             if not reached or place[1] < reached[-1][1]:
                 reached.append(place)
     return bool(reached)

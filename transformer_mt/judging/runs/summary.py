@@ -26,8 +26,8 @@ class RunSummary:
     """A run. `state` is finished, stopped, training, new (without a checkpoint) or damaged, which `problems` explain.
 
     `curves` have the names of TensorBoard, such as `validation/bleu`. `best` has the best value of each score of a
-    validation with its step, and `test_bleu` is that of `own_test_bleu`. `minutes` are those of
-    training, and `num_bytes` is the size of the folder.
+    validation with its step, and `test_bleu` is that of `own_test_bleu`. `minutes` are those of training, and
+    `num_bytes` is the size of the folder.
     """
 
     name: str
