@@ -62,6 +62,7 @@ def refuse_without_extra(verb: str) -> None:
     """Raise UserError where a library of the extra `serve` is missing, which the verb needs."""
     try:
         import httptools  # noqa: F401
+        import python_multipart  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:

@@ -4,15 +4,13 @@ import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 
 from transformer_mt.serving.refusal import Limits, Refusal
-from transformer_mt.serving.web.multipart import MOST_HEAD, multipart_fields
+from transformer_mt.serving.web.forms import fields_of_parts, fields_of_query
 
 MOST_READ = 2**26  # of a body that is too long: it is read and dropped, so that its sender hears why
-MOST_FIELDS = 2000  # of a form
 LONGEST_WORD = 200  # characters
 
 
@@ -82,8 +80,8 @@ async def parameters_of(request: Request, limits: Limits) -> Parameters:
     """
     body = await _body(request, limits)
     try:
-        values: dict[str, Any] = _joined(parse_qs(request.url.query, True, errors="strict", max_num_fields=MOST_FIELDS))
-        values |= _values(body, request.headers.get("content-type", "")) if body.strip() else {}
+        values: dict[str, Any] = _joined(fields_of_query(request.url.query))
+        values |= await _values(body, request.headers.get("content-type", "")) if body.strip() else {}
     except UnicodeDecodeError as error:
         at = f"byte {error.start:,}"
         raise Refusal(400, f"Invalid request: it is not UTF-8 ({at}). Send text in UTF-8.") from None
@@ -116,18 +114,12 @@ async def _body(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _values(body: bytes, content_type: str) -> dict[str, Any]:
-    if len(content_type) > MOST_HEAD:
-        raise Refusal(400, f"Invalid request: the content type has more than {MOST_HEAD:,} bytes. Send less.")
+async def _values(body: bytes, content_type: str) -> dict[str, Any]:
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/x-www-form-urlencoded":
-        fields = parse_qs(body.decode("utf-8"), True, errors="strict", max_num_fields=MOST_FIELDS)
-        return _joined(fields)
+        return _joined(fields_of_query(body.decode("utf-8")))
     if kind == "multipart/form-data":
-        parts: dict[str, list[str]] = {}
-        for name, text in multipart_fields(body, content_type, MOST_FIELDS):
-            parts.setdefault(name, []).append(text)
-        return _joined(parts)
+        return _joined(await fields_of_parts(body, content_type))
     values = json.loads(body.decode("utf-8-sig"))
     if not isinstance(values, dict):
         raise Refusal(400, "Invalid request: the body is no JSON object. Send one.")
