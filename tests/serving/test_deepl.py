@@ -66,7 +66,9 @@ def test_sentences_are_split_or_not(server: Served, translator: Translator) -> N
         assert translated(html, tag_handling="html", split_sentences=split) == f"<p>{wanted}</p>"
     assert translated() == f"{one}\n{two}"
     assert translated(split_sentences="nonewlines") == f"{one} {two}"
-    assert translated(split_sentences="0") == translator.translate([text])[0] != f"{one}\n{two}"
+    for none in ("0", 0, False):
+        assert translated(split_sentences=none) == translator.translate([text])[0] != f"{one}\n{two}"
+    assert translated(split_sentences=True) == f"{one}\n{two}"
     spaced = {"text": ["one\n   two"], "target_lang": "ES", "split_sentences": "nonewlines"}
     (billed,) = server.post("/v2/translate", spaced).json["translations"]
     assert billed["billed_characters"] == len("one\n   two"), "as it was sent"

@@ -1,6 +1,8 @@
-"""A run of several directions is served in each of them."""
+"""A run of several directions is served in each of them, and texts of several languages are translated together."""
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 from servers import Served
@@ -8,6 +10,9 @@ from toy import toy_pairs, write_toy_corpus
 from translators import SMALL, make_translator, write_run
 
 from transformer_mt import Translator
+from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.service import Request, Service
+from transformer_mt.serving.web.libretranslate import translate_from
 
 PAIRS = toy_pairs(120)
 
@@ -40,3 +45,26 @@ def test_each_direction_is_served(run: Path) -> None:
         assert server.post("/translate", html).json["translatedText"].startswith("<b>")
         (detected,) = server.post("/detect", {"q": [spanish]}).json
         assert detected[0]["language"] == "es"
+
+
+def test_where_texts_of_one_language_are_refused_nothing_goes_on_for_the_others() -> None:
+    left = []
+
+    class OneRefuses:
+        by_pair = dict.fromkeys([("fr", "en"), ("es", "en")], object())
+
+        async def translate(self, request: Request) -> None:
+            if request.texts == ["non"]:
+                raise Refusal(400, "no")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                left.extend(request.texts)
+
+    async def ask() -> None:
+        with pytest.raises(Refusal):
+            await translate_from(cast(Service, OneRefuses()), ["si", "non"], ["es", "fr"], "en", "")
+        await asyncio.sleep(0)
+        assert left == ["si"]
+
+    asyncio.run(ask())

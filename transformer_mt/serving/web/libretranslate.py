@@ -70,7 +70,12 @@ async def translate_from(
         served = served_of(service, src, tgt)
         places = [i for i, of_text in enumerate(sources) if of_text == src]
         works.append((places, Request([texts[i] for i in places], served, alternatives + 1, markup, split)))
-    results = await asyncio.gather(*(service.translate(request) for _, request in works))
+    searches = [asyncio.create_task(service.translate(request)) for _, request in works]
+    try:
+        results = await asyncio.gather(*searches)
+    finally:
+        for search in searches:  # where one is refused, nobody waits for the others
+            search.cancel()
     for (places, request), translations in zip(works, results, strict=True):
         for place, text, translated in zip(places, request.texts, translations, strict=True):
             found[place] = list(dict.fromkeys(h.text for h in hypotheses_of(text, translated)))

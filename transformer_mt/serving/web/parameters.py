@@ -43,12 +43,16 @@ class Parameters:
         return texts[0]
 
     def word(self, name: str, default: str | None = None) -> str:
-        """A short text. Raises Refusal where there is none and no default, and for anything else."""
+        """A short text; a number of JSON is one too, and true is 1. Raises Refusal where there is none and no default,
+        and for anything else.
+        """
         value = self._values.get(name)
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if value is None or value == "":
             value = default
+        if isinstance(value, int):
+            value = str(int(value))
         if value is None:
             raise Refusal(400, f"Invalid request: missing {name} parameter. Give {name}.")
         if not isinstance(value, str) or len(value) > LONGEST_WORD:
