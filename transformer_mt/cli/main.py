@@ -83,28 +83,18 @@ app = Verbs(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+VERBS = {
+    "translate": translate.translate, "backtranslate": backtranslate.backtranslate, "distill": distill.distill,
+    "serve": serve.serve, "score": score.score, "align": align.align, "evaluate": evaluate.evaluate,
+    "calibrate": calibrate.calibrate, "test": test.behaviour, "runs": runs.runs, "watch": watch.watch,
+    "diagnose": diagnose.diagnose, "average": average.average, "export": export.export, "card": card.card,
+    "trace": trace.trace, "fill": fill.fill, "explain": explain.explain, "attention": attention.attention,
+    "verify-resume": verify.verify_resume,
+}  # fmt: skip
 app.command("train")(train.train)
 app.command("pretrain", help=train.PRETRAIN)(train.train)
-app.command("translate")(translate.translate)
-app.command("backtranslate")(backtranslate.backtranslate)
-app.command("distill")(distill.distill)
-app.command("serve")(serve.serve)
-app.command("score")(score.score)
-app.command("align")(align.align)
-app.command("evaluate")(evaluate.evaluate)
-app.command("calibrate")(calibrate.calibrate)
-app.command("test")(test.behaviour)
-app.command("runs")(runs.runs)
-app.command("watch")(watch.watch)
-app.command("diagnose")(diagnose.diagnose)
-app.command("average")(average.average)
-app.command("export")(export.export)
-app.command("card")(card.card)
-app.command("trace")(trace.trace)
-app.command("fill")(fill.fill)
-app.command("explain")(explain.explain)
-app.command("attention")(attention.attention)
-app.command("verify-resume")(verify.verify_resume)
+for name, verb in VERBS.items():
+    app.command(name)(verb)
 app.add_typer(config.app, name="config")
 app.add_typer(data.app, name="data")
 app.add_typer(debug.app, name="debug")
