@@ -36,16 +36,19 @@ class Settings:
 
 @dataclass(frozen=True)
 class Claim:
-    """An entry of `CLAIMS`. `says` is the claim in our words, `source` where it is made, `threshold` what the figures
-    must be for it to hold. `trains`: whether models are trained for it.
+    """An entry of `CLAIMS`, named as its function. `says` is the claim in our words, `source` where it is made,
+    `threshold` what the figures must be for it to hold. `trains`: whether models are trained for it.
     """
 
-    name: str
-    says: str
-    source: str
-    threshold: str
     measure: Callable[[Settings], Finding]
+    source: str
+    says: str
+    threshold: str
     trains: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.measure.__name__
 
 
 def decided(holds: bool) -> Verdict:
