@@ -19,10 +19,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench_data import BUILTIN, recombined, texts
 from measuring import command
 from measuring.peak_memory import peak_memory
 
-STEP = 7919  # a prime: the partners of a sentence come from all over the corpus
 READ = """
 import sys
 from transformer_mt.data.sources.files import read_line_blocks
@@ -37,24 +37,11 @@ SIDES = {
 }
 
 
-def texts(folder: Path | None) -> list[tuple[str, str]]:
-    """The sentences that pairs are made of."""
-    if folder is not None:
-        return [pair for pair in command.parallel(folder / "train.en", folder / "train.es") if all(pair)]
-    from transformer_mt.data.builtin import builtin_pairs
-
-    return builtin_pairs("train")
-
-
 def made(pairs: list[tuple[str, str]], number: int) -> Iterator[tuple[str, str]]:
-    """So many pairs; a second and later round through the sentences joins others, and adds a number to both sides."""
-    for n in range(number):
-        one = pairs[n % len(pairs)]
-        if n % 2:
-            other = pairs[n * STEP % len(pairs)]
-            one = f"{one[0]} {other[0]}", f"{one[1]} {other[1]}"
-        round_number = n // len(pairs)
-        yield (f"{one[0]} {round_number}", f"{one[1]} {round_number}") if round_number else one
+    """So many pairs; a second and later round through the sentences adds its number to both sides."""
+    for n, pair in enumerate(itertools.islice(recombined(pairs), number)):
+        src, tgt = (f"{text} {n // len(pairs)}" if n >= len(pairs) else text for text in pair)
+        yield src, tgt
 
 
 def write(folder: Path, name: str, pairs: Iterator[tuple[str, str]]) -> list[str]:
@@ -87,7 +74,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=command.count(1000), nargs="+", default=[100_000])
     parser.add_argument("--validation", type=command.count(0), default=1000)
     args: argparse.Namespace = parser.parse_args()
-    sentences = texts(args.tatoeba)
+    sentences = texts(BUILTIN if args.tatoeba is None else str(args.tatoeba))
     print("| pairs | side | seconds | processor seconds | peak memory |\n|---|---|---|---|---|", flush=True)
     for number in args.pairs:
         with tempfile.TemporaryDirectory() as name:

@@ -13,7 +13,6 @@ With `--against` another checkout of this project trains alone too, in turn with
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from measuring import command
+from measuring.comparing import metrics
 
 from transformer_mt.errors import UserError
 
@@ -65,9 +65,7 @@ def start_training(data: Path, folder: Path, precision: str, package: Path | Non
 
 def speeds(folder: Path) -> list[float]:
     """Of every window of steps that a training has finished."""
-    path = folder / "runs/load/metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    return [json.loads(line)["tokens_per_second"] for line in lines if '"train"' in line]
+    return [line["tokens_per_second"] for line in metrics(folder / "runs/load", "train")]
 
 
 def wait_until_warm(process: subprocess.Popen, folder: Path) -> None:

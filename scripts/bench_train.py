@@ -25,7 +25,6 @@ measures a preset of ours, and how much of the device it uses, beside the oppone
 """
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -38,7 +37,7 @@ from pathlib import Path
 
 import torch
 from measuring import command
-from measuring.comparing import BENCH_CONFIG
+from measuring.comparing import BENCH_CONFIG, metrics
 from measuring.preset_speed import PRESETS, measure
 from measuring.training_opponents import Measured, Shape, joey, joey_settings, loop_at, plain_loop, run_measured
 
@@ -73,9 +72,7 @@ def overrides_of(data: Path, shape: Shape, precision: str, steps: int, folder: P
 
 def windows_of(folder: Path, precision: str) -> tuple[float, float]:
     """Target tokens a second of the run in this folder, and the share of the time that it waits for data: medians."""
-    text = (folder / f"runs/ours_{precision}/metrics.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.split("\n")[:-1]]
-    windows = [line for line in lines if line["kind"] == "train"][WARM_UP // WINDOW :]
+    windows = metrics(folder / f"runs/ours_{precision}", "train")[WARM_UP // WINDOW :]
     speed, wait = (statistics.median(line[key] for line in windows) for key in ("tokens_per_second", "data_wait"))
     return speed, wait
 

@@ -9,7 +9,6 @@ The opponents that are named train a model of the same shape with as large batch
 """
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -24,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from measuring.command import checked
-from measuring.comparing import BENCH_CONFIG
+from measuring.comparing import BENCH_CONFIG, metrics
 from measuring.training_opponents import Shape, joey, plain_loop, run_measured
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import prepare_data
@@ -100,8 +99,8 @@ def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
     needed = flops_per_target_token(model, prepared.train.src_lengths, prepared.train.tgt_lengths)
     precision = choose_precision(args.precision, device, config.model.d_model).value
     peak, whence = peak_of(device, precision)
-    lines = [json.loads(line) for line in (folder / "runs/preset/metrics.jsonl").read_text().split("\n")[:-1]]
-    windows = [line for line in lines if line["kind"] == "train" and line["step"] >= args.warm_up + window]
+    lines = metrics(folder / "runs/preset", "train")
+    windows = [line for line in lines if line["step"] >= args.warm_up + window]
     speed = statistics.median(line["tokens_per_second"] for line in windows)
     print(
         f"{machine_name(device)}, torch {torch.__version__}, {PRESETS[args.preset]}, {args.max_tokens:,} padded tokens"
