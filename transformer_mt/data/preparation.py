@@ -289,12 +289,8 @@ def report_lines(data: TrainingData, knows_more: str = "tokenizer.kind: bpe know
         for text, tokenizer in zip(pair, tokenizers, strict=True):
             known = text if isinstance(tokenizer, Pictures) else None  # what stands in each patch
             tokens = " ".join(tokenizer.tokens(tokenizer.encode(text), known))
-            lines.append(f"  {_shown(text)}  ->  {_shown(tokens)}")
+            lines.append(f"  {printable(text, MOST_SHOWN)}  ->  {printable(tokens, MOST_SHOWN)}")
     return lines
-
-
-def _shown(text: str) -> str:
-    return printable(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")
 
 
 def _split_lines(split: Split) -> list[str]:

@@ -114,8 +114,12 @@ def is_of_spaced_word(character: str) -> bool:
     return _SPACED_WORD.match(character) is not None
 
 
-def printable(text: str) -> str:
-    """The text without the control characters and marks of direction that a terminal would obey."""
+def printable(text: str, most: int | None = None) -> str:
+    """The text, or its first so many characters, without the control characters and marks of direction that a terminal
+    would obey.
+    """
+    if most is not None and len(text) > most:
+        text = f"{text[:most]}…"
     return "".join("\ufffd" if unicodedata.category(c) == "Cc" or c in TURNING else c for c in text)
 
 

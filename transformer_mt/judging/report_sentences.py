@@ -73,11 +73,11 @@ def _blocks(judgement: Judgement, places: Sequence[int], systems: Sequence[int])
 def _block(judgement: Judgement, place: int, systems: Sequence[int]) -> Html:
     """A sentence: source, references, and the translations of these systems with their differences marked."""
     test_set = judgement.test_set
-    references = [_cut(texts[place]) for texts in test_set.references]
-    texts = [_cut(test_set.outputs[system].texts[place]) for system in systems]
+    references = [printable(texts[place], MOST_LETTERS) for texts in test_set.references]
+    texts = [printable(test_set.outputs[system].texts[place], MOST_LETTERS) for system in systems]
     lines = []
     if test_set.sources is not None:
-        lines.append(_line("source", _cut(test_set.sources[place]), class_="source"))
+        lines.append(_line("source", printable(test_set.sources[place], MOST_LETTERS), class_="source"))
     names = [judgement.names[system] for system in systems]
     lines.append(_line("reference", *_reference(texts, references[0], names)))
     lines += [_line("or", other) for other in references[1:]]
@@ -93,12 +93,6 @@ def _block(judgement: Judgement, place: int, systems: Sequence[int]) -> Html:
         said += f" ({scores[1] - scores[0]:+.1f})"
     head = tag("p", tag("bdi", test_set.places[place]), f" · chrF {said}", class_="muted")
     return tag("article", head, tag("dl", *lines))
-
-
-def _cut(text: str) -> str:
-    """As much of a text as a page has room for."""
-    text = printable(text)
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}…"
 
 
 def _reference(texts: list[str], reference: str, names: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ def text_lines(checked: Sequence[CheckedSplit]) -> Iterator[str]:
             yield f"{name}: {count:,} ({share(count, len(split))}) {each} {SAYS[name]}"
             for pair in split.examples.get(name, []):
                 yield f"  {place_of(split, pair)}{f': {seen}' if (seen := pair.faults[name]) else ''}"
-                yield f"    {_shown(pair.src)}  |  {_shown(pair.tgt)}"
+                yield f"    {printable(pair.src, MOST_SHOWN)}  |  {printable(pair.tgt, MOST_SHOWN)}"
 
 
 def headline(split: CheckedSplit) -> str:
@@ -63,10 +63,6 @@ def share(number: int, of: int) -> str:
     """A share in per cent, of which the small ones have more digits."""
     value = 100 * number / max(1, of)
     return f"{value:.1f} %" if value >= 1 or not value else f"{value:.2g} %"
-
-
-def _shown(text: str) -> str:
-    return printable(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…")
 
 
 def json_lines(checked: Sequence[CheckedSplit]) -> Iterator[str]:
