@@ -3,7 +3,6 @@
 What was found is kept beside the prepared corpus, so that a second start does not look again.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,11 +53,8 @@ def quick_check(corpus: Corpus, data: DataConfig) -> str:
     """
     languages = [data.languages_of(source.config) for source in corpus.sources]
     key = key_of([FORMAT_VERSION, corpus.fingerprint, languages, is_there()])
-
-    def write(folder: Path) -> Counts:
-        return _look_at_all(corpus, languages)
-
-    _, counts = cached(cache_folder(data) / "checks" / key, write, lambda folder: None)
+    entry = cache_folder(data) / "checks" / key
+    _, counts = cached(entry, lambda folder: _look_at_all(corpus, languages), lambda folder: None)
     if counts.get("shift"):
         raise _shift_error(corpus, counts)
     found = [f"{name} {counts[name]:,}" for name in TOLD if counts.get(name)]

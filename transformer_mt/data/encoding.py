@@ -65,10 +65,7 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
         save_tokenizers(folder, *learned_tokenizers(corpus.texts, config, data))
         return {}
 
-    def read(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-        return load_tokenizers(folder, config)
-
-    return cached(cache_folder(data) / "tokenizers" / key, write, read)[0]
+    return cached(cache_folder(data) / "tokenizers" / key, write, lambda folder: load_tokenizers(folder, config))[0]
 
 
 def learned_tokenizers(texts: Texts, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
@@ -115,15 +112,12 @@ def encode_corpus(corpus: Corpus, src: Tokenizer, tgt: Tokenizer, data: DataConf
     identity = [_identity(tokenizer) for tokenizer in (src, tgt)]
     key = key_of([IDS_VERSION, hf.__version__, corpus.fingerprint, identity])
 
-    def write(folder: Path) -> Counts:
-        return _write_ids(folder, corpus, src, tgt)
-
     def read(folder: Path) -> tuple[IdColumn, IdColumn]:
-        return IdColumn.mapped(folder, "src", src.vocab_size, pixels_of(src)), IdColumn.mapped(
-            folder, "tgt", tgt.vocab_size
-        )
+        of_src = IdColumn.mapped(folder, "src", src.vocab_size, pixels_of(src))
+        return of_src, IdColumn.mapped(folder, "tgt", tgt.vocab_size)
 
-    columns, counts = cached(cache_folder(data) / "encoded" / key, write, read)
+    entry = cache_folder(data) / "encoded" / key
+    columns, counts = cached(entry, lambda folder: _write_ids(folder, corpus, src, tgt), read)
     return EncodedCorpus(*columns, counts["num_unknown_src"], counts["num_unknown_tgt"])
 
 

@@ -1,7 +1,6 @@
 """How many validation sentences the training split holds too, which makes scores look better than they are."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,16 +34,13 @@ def find_overlap(train: Corpus, validation: Corpus, lowercase: bool, data: DataC
     some thousand texts at a time. A second call with the same texts is immediate.
     """
     key = key_of([FORMAT_VERSION, train.fingerprint, validation.fingerprint, lowercase])
-
-    def write(folder: Path) -> Counts:
-        return dict(zip(("src", "tgt"), _count(train, validation, lowercase), strict=True))
-
-    _, counts = cached(cache_folder(data) / "overlaps" / key, write, lambda folder: None)
+    entry = cache_folder(data) / "overlaps" / key
+    _, counts = cached(entry, lambda folder: _count(train, validation, lowercase), lambda folder: None)
     return Overlap(counts["src"], counts["tgt"], len(validation))
 
 
-def _count(train: Corpus, validation: Corpus, lowercase: bool) -> list[int]:
-    """How many sentences of the validation are among those of the training, for each side."""
+def _count(train: Corpus, validation: Corpus, lowercase: bool) -> Counts:
+    """How many sentences of the validation are among those of the training, by side."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -56,7 +52,10 @@ def _count(train: Corpus, validation: Corpus, lowercase: bool) -> list[int]:
         for side in (0, 1):
             places = pc.index_in(texts[side], value_set=known[side])
             found[side][places.drop_null().to_numpy()] = True
-    return [int(found[side][pc.index_in(wanted[side], value_set=known[side]).to_numpy()].sum()) for side in (0, 1)]
+    return {
+        name: int(found[side][pc.index_in(wanted[side], value_set=known[side]).to_numpy()].sum())
+        for side, name in enumerate(("src", "tgt"))
+    }
 
 
 def _sides(corpus: Corpus, lowercase: bool) -> Iterator[tuple["pa.Array", "pa.Array"]]:
