@@ -24,7 +24,7 @@ import xxhash
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists
-from transformer_mt.storage.files import TEMPORARY, make_folder, remove, temporary_beside
+from transformer_mt.storage.files import TEMPORARY, make_folder, remove
 
 META = "meta.json"
 SHARD_BYTES = 2**26
@@ -155,14 +155,6 @@ def _store(entry: Path, write: Callable[[Path], Counts]) -> None:
     except OSError:
         if not exists(entry):  # else another process has made the same entry meanwhile
             raise
-
-
-def make_temporary_folder(entry: Path) -> Path:
-    """A new folder beside `entry`, after sweeping."""
-    _sweep(entry.parent)
-    temporary = temporary_beside(entry)
-    temporary.mkdir(parents=True)
-    return temporary
 
 
 def _sweep(folder: Path) -> None:

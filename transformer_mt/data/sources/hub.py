@@ -3,20 +3,21 @@
 import hashlib
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt.data.cache import cache_errors, cache_folder, make_temporary_folder
+from transformer_mt.data.cache import cache_errors, cache_folder
 from transformer_mt.data.sources.columns import column_choices
 from transformer_mt.data.sources.files import source_path
 from transformer_mt.data.sources.hub_folder import folder_splits, hub_errors, local_folder, named_splits, quiet
 from transformer_mt.data.sources.source import RawPair, Source
 from transformer_mt.errors import UserError
+from transformer_mt.storage.files import TEMPORARY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,19 +130,17 @@ class Hub(Source):
         The copy that `datasets` makes of a local folder is deleted afterwards. `corpus.py` keeps one of its own, whose
         key depends on the bytes; that of `datasets` depends on the time of the last change.
         """
-        temporary = None
-        if folder is not None:
-            beside = cache_folder(self.data) / "corpora" / "folder"
-            with cache_errors(beside):
-                temporary = make_temporary_folder(beside)
-        try:
+        with ExitStack() as stack:
+            copy = None
+            if folder is not None:
+                corpora = cache_folder(self.data) / "corpora"
+                with cache_errors(corpora / "folder"):
+                    corpora.mkdir(parents=True, exist_ok=True)
+                    made = TemporaryDirectory(prefix=TEMPORARY, dir=corpora, ignore_cleanup_errors=True)
+                    copy = stack.enter_context(made)
             with hub_errors(self.config, local=folder is not None):
-                cache_dir = None if temporary is None else str(temporary)
-                dataset = self._load(folder, str(self.config.split), cache_dir=cache_dir)
+                dataset = self._load(folder, str(self.config.split), cache_dir=copy)
             yield dataset
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
 
 
 def split_spans(split: str, names: list[str], size_of: Callable[[str], int | None]) -> list[Span]:
