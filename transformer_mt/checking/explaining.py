@@ -32,11 +32,7 @@ class Case(NamedTuple):
 
 def explain(case: Case, flags: int) -> dict[str, str]:
     """For each fault of the pair what was seen; empty where its name says it all."""
-    return {name: _SEEN.get(name, _nothing)(case) for name in names_of(flags)}
-
-
-def _nothing(case: Case) -> str:
-    return ""
+    return {name: _SEEN[name](case) if name in _SEEN else "" for name in names_of(flags)}
 
 
 def _lengths(case: Case) -> str:

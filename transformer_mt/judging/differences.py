@@ -50,10 +50,5 @@ def _pieces(text: str, spans: list[tuple[int, int]], marks: list[bool]) -> list[
         pieces += [Piece(gap, is_marked and was_marked), Piece(text[start:end], is_marked)]
         end_before, was_marked = end, is_marked
     pieces.append(Piece(text[end_before:], False))
-    joined: list[Piece] = []
-    for piece in pieces:
-        if joined and joined[-1].is_marked == piece.is_marked:
-            joined[-1] = Piece(joined[-1].text + piece.text, piece.is_marked)
-        elif piece.text:
-            joined.append(piece)
-    return joined
+    alike = groupby((piece for piece in pieces if piece.text), key=lambda piece: piece.is_marked)
+    return [Piece("".join(piece.text for piece in group), is_marked) for is_marked, group in alike]

@@ -16,14 +16,11 @@ def be_deterministic(device: torch.device) -> str:
     if device.type == "cpu":
         return "nothing needs to be turned on for a CPU"
     torch.use_deterministic_algorithms(True)
-    turned_on = ["torch.use_deterministic_algorithms(True)"]
+    turned_on = "torch.use_deterministic_algorithms(True)"
     if device.type == "cuda":
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = CUBLAS_WORKSPACE
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
-        turned_on += [
-            f"CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE}",
-            "torch.backends.cudnn.deterministic = True",
-            "torch.backends.cudnn.benchmark = False",
-        ]
-    return ", ".join(turned_on)
+        turned_on += f", CUBLAS_WORKSPACE_CONFIG={CUBLAS_WORKSPACE}, torch.backends.cudnn.deterministic = True, "
+        turned_on += "torch.backends.cudnn.benchmark = False"
+    return turned_on

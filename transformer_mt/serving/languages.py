@@ -17,11 +17,9 @@ def find(code: str, ours: Iterable[str]) -> str | None:
     `en`, and `pt` our `pt-br` where there is no other Portuguese.
     """
     ours = list(dict.fromkeys(ours))
-    for one in ours:
-        if normal(one) == normal(code):
-            return one
-    for one in ours:
-        if normal(one) == base(code):
-            return one
+    for meant in (normal(code), base(code)):
+        for one in ours:
+            if normal(one) == meant:
+                return one
     alike = [one for one in ours if base(one) == base(code)]
     return alike[0] if len(alike) == 1 else None

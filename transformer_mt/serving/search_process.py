@@ -14,9 +14,6 @@ from typing import Any
 
 import torch
 
-from transformer_mt.decoding.demands import SourceLine
-from transformer_mt.decoding.search.options import SearchOptions
-from transformer_mt.decoding.translation import Translated
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
@@ -54,11 +51,6 @@ class Outcome:
     error: Exception | None = field(default=None)
 
 
-def search_lines(translator: Translator, lines: list[SourceLine], options: SearchOptions) -> list[Translated]:
-    """The translations of some sentences, searched together."""
-    return translator.translate_lines(lines, options)
-
-
 def look(translator: Translator, source: str, target: str, to: str | None) -> list[dict[str, Any]]:
     """Every attention of the model on a pair of sentences: words, and weights by layer and head. A tag of the language
     `to` is one of the words. Raises UserError for a blank side and for a long one.
@@ -70,7 +62,7 @@ def look(translator: Translator, source: str, target: str, to: str | None) -> li
     return [attention.for_a_page(DIGITS) for attention in attentions]
 
 
-WORKS: dict[str, Callable[..., Any]] = {"search": search_lines, "look": look}
+WORKS: dict[str, Callable[..., Any]] = {"search": Translator.translate_lines, "look": look}
 
 
 def live(end: Connection, setup: Setup) -> None:

@@ -63,8 +63,8 @@ class Stream:
         self.noise: Callable[[Window, int], Window] | None = None
         self._needed = 0  # the place of the first window that may still be asked for
         self._resumed: tuple[int, Place] | None = None
-        self.src_lengths = LengthsByPart(lambda place: self._window_at(place).src_lengths, self.size)
-        self.tgt_lengths = LengthsByPart(lambda place: self._window_at(place).tgt_lengths, self.size)
+        self.src_lengths = LengthsByPart(lambda place: self._windows[place].src_lengths, self.size)
+        self.tgt_lengths = LengthsByPart(lambda place: self._windows[place].tgt_lengths, self.size)
         self.beginning = self._beginning(config.model.max_len)
         self.fingerprint = _fingerprint(config.data, self._reader.sources, self.beginning)
 
@@ -129,9 +129,6 @@ class Stream:
         with self._lock:
             self._windows = {place: window for place, window in self._windows.items() if place >= self._needed}
             self._needed = epoch * self._windows_an_epoch + number
-
-    def _window_at(self, place: int) -> Window:
-        return self._windows[place]
 
     def _read_in_thread(self, number: int) -> None:
         """Read a window. Only one is read at a time: another, even if nobody waits for it, is read to its end first."""
