@@ -39,43 +39,30 @@ class Kind:
     keys: str
 
 
+def _cross(title: str) -> Kind:
+    said = "Each row is a target word as it is chosen, each column a source word that is looked at to choose it."
+    return Kind("cross", title, said, "decoder", "cross_attn", "tgt_out", "src")
+
+
 ATTENTIONS = {
     "encoder_decoder": (
-        Kind(
-            "encoder", "Encoder self-attention", "Each row is a source word, each column a source word it looks at.",
-            "encoder", "self_attn", "src", "src",
-        ),
-        Kind(
-            "decoder", "Decoder self-attention",
-            "Each row is a target word as it is read, each column a target word up to it that it looks at.",
-            "decoder", "self_attn", "tgt_in", "tgt_in",
-        ),
-        Kind(
-            "cross", "Cross-attention",
-            "Each row is a target word as it is chosen, each column a source word that is looked at to choose it.",
-            "decoder", "cross_attn", "tgt_out", "src",
-        ),
+        Kind("encoder", "Encoder self-attention", "Each row is a source word, each column a source word it looks at.",
+             "encoder", "self_attn", "src", "src"),
+        Kind("decoder", "Decoder self-attention",
+             "Each row is a target word as it is read, each column a target word up to it that it looks at.",
+             "decoder", "self_attn", "tgt_in", "tgt_in"),
+        _cross("Cross-attention"),
     ),
     "decoder_only": (
-        Kind(
-            "stream", "Self-attention over source and target",
-            "Each row is a word as it is read, each column a word up to it that it looks at. The target is brown.",
-            "decoder", "self_attn", "stream", "stream",
-        ),
+        Kind("stream", "Self-attention over source and target",
+             "Each row is a word as it is read, each column a word up to it that it looks at. The target is brown.",
+             "decoder", "self_attn", "stream", "stream"),
     ),
     "encoder_only": (
-        Kind(
-            "encoder", "Encoder self-attention", "Each row is a word, each column a word it looks at.",
-            "encoder", "self_attn", "src", "src",
-        ),
+        Kind("encoder", "Encoder self-attention", "Each row is a word, each column a word it looks at.",
+             "encoder", "self_attn", "src", "src"),
     ),
-    "rnn": (
-        Kind(
-            "cross", "Attention to the source",
-            "Each row is a target word as it is chosen, each column a source word that is looked at to choose it.",
-            "decoder", "cross_attn", "tgt_out", "src",
-        ),
-    ),
+    "rnn": (_cross("Attention to the source"),),
 }  # fmt: skip
 
 
