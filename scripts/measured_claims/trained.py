@@ -50,10 +50,7 @@ def label_smoothing(settings: Settings) -> Finding:
 
     def decide(base: Scores, other: Scores) -> Verdict:
         halves = {compared(base["nll"], other["nll"]), compared(base["bleu"], other["bleu"])}
-        for verdict in (Verdict.FAILS, Verdict.UNDECIDED):
-            if verdict in halves:
-                return verdict
-        return Verdict.HOLDS
+        return next((verdict for verdict in (Verdict.FAILS, Verdict.UNDECIDED) if verdict in halves), Verdict.HOLDS)
 
     return beside_base("no label smoothing", sharp, decide, "label smoothing 0.1", settings)
 
@@ -61,11 +58,8 @@ def label_smoothing(settings: Settings) -> Finding:
 def weight_tying(settings: Settings) -> Finding:
     """No loss: the tied model is not worse by more than the error."""
     untied = variant("untied", tie_embeddings="none")
-
-    def decide(base: Scores, other: Scores) -> Verdict:
-        return not_larger(base["nll"], other["nll"])
-
-    return beside_base("a matrix for each", untied, decide, "target embedding = output projection", settings)
+    return beside_base("a matrix for each", untied, lambda base, other: not_larger(base["nll"], other["nll"]),
+                       "target embedding = output projection", settings)  # fmt: skip
 
 
 def lower_nll(base: Scores, other: Scores) -> Verdict:
@@ -88,20 +82,14 @@ def bigger(settings: Settings) -> Finding:
 def gated(settings: Settings) -> Finding:
     """Two thirds of d_ff, for three matrices instead of two."""
     d_ff = 2 * (SMALL if settings.small else SIZE)["d_ff"] // 3
-
-    def decide(base: Scores, other: Scores) -> Verdict:
-        return compared(base["nll"], other["nll"])
-
-    return beside_base("SwiGLU", variant("swiglu", activation="swiglu", d_ff=d_ff), decide, "ReLU", settings)
+    return beside_base("SwiGLU", variant("swiglu", activation="swiglu", d_ff=d_ff),
+                       lambda base, other: compared(base["nll"], other["nll"]), "ReLU", settings)  # fmt: skip
 
 
 def rms_norm(settings: Settings) -> Finding:
     """As good: it is not worse by more than the error."""
-
-    def decide(base: Scores, other: Scores) -> Verdict:
-        return not_larger(other["nll"], base["nll"])
-
-    return beside_base("RMSNorm", variant("rmsnorm", norm="rmsnorm"), decide, "LayerNorm", settings)
+    return beside_base("RMSNorm", variant("rmsnorm", norm="rmsnorm"),
+                       lambda base, other: not_larger(other["nll"], base["nll"]), "LayerNorm", settings)  # fmt: skip
 
 
 def beam(settings: Settings) -> Finding:
