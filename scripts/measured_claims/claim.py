@@ -30,7 +30,7 @@ class Settings:
 
     work: Path
     seeds: tuple[int, ...] = (1, 2, 3)
-    steps: int = 400
+    steps: int = 500
     small: bool = False
 
 
