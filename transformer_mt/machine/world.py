@@ -17,6 +17,7 @@ from transformer_mt.errors import ToldElsewhereError, UserError
 
 T = TypeVar("T")
 LOOK_SECONDS = 0.05
+FIRST_SECONDS = 3.0  # within which the first process mostly comes to an error that another one came to
 
 
 @dataclass
@@ -44,6 +45,17 @@ class World:
         if self.size > 1:
             self._num_appointments += 1
             self.store.set(f"at/{self.rank}", str(self._num_appointments))
+
+    def told_by_one(self, error: UserError) -> UserError:
+        """What to raise for an error that all processes come to: the first one tells it. Where that does not come to it
+        soon, as where a file or the memory differs on another machine, one of the others does.
+        """
+        if self.size == 1:
+            return error
+        most = time.monotonic() + FIRST_SECONDS
+        while not self.is_first and time.monotonic() < most and not self.store.check(["told"]):
+            time.sleep(LOOK_SECONDS)
+        return error if self.store.add("told", 1) == 1 else ToldElsewhereError(str(error))
 
     def sum(self, numbers: list[float]) -> list[float]:
         """The sums over processes, the same in all of them."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.data.batches.stream import StreamError
-from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.errors import UserError
 from transformer_mt.machine.device import machine_name
 from transformer_mt.machine.memory import is_out_of_memory
 from transformer_mt.machine.world import World
@@ -26,7 +26,7 @@ def explained(updater: Updater, state: TrainingState, run: RunFolder, world: Wor
     except NoRoomError as error:
         raise _noted(error, updater, run) from error
     except StreamError as error:
-        raise told_by_first(error, world) from error
+        raise world.told_by_one(error) from error
     except OSError as error:  # a file of the run, because the data is mapped already
         place = os.fsdecode(error.filename or run.path)  # TensorBoard's writer names files by bytes
         raise UserError(
@@ -56,11 +56,6 @@ def _noted(error: NoRoomError, updater: Updater, run: RunFolder) -> UserError:
         f"{error} This is noted: go on with --resume auto, and micro-batches of that size are computed in parts. The "
         "checkpoints are whole."
     )
-
-
-def told_by_first(error: UserError, world: World) -> UserError:
-    """An error that all processes raise and the first one tells."""
-    return error if world.is_first else ToldElsewhereError(str(error))
 
 
 def nll_not_finite(nll: float, step: int, precision: str) -> UserError:

@@ -27,7 +27,6 @@ from transformer_mt.training.explaining import (
     not_saved,
     shape_of,
     shared_out,
-    told_by_first,
 )
 from transformer_mt.training.final_average import average_at_end, average_is_due
 from transformer_mt.training.memory.choose_max_tokens import choose_max_tokens
@@ -298,7 +297,7 @@ class Trainer:
         except NotFiniteError as error:
             with self.updater.whole_model() as model:
                 found = self.world.first(partial(diagnose, error, self.updater, model, self.run), patient=True)
-            raise told_by_first(found, self.world) from error
+            raise self.world.told_by_one(found) from error
 
     def _validate(self) -> tuple[bool, bool]:
         """Validate. Returns whether that was finished (a signal ends it early), and whether the scores are the best."""
@@ -312,7 +311,7 @@ class Trainer:
             finally:
                 self.meter.count_validation()
             if not math.isfinite(nll := result.metrics["nll"]):  # the same in all processes
-                raise told_by_first(nll_not_finite(nll, state.step, self.updater.precision), self.world)
+                raise self.world.told_by_one(nll_not_finite(nll, state.step, self.updater.precision))
             if self.world.is_first:
                 picture = attention_picture(model, result.samples[0], self.data) if result.samples else None
                 seen = look(self.config, model, self.updater, self.data, result)

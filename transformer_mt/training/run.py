@@ -31,7 +31,7 @@ from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
-from transformer_mt.training.explaining import explained, told_by_first
+from transformer_mt.training.explaining import explained
 from transformer_mt.training.final_average import average_is_due
 from transformer_mt.training.fine_tuning.kept_tokenizers import kept_tokenizers, way_to_new_words
 from transformer_mt.training.fine_tuning.take_weights import take_weights
@@ -220,7 +220,7 @@ def _prepare_together(begun: Beginning, run: RunFolder, world: World) -> Trainin
             f"Process {others[0]} of {world.size} reads other data than process 0: {read[others[0]]}, not {read[0]}. "
             "The same files must be on every machine."
         )
-        raise told_by_first(error, world)
+        raise world.told_by_one(error)
     return data
 
 
@@ -273,7 +273,7 @@ def _make_updater(begun: Beginning, data: TrainingData, chosen: Choice, world: W
             "training.precision is fp16, whose scaling of the loss does not go with training.sharding: full. Use bf16 "
             "or fp32, or sharding: none."
         )
-        raise told_by_first(error, world)
+        raise world.told_by_one(error)
     if world.size > 1:
         print(f"processes: {world.size}, {SHARING_NAMES[sharding]}")
     elif sharding == "full":

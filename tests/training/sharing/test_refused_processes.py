@@ -5,10 +5,14 @@ from pathlib import Path
 import no_room
 import pytest
 from commands import call_tmt
+from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage], documented there
 from torchrun import run_together, write_config
 from trainings import metrics
 
 import transformer_mt
+from transformer_mt.errors import ToldElsewhereError, UserError
+from transformer_mt.machine import world
+from transformer_mt.machine.world import World
 
 PACKAGE = Path(transformer_mt.__file__).parent
 
@@ -70,6 +74,20 @@ def test_what_one_process_cannot_do_is_said_once(folder: Path, wrong: tuple[str,
     assert message in said
     assert f"{PACKAGE}/" not in said, "no traceback of ours"
     assert not (folder / "runs" / "new").exists()
+
+
+def test_an_error_is_told_by_one_of_those_that_come_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first process, which others wait for; where it does not come, as where the file of a stream has a broken
+    line on another machine alone, by another one. Nobody told that once.
+    """
+    monkeypatch.setattr(world, "FIRST_SECONDS", 0.1)
+    error = UserError("broken")
+    for order in ((0, 1, 2), (2, 1), (1, 0, 2)):
+        store = HashStore()
+        raised = [World(rank, 3, store=store).told_by_one(error) for rank in order]
+        assert raised[0] is error
+        assert all(isinstance(other, ToldElsewhereError) for other in raised[1:])
+    assert World().told_by_one(error) is error
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import memory_of_machine
-from transformer_mt.training.explaining import told_by_first
 from transformer_mt.training.memory.probe import rehearse_largest
 from transformer_mt.training.updates import Updater
 
@@ -45,7 +44,7 @@ def choose_max_tokens(
             f"training.update_tokens is {update_tokens:,}, and {world.size} processes with a pair of model.max_len "
             f"{max_len:,} each need {world.size * max_len:,}. Raise update_tokens, or start fewer processes."
         )
-        raise told_by_first(error, world)
+        raise world.told_by_one(error)
 
     def tokens(grad_accum: int) -> int:
         return update_tokens // (world.size * grad_accum)

@@ -7,7 +7,6 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import gibibytes, memory_of_machine
 from transformer_mt.machine.world import World
 from transformer_mt.model.model_size import model_size
-from transformer_mt.training.explaining import told_by_first
 
 _BYTES = 4  # a number takes: weights and tables are float32 in every precision
 _OF_A_WEIGHT = 4  # numbers a weight takes in training: itself, its gradient, Adam's two means; one more for ema_decay
@@ -38,4 +37,4 @@ def refuse_what_never_fits(
         f"has {gibibytes(there)}. Lower model.d_model, model.d_ff, the numbers of layers, model.max_len or "
         "tokenizer.vocab_size."
     )
-    raise told_by_first(error, world)
+    raise world.told_by_one(error)
