@@ -23,6 +23,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What happens to the group, of one process."""
     events: list[str] = []
     store = HashStore()
+    monkeypatch.setattr(processes, "_meet", lambda world: store)
     monkeypatch.setattr(processes, "_connect", lambda world, backend: events.append(backend) or "prefix")
     monkeypatch.setattr(processes, "shared_store", lambda: store)
     monkeypatch.setattr(processes, "set_group_timeout", lambda timeout: None)

@@ -45,6 +45,8 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
     if device.type == "cuda":
         backend = "cpu:gloo,cuda:nccl"
     world = World(launch.rank(), launch.num_processes(), launch.local_rank())
+    # Without torchrun's store the first process keeps one, for as long as all are members.
+    hosted = _meet(world)
     prefix = _connect(world, backend)
     # A connection keeps its lock while it waits, so the watch has a connection of its own.
     world.store, watched = (PrefixStore(prefix, shared_store()) for _ in range(2))
@@ -60,6 +62,8 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
         arguments = world, watched, timeout_minutes, done
         threading.Thread(target=_watch, args=arguments, name=WATCH, daemon=True).start()
         yield world
+        world.arrive()
+        distributed.barrier()  # the others may still ask the store that this process keeps
         may_leave = True
     except BaseException as error:
         if isinstance(error, RuntimeError) and _is_of_processes(error):
@@ -72,6 +76,7 @@ def joined(device: torch.device, timeout_minutes: float) -> Iterator[World]:
         if may_leave:
             with suppress(RuntimeError):  # the other processes may be gone
                 distributed.destroy_process_group()
+        del hosted
 
 
 def shared_store() -> TCPStore:
@@ -81,12 +86,16 @@ def shared_store() -> TCPStore:
     )  # fmt: skip
 
 
+def _meet(world: World) -> Store:
+    """The store at the address that the environment names, once it can be reached."""
+    return next(rendezvous("env://", timeout=STORE_TIMEOUT))[0]
+
+
 def _connect(world: World, backend: str) -> str:
     """Join torch's process group. Returns the prefix under which these processes, and no earlier ones, use the store.
 
     Now and then gloo waits in vain for its connections. So it waits for a minute, and then all processes try again.
     """
-    hosted = next(rendezvous("env://", timeout=STORE_TIMEOUT))  # without torchrun's store the first process keeps one
     for attempt in range(CONNECT_TRIES):
         store = shared_store()
         prefix = _call_together(world, store)
@@ -109,7 +118,7 @@ def _connect(world: World, backend: str) -> str:
                     "machines reach each other? GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network to use."
                 ) from error
             print(f"tmt: process {world.rank} of {world.size} could not connect, and tries again", file=sys.stderr)
-    raise AssertionError(hosted)
+    raise AssertionError("the last try has raised")
 
 
 def _call_together(world: World, store: Store) -> str:
