@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
+from transformer_mt.errors import UserError
 from transformer_mt.machine import processes
 from transformer_mt.machine.processes import joined
 
@@ -30,3 +31,14 @@ def test_the_first_process_keeps_the_store_as_long_as_all_are_joined(taken: sock
     with joined(CPU, timeout_minutes=1) as world:
         world.store.set("key", "value")
         assert world.store.get("key") == b"value"
+
+
+@pytest.mark.parametrize(("port", "why"), [(None, "address already in use"), ("99999", "65535"), ("abc", "abc")])
+def test_a_port_that_cannot_be_had_is_told(
+    taken: socket.socket, monkeypatch: pytest.MonkeyPatch, port: str | None, why: str
+) -> None:
+    if port is not None:
+        monkeypatch.setenv("MASTER_PORT", port)
+    told = pytest.raises(UserError, match=f"Process 0 of 1 could not meet the others at localhost, port .*{why}")
+    with told, joined(CPU, timeout_minutes=1):
+        pass

@@ -87,8 +87,16 @@ def shared_store() -> TCPStore:
 
 
 def _meet(world: World) -> Store:
-    """The store at the address that the environment names, once it can be reached."""
-    return next(rendezvous("env://", timeout=STORE_TIMEOUT))[0]
+    """The store at the address that the environment names, once it can be reached. UserError where it cannot."""
+    try:
+        return next(rendezvous("env://", timeout=STORE_TIMEOUT))[0]
+    except (RuntimeError, ValueError) as error:
+        first_line = str(error).split("\n")[0]
+        raise UserError(
+            f"Process {world.rank} of {world.size} could not meet the others at {os.environ['MASTER_ADDR']}, port "
+            f"{os.environ['MASTER_PORT']} ({first_line}). Give all of them the address of the machine of process 0 as "
+            "MASTER_ADDR, and a port that is free there as MASTER_PORT; or start them with torchrun, which finds one."
+        ) from error
 
 
 def _connect(world: World, backend: str) -> str:
