@@ -62,6 +62,21 @@ def as_copies(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_resume_module.subprocess, "Popen", start)
 
 
+def test_several_processes_are_refused(folder: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainings of all of them would join each other, and only the first one would write."""
+    for name, value in {
+        "WORLD_SIZE": "2",
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "x",
+        "MASTER_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    status, output, errors = verify()
+    assert (status, output) == (2, "")
+    assert "Start it without torchrun" in errors
+
+
 @pytest.mark.usefixtures("as_copies")
 def test_a_run_is_the_same_and_what_was_done_is_said(folder: Path, verify: Verify) -> None:
     status, output, errors = verify("--steps", "12", "--keep", "kept")

@@ -23,8 +23,16 @@ def verify_resume(
 
     Exit status 0 where it is, 1 where it is not.
     """
+    from transformer_mt.errors import UserError
+    from transformer_mt.machine import launch
     from transformer_mt.training.resuming.verify_resume import verify_resume
 
+    if launch.num_processes() > 1:
+        error = UserError(
+            "`tmt verify-resume` starts its trainings itself, each as one process. Start it without torchrun; several "
+            "processes train as one does."
+        )
+        raise launch.told_once(error)
     result = verify_resume(config, overrides or (), steps, keep, lambda text: print(text, flush=True))
     if result.difference is not None:
         print(f"NOT the same: {result.difference}")
