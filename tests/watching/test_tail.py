@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from toy import toy_config
 
 from transformer_mt.config.loading import dump_config
+from transformer_mt.storage.metrics_lines import whole_lines
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.watching.event_files import EventFiles, SampleText
 from transformer_mt.watching.live_run import LiveRun
@@ -64,6 +65,28 @@ def test_a_line_that_is_none_is_counted(tmp_path: Path) -> None:
     tail = whole(tmp_path / "metrics.jsonl", b'{"kind": "train"}\nnonsense \xff\n' + TEXT)
     assert tail.num_broken == 2
     assert len(tail.curves["train/nll"][0]) == 11
+
+
+STRANGE = [
+    '{"kind": "train", "step": 1e999}', f'{{"kind": "train", "step": 1{"0" * 400}, "nll": 1}}', "[" * 100_000,
+    '{"kind": "train", "step": 13, "nll": "5"}', '{"kind": "train", "step": 13, "tokens_per_second": null}',
+    '{"kind": "train", "step": 13, "epoch": null}', '{"kind": "train", "step": 13, "epoch": "x"}',
+    '{"kind": "validation", "step": 13, "nll": "nan"}',
+    '{"kind": "look", "step": 13, "epoch": "5", "vocabulary": 9, "unmoved": {"a": 0.1}}',
+    '{"kind": "look", "step": 13, "epoch": 1, "vocabulary": 9, "copies": 1, "reference_copies": 0}',
+]  # fmt: skip
+
+
+def test_whatever_a_line_holds_the_page_shows_the_others(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_config(toy_config(tmp_path)))
+    run = RunFolder(tmp_path)
+    for line in STRANGE:
+        for path in (run.metrics, run.recorder):
+            path.write_bytes(TEXT + line.encode() + b"\n" + TEXT.replace(b'"step": ', b'"step": 2'))
+        parts = LiveRun(run).look().parts
+        assert "train/nll 0.4545 at step 211" in parts["curves"], line
+        assert "trouble" not in parts["state"]
+        assert len(list(whole_lines(run.metrics))) in (2 * len(LINES), 2 * len(LINES) + 1)
 
 
 @given(st.integers(1, 2000), st.integers(1, 300))

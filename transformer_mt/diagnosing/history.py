@@ -1,6 +1,5 @@
 """What is recorded of a run, entry by entry in the order of the training, and what a rule finds in it."""
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from transformer_mt.diagnosing.thresholds import threshold
 from transformer_mt.paths import exists
+from transformer_mt.storage.metrics_lines import entry_of
 from transformer_mt.storage.run_folder import RunFolder
 
 Entry = dict[str, Any]
@@ -161,11 +161,11 @@ def _lines(path: Path) -> Iterator[Entry | None]:
     """The entries of a file, which has none before it is begun; None for a line that is none."""
     text = path.read_text(encoding="utf-8", errors="replace") if exists(path) else ""
     for line in filter(None, text.split("\n")[:-1]):
-        try:
-            entry = json.loads(line)
-            kind, step = str(entry["kind"]), int(entry["step"])
-            if kind in KINDS:
-                KINDS[kind].validate_python({name: value for name, value in entry.items() if name != "kind"})
-            yield {**entry, "kind": kind, "step": step}
-        except (ValueError, LookupError, TypeError, ValidationError):
-            yield None
+        entry = entry_of(line)
+        if entry is not None and entry["kind"] in KINDS:
+            figures = {name: value for name, value in entry.items() if name != "kind"}
+            try:
+                KINDS[entry["kind"]].validate_python(figures, strict=True)  # "3.5" in quotes is no number to count with
+            except ValidationError:
+                entry = None
+        yield entry

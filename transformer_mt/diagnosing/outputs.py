@@ -47,7 +47,7 @@ def _twice(history: History, figure: str, what: str) -> Finding | None:
 
 def _more_than_references(look: Entry, figure: str, what: str) -> Finding | None:
     share, usual = look.get(figure), look.get(f"reference_{figure}")
-    if share is None or usual is None or look["num_outputs"] < threshold("outputs"):
+    if share is None or usual is None or (look.get("num_outputs") or 0) < threshold("outputs"):
         return None
     if share <= usual + threshold(figure):
         return None

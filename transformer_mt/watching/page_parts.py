@@ -60,10 +60,10 @@ def _state(now: Now) -> Html:
     training, end = now.config.training, _last_step(now)
     facts: list[tuple[str, str]] = [("step", f"{step:,}" + _of(training.max_steps))]
     if train:
-        epoch = min(int(train.get("epoch", 0)) + 1, training.max_epochs or math.inf)
+        epoch = min(train["epoch"] + 1, training.max_epochs or math.inf)
         facts.append(("epoch", f"{epoch:,}" + _of(training.max_epochs)))
         facts.append(("minutes of training", f"{train['elapsed_seconds'] / 60:,.1f}"))
-        facts.append(("target tokens a second", f"{float(train.get('tokens_per_second', 0.0)):,.0f}"))
+        facts.append(("target tokens a second", f"{float(train.get('tokens_per_second') or 0.0):,.0f}"))
     if now.state == "training" and (left := _minutes_left(now, step)) is not None:
         facts.append(("minutes left, about", f"{left:,.0f}" if left >= 1 else "less than 1"))
     facts += [(f"best {name}", f"{rounded(value)} at step {at:,}") for name, value, at in _best(now)]

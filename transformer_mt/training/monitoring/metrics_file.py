@@ -8,7 +8,7 @@ from typing import Any
 
 from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
-from transformer_mt.storage.metrics_lines import whole_lines
+from transformer_mt.storage.metrics_lines import entry_of, whole_lines
 from transformer_mt.training.resuming.training_state import TrainingState
 
 Curve = tuple[list[int], list[float]]  # steps, values
@@ -60,16 +60,17 @@ def finite(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def add_to_curves(line: str | bytes, curves: dict[str, Curve]) -> dict[str, Any] | None:
     """Put the numbers of a line of metrics.jsonl at the ends of their curves, which have the names of TensorBoard, such
-    as `validation/bleu`. Returns the line's entry, its step an int and its seconds a float; None for a line that cannot
-    be read, of which nothing is added. Numbers that are not finite are left out, as a missing one: a chart has no place
-    for them, and JSON no name.
+    as `validation/bleu`. Returns the line's entry, its epoch an int and its seconds a float; None for a line that
+    cannot be read, of which nothing is added. Numbers that are not finite are left out, as a missing one: a chart has
+    no place for them, and JSON no name.
     """
+    if (entry := entry_of(line)) is None:
+        return None
+    entry = finite(entry)
     try:
-        entry = finite(json.loads(line))
-        entry |= {"kind": str(entry["kind"]), "step": int(entry["step"])}
-        entry["elapsed_seconds"] = float(entry.get("elapsed_seconds", 0.0))
+        entry |= {"epoch": int(entry.get("epoch", 0)), "elapsed_seconds": float(entry.get("elapsed_seconds", 0.0))}
         numbers = {name: float(entry[name]) for name in entry if name not in NO_CURVES and entry[name] is not None}
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+    except (ValueError, TypeError, OverflowError):
         return None
     for name, value in finite(numbers).items():
         if value is None:  # of a text such as "nan"
