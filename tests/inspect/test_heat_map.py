@@ -4,6 +4,7 @@ import io
 import itertools
 import logging
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from matplotlib.image import imread
 
 from transformer_mt.inspect import fonts
 from transformer_mt.inspect.heat_map import MAX_INCHES, heat_map, heat_maps, to_pixels, to_png
+from transformer_mt.judging.runs.curves import save_curves
+from transformer_mt.judging.runs.summary import RunSummary
 
 HEBREW = "\u05d0\u05d1\u05d2"
 LONG_WORDS = ["<s>", *(f"▁extraordinarily{i}" for i in range(38)), "</s>"]
@@ -120,6 +123,16 @@ def test_a_machine_without_the_font_is_told_once_what_to_install(caplog: pytest.
             assert to_png(heat_map(torch.eye(2), ["猫", "cat"], ["ねこ", "\u0915"])).startswith(b"\x89PNG")
     (message,) = caplog.messages
     assert "fonts-noto-cjk for Chinese, Japanese and Korean, fonts-noto-core for others" in message
+
+
+@pytest.mark.usefixtures("only_own_font")
+def test_curves_of_a_run_with_such_a_name_are_told_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    save_curves(tmp_path / "c.png", [RunSummary("猫", curves={"train/loss": ([1], [2.0])})], [])
+    (message,) = caplog.messages
+    assert "Some words of the pictures are boxes" in message
+    assert not recwarn.list
 
 
 @pytest.mark.usefixtures("only_own_font")

@@ -2,7 +2,9 @@
 
 import logging
 import unicodedata
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +19,14 @@ def fonts_for(words: Iterable[str]) -> list[str]:
     if None in families:
         _warn_once()
     return list(dict.fromkeys([OWN_FONT, *filter(None, families)]))
+
+
+@contextmanager
+def no_word_of_missing_glyphs() -> Iterator[None]:
+    """Silence matplotlib's warnings: `fonts_for` has warned once, with advice."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
 
 
 def is_drawn(character: str) -> bool:
@@ -67,6 +77,6 @@ def _characters_of(path: Path) -> frozenset[int]:
 @cache
 def _warn_once() -> None:
     LOGGER.warning(
-        "Some words of the attention pictures are boxes, for want of a font. Install Noto fonts (Debian: "
+        "Some words of the pictures are boxes, for want of a font. Install Noto fonts (Debian: "
         "fonts-noto-cjk for Chinese, Japanese and Korean, fonts-noto-core for others, fonts-symbola for symbols)."
     )

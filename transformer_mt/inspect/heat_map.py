@@ -3,9 +3,7 @@
 import io
 import math
 import unicodedata
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transformer_mt.data.word_splitting import JOINER
-from transformer_mt.inspect.fonts import fonts_for, is_drawn
+from transformer_mt.inspect.fonts import fonts_for, is_drawn, no_word_of_missing_glyphs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +129,7 @@ def _inches(text: str, points: float, fonts: list[str]) -> float:
     from matplotlib.font_manager import FontProperties
 
     renderer, font = RendererAgg(1, 1, 72), FontProperties(fonts, size=points)
-    with _no_word_of_missing_glyphs():
+    with no_word_of_missing_glyphs():
         return renderer.get_text_width_height_descent(text, font, ismath=False)[0] / 72
 
 
@@ -210,7 +208,7 @@ def to_pixels(figure: "Figure") -> NDArray[np.uint8]:
 
     figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
-    with _no_word_of_missing_glyphs():
+    with no_word_of_missing_glyphs():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
@@ -218,14 +216,6 @@ def to_pixels(figure: "Figure") -> NDArray[np.uint8]:
 def to_png(figure: "Figure") -> bytes:
     """The bytes of a PNG file."""
     buffer = io.BytesIO()
-    with _no_word_of_missing_glyphs():
+    with no_word_of_missing_glyphs():
         figure.savefig(buffer, format="png", dpi=DPI)
     return buffer.getvalue()
-
-
-@contextmanager
-def _no_word_of_missing_glyphs() -> Iterator[None]:
-    """Silence matplotlib's warnings: `fonts_for` has warned once, with advice."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_mt.errors import UserError
-from transformer_mt.inspect.fonts import fonts_for
+from transformer_mt.inspect.fonts import fonts_for, no_word_of_missing_glyphs
 from transformer_mt.judging.runs.summary import RunSummary
 from transformer_mt.judging.runs.table import cell, rows_of
 from transformer_mt.pages import charts
@@ -118,7 +118,8 @@ def _draw(path: Path, summaries: Sequence[RunSummary], metrics: Sequence[str]) -
         for axis in axes[len(metrics) :]:
             axis.remove()
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3, fontsize=9)
-        figure.savefig(path, format="png")
+        with no_word_of_missing_glyphs():
+            figure.savefig(path, format="png")
 
 
 def _plain(name: str) -> str:
