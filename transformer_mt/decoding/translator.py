@@ -195,9 +195,10 @@ class Translator:
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
-            unknown = tuple(self.src_tokenizer.unknown_words(line.text)) if UNK_ID in row else ()
-            too_long = len(row) + 1 > self.config.model.max_len
             problem = tagged[index].problem or problem_of_blank(line)
+            is_read = UNK_ID in row and not problem
+            unknown = tuple(self.src_tokenizer.unknown_words(line.text)) if is_read else ()
+            too_long = len(row) + 1 > self.config.model.max_len
             blank = Translated(line.text, [], too_long or index in beyond, unknown, problem)
             if too_long and options.too_long is TooLong.SPLIT and not blank.problem:
                 yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)

@@ -115,6 +115,12 @@ def test_blank_lines_need_no_language(translator: Translator) -> None:
     assert translator.translate(["", SENTENCES[0]], to="es")[0] == ""
 
 
+def test_a_line_of_another_language_is_not_read_and_has_no_unknown_words(translator: Translator) -> None:
+    read, other = lines_of(translator, ["dog", "<2fr> dog"], to="es")
+    assert read.unknown_words == ("dog",)
+    assert (other.text, other.unknown_words) == ("", ())
+
+
 def test_which_lines_need_a_language() -> None:
     """Those of a model that had a tag before every pair, of several languages; of one language it is put before."""
     one = of_sources("<2es>", "<2es>")
