@@ -18,6 +18,7 @@ from translators import make_translator, write_run
 
 from transformer_mt.config.sections.section import as_typed
 from transformer_mt.data.split import sentence_key
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.synthesis.make_pairs import Blank, Recipe, parts_of
 
@@ -369,6 +370,17 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_tag_of_a_source_hides_no_line_from_without(line: str) -> None:
     recipe = Recipe(False, without=frozenset([sentence_key("The cat sat.")]), source_tags=frozenset(["<BT>"]))
     assert recipe.refuses(line) == (Blank.WITHOUT if line in ("<BT> The cat sat.", "the cat  sat.") else None)
+
+
+def test_the_tag_that_a_line_is_typed_behind_is_no_part_of_a_target() -> None:
+    """Nor does it hide a line from --without."""
+    languages = TargetLanguages(("es", "en"), None, is_needed=True, lowercase=False)
+    recipe = Recipe(True, without=frozenset([sentence_key("Se sentó.")]), languages=languages)
+    assert recipe.pair("<2en> El gato", "The cat") == ("The cat", "El gato")
+    assert recipe.is_of(("The cat", "El gato"), "<2en> El gato")
+    assert recipe.pair("<2fr> El gato", "The cat") == ("The cat", "<2fr> El gato")
+    assert Recipe(False, languages=languages).pair("<2es> The cat", "El gato") == ("<2es> The cat", "El gato")
+    assert recipe.refuses("<2en> Se sentó.") is Blank.WITHOUT
 
 
 def test_parts_depend_on_the_lines_alone() -> None:

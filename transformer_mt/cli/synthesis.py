@@ -102,7 +102,7 @@ def make_pairs(
                 bar.update(number)
 
             unread = source_tags.difference(translator.config.tokenizer.tags)
-            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread)
+            recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread, translator.languages)
             maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
             try:
                 maker.run(lines, chunk_size(options))

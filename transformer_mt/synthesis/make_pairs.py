@@ -9,6 +9,7 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.lines.line_stream import CHARACTERS_A_LINE, LineTranslator
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
@@ -36,7 +37,8 @@ class Recipe:
     """What becomes of a real line and its translation. `tag`, which may be empty, goes before the source of the pair:
     the translation where `is_backward`, else the real line. Lines whose `sentence_key` is in `without` are left out. So
     are those that are in it behind their tag, one of `source_tags`, which the source of a config put there. A tag of
-    `unread` stays before the line in the pair, and the translator is not given it.
+    `unread` stays before the line in the pair, and the translator is not given it. The tag of one of `languages` that
+    is typed before a line asks for its translation: of a real target it is no part, and it hides no line either.
     """
 
     is_backward: bool
@@ -44,6 +46,7 @@ class Recipe:
     without: frozenset[int] = frozenset()
     source_tags: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
+    languages: TargetLanguages | None = None
 
     def refuses(self, line: str) -> Blank | None:
         """Why this line is not even translated; None where it is."""
@@ -53,15 +56,19 @@ class Recipe:
             return Blank.TOO_LONG
         if DAMAGED in line:
             return Blank.DAMAGED
-        if self.without and any(sentence_key(text) in self.without for text in {line, behind(line, self.source_tags)}):
+        texts = {line, behind(line, self.source_tags), self._untyped(line)}
+        if self.without and any(sentence_key(text) in self.without for text in texts):
             return Blank.WITHOUT
         return None
 
     def pair(self, real: str, translation: str) -> Pair:
         """Source and target."""
-        real = real.translate(LINE_ENDS)
+        real = (self._untyped(real) if self.is_backward else real).translate(LINE_ENDS)
         src, tgt = (translation, real) if self.is_backward else (real, translation)
         return f"{self.tag} {src}" if self.tag else src, tgt
+
+    def _untyped(self, line: str) -> str:
+        return line if self.languages is None else self.languages.typed(line).text
 
     def is_of(self, pair: Pair, real: str) -> bool:
         """Whether this pair, if it is not blank, was made of the line."""
