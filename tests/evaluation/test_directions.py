@@ -65,6 +65,7 @@ def test_a_validation_scores_each_direction(folder: Path) -> None:
     assert sorted((line["nll/en-es"], line["nll"], line["nll/es-en"]))[1] == line["nll"]
     told = (folder / "told.txt").read_text()
     assert f"; en-es nll {line['nll/en-es']:.2f} bleu {line['bleu/en-es']:.2f}; es-en nll" in told
+    assert 'translate with: tmt translate --run runs/toy --to es "..."' in told
     events = b"".join(path.read_bytes() for path in (folder / "runs/toy").glob("events.out.tfevents.*"))
     assert b"validation/bleu/es-en" in events
 

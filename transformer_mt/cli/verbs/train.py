@@ -104,12 +104,19 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
     if config.data.has_pairs:
-        print(f'translate with: tmt translate --run {name} "..."')
+        to = f"--to {config.languages[0]} " if _asks_for_a_language(config) else ""
+        print(f'translate with: tmt translate --run {name} {to}"..."')
     elif config.model.architecture == "encoder_only":
         print(f'fill in words with: tmt fill --run {name} "The [MASK] …"')
         print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
     else:
         print(f"train on pairs from here with: training.init_from={name}")
+
+
+def _asks_for_a_language(config: "RunConfig") -> bool:
+    from transformer_mt.decoding.lines.target_language import TargetLanguages
+
+    return TargetLanguages.of(config).is_needed and config.decoding.to is None
 
 
 def _tell_best(outcome: "Outcome") -> None:
