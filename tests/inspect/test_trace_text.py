@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from translators import MODELS_BY_NAME, SMALL, make_translator, model_names
+from translators import MODELS_BY_NAME, PICTURES, SMALL, make_translator, model_names
 
 from transformer_mt.data.word_splitting import printable
 from transformer_mt.errors import UserError
@@ -37,6 +37,17 @@ def test_a_page_fits(name: str) -> None:
         assert ("experts of this token" in page) == ("mixtral" in name or "experts" in name)
         assert ("one stream" in page) == (len(found.stacks) == 1)
         assert ("memory: " in page) == (len(found.stacks) == 2)
+
+
+def test_patches_have_their_letters_and_are_not_scaled() -> None:
+    found = trace(make_translator(PICTURES), SENTENCE)
+    encoder, _ = found.stacks
+    assert encoder.tokens == found.src_tokens
+    assert "".join(encoder.tokens[:-1]).replace("·", "") == SENTENCE.replace(" ", "")
+    page = "\n".join(trace_lines(found, View()))
+    of_encoder, of_decoder = page[: page.index("decoder: tokens")], page[page.index("decoder: tokens") :]
+    assert "√" not in of_encoder, "only words are multiplied by it"
+    assert "x √d_model" in of_decoder
 
 
 def wrapped_in(text: str, lines: list[str]) -> int:

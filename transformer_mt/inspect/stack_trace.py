@@ -39,8 +39,9 @@ class SublayerTrace:
 class StackTrace:
     """An encoder or a decoder; vectors are (length, d_model).
 
-    `scaled` is embedding * sqrt(d_model). `position` is None where nothing is added to the embedding. `output` comes
-    after the final norm, if there is one; the output of an encoder is the memory.
+    `scaled` is embedding * sqrt(d_model), and of patches the embedding itself. `position` is None where nothing is
+    added to the embedding. `output` comes after the final norm, if there is one; the output of an encoder is the
+    memory.
     """
 
     name: str

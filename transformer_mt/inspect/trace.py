@@ -97,7 +97,9 @@ def trace(translator: Translator, sentence: str) -> Trace:
     if isinstance(model, Rnn):
         stacks = recurrent_stacks(model, src, tgt_in, weights, tokenizers)
     else:
-        stacks = [_stack(name, stack, calls, weights, tokenizers[name]) for name, stack in stacks_of(model).items()]
+        stacks = [
+            _stack(name, stack, calls, weights, tokenizers[name], sentence) for name, stack in stacks_of(model).items()
+        ]
     parameters, shared = parameters_by_part(model)
     flops = flops_by_part(model, src.size(1), tgt_in.size(1))
     return Trace(
@@ -141,9 +143,10 @@ def recorded_calls(model: nn.Module) -> Iterator[dict[str, Call]]:
 
 
 def _stack(
-    name: str, stack: Stack, calls: dict[str, Call], weights: dict[str, Tensor], tokenizer: Tokenizer
+    name: str, stack: Stack, calls: dict[str, Call], weights: dict[str, Tensor], tokenizer: Tokenizer, sentence: str
 ) -> StackTrace:
     ids, at, *_ = calls[f"{name}.embedder"].inputs
+    is_drawn = ids.dim() > 2
     positions = calls[f"{name}.embedder.positions"]
     scaled, position = positions.inputs[0], None
     if positions.output is not scaled:
@@ -154,8 +157,8 @@ def _stack(
     ]
     return StackTrace(
         name=name,
-        ids=ids[0].tolist() if ids.dim() == 2 else list(range(1, ids.size(1) + 1)),  # patches have numbers alone
-        tokens=tokenizer.tokens(ids[0].tolist()),
+        ids=list(range(1, ids.size(1) + 1)) if is_drawn else ids[0].tolist(),  # patches have numbers alone
+        tokens=tokenizer.tokens(ids[0].tolist(), sentence if is_drawn else None),
         embedding=stack.embedder.embedding(ids)[0].cpu(),
         scaled=scaled[0].cpu(),
         position=None if position is None else position[0].cpu(),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from transformer_mt.errors import UserError
@@ -97,7 +98,8 @@ class _Page:
         yield self._values_head(f"token {token} {stack.tokens[token]}")
         yield self._values("embedding", stack.embedding[token])
         size = "d_embedding" if isinstance(stack, RecurrentTrace) else "d_model"
-        yield self._values(f"  x √{size} = {stack.embedding.size(1) ** 0.5:.4g}", stack.scaled[token])
+        if not torch.equal(stack.scaled, stack.embedding):  # patches are taken as they are
+            yield self._values(f"  x √{size} = {stack.embedding.size(1) ** 0.5:.4g}", stack.scaled[token])
         if isinstance(stack, RecurrentTrace):
             return
         kind = self.trace.positions
