@@ -109,6 +109,15 @@ def test_the_command_prints_the_best_first(folder: Path) -> None:
     assert "<2en>" not in result.stdout
 
 
+def test_groups_of_a_beam_in_the_config_change_nothing(folder: Path) -> None:
+    """They were refused where they do not divide the number of fillings, and no option leaves them out."""
+    translator = Translator.load(folder / "runs/infilling", device="cpu")
+    plain = fillings(translator, "<2en> one [MASK].", 5)
+    decoding = translator.config.decoding.model_copy(update={"beam_size": 6, "diverse_beam_groups": 3})
+    translator.config = translator.config.model_copy(update={"decoding": decoding})
+    assert fillings(translator, "<2en> one [MASK].", 5) == plain
+
+
 def test_to_is_the_tag_typed_before_the_text(folder: Path) -> None:
     command = ("fill", "--run", "runs/spans", "-n", "3")
     text = "one [MASK] two."

@@ -36,7 +36,8 @@ def fillings(translator: Translator, text: str, number: int) -> list[Filling]:
     ids = ids_around(stretches, [masks[place] for place in numbers], translator.src_tokenizer)
     if len(ids) + 1 > config.model.max_len:
         raise UserError("The text is longer than the model's positions. Give a shorter one.")
-    options = search_options(config.decoding, n_best=number, beam_size=max(4, number))
+    # The groups of a diverse beam, which keep clear of the likeliest, are for translating.
+    options = search_options(config.decoding, n_best=number, beam_size=max(4, number), diverse_beam_groups=1)
     (found,) = translator.search([ids], options)
     is_spans = config.data.noise is not None and config.data.noise.kind == "spans"
     by_text: dict[str, float] = {}
