@@ -141,6 +141,19 @@ def test_a_model_that_saw_no_pair_translates_with_a_remark(folder: Path) -> None
     assert said not in filled.stderr
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("spans", 'train on pairs from it with: "training.init_from={run: runs/spans, checkpoint: average}"'),
+        ("pairs", 'use it with: tmt translate --run runs/pairs --checkpoint average "..."'),
+    ],
+)
+def test_a_mean_of_checkpoints_is_for_what_the_model_does(folder: Path, run: str, said: str) -> None:
+    result = call_tmt(folder, "average", f"runs/{run}", "--last", "1")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith(f"{said}\n")
+
+
 @pytest.mark.parametrize("verb", ["trace", "explain --neighbours 0", "attention --force --output drawn"])
 def test_a_look_into_a_model_that_saw_no_pair_says_so(folder: Path, verb: str) -> None:
     for run, is_said in (("spans", 1), ("pairs", 0)):

@@ -51,6 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         result = call_tmt(folder, "pretrain", "--config", f"{config}.yaml", f"name={name}")
         assert result.returncode == 0, result.stderr
         assert "proofs: gradients and loss hold, on 4 pairs" in result.stdout
+        tag = "<2en> " if name == "words" else ""
+        assert f'fill in words with: tmt fill --run runs/{name} "{tag}The [MASK] …"' in result.stdout
     return folder
 
 
@@ -187,7 +189,7 @@ def test_its_attention_is_drawn(folder: Path) -> None:
 def test_a_mean_of_its_checkpoints_is_for_filling_in(folder: Path) -> None:
     result = call_tmt(folder, "average", "runs/words", "--last", "1")
     assert result.returncode == 0, result.stderr
-    assert 'use it with: tmt fill --run runs/words --checkpoint average "The [MASK] …"' in result.stdout
+    assert 'use it with: tmt fill --run runs/words --checkpoint average "<2en> The [MASK] …"' in result.stdout
 
 
 NO_TRANSLATION = "model.architecture is encoder_only, which fills in hidden words and writes no translation"

@@ -14,12 +14,17 @@ def average(
 ) -> None:
     """Average the weights of a run's newest checkpoints; use the result with --checkpoint average."""
     from transformer_mt.config.loading import read_config
+    from transformer_mt.decoding.filling.whole_sentences import text_to_fill
     from transformer_mt.storage.run_folder import open_run
     from transformer_mt.training.averaging import average_checkpoints
 
     folder = open_run(run)
-    architecture = read_config(folder.config).model.architecture
+    config = read_config(folder.config)
     steps = average_checkpoints(folder, last)
     print(f"{folder.average}: the mean of the checkpoints at steps {', '.join(map(str, steps))}")
-    verb, text = ("fill", "The [MASK] …") if architecture == "encoder_only" else ("translate", "...")
-    print(f'use it with: tmt {verb} --run {folder.quoted} --checkpoint average "{text}"')
+    if config.data.has_pairs:
+        print(f'use it with: tmt translate --run {folder.quoted} --checkpoint average "..."')
+    elif config.model.architecture == "encoder_only":
+        print(f'use it with: tmt fill --run {folder.quoted} --checkpoint average "{text_to_fill(config)}"')
+    else:
+        print(f'train on pairs from it with: "training.init_from={{run: {folder.path}, checkpoint: average}}"')

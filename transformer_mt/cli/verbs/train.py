@@ -107,7 +107,9 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         to = f"--to {config.languages[0]} " if _asks_for_a_language(config) else ""
         print(f'translate with: tmt translate --run {name} {to}"..."')
     elif config.model.architecture == "encoder_only":
-        print(f'fill in words with: tmt fill --run {name} "The [MASK] …"')
+        from transformer_mt.decoding.filling.whole_sentences import text_to_fill
+
+        print(f'fill in words with: tmt fill --run {name} "{text_to_fill(config)}"')
         print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
     else:
         print(f"train on pairs from here with: training.init_from={name}")

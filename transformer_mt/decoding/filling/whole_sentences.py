@@ -88,9 +88,18 @@ def _mask_ids(translator: Translator) -> list[int]:
     return [ids[0] for ids in translator.tgt_tokenizer.encode_batch(names)]
 
 
+def text_to_fill(config: RunConfig) -> str:
+    """How a text for `tmt fill` begins, with a tag where those of the run had one."""
+    return " ".join([*_tags(config)[:1], f"The {MASK} …"])
+
+
+def _tags(config: RunConfig) -> list[str]:
+    return [source.tag for source in config.data.train if source.mono and source.tag]
+
+
 def refuse_without_tag(text: str, config: RunConfig) -> None:
     """Raise UserError where the text lacks the tag that the texts of the run began with."""
-    tags = [source.tag for source in config.data.train if source.mono and source.tag]
+    tags = _tags(config)
     if tags and (text.split() or [""])[0] not in tags:
         raise UserError(
             f"Sources of this run begin with a tag: {', '.join(sorted(set(tags)))}. Begin the text with it."
