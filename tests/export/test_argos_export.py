@@ -10,7 +10,7 @@ import pytest
 import torch
 from foreign import ask, foreign_python
 from toy import all_entries, toy_pairs
-from translators import ONE_STREAM, SMALL, make_translator, write_run
+from translators import ONE_STREAM, PICTURES, SMALL, make_translator, write_run
 
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.decoding.search.options import search_options
@@ -131,6 +131,7 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
         (ONE_STREAM, BPE, "model.architecture is decoder_only"),
         ({"num_experts": 2}, BPE, "model.num_experts is 2"),
         ({"attention_window": 9}, BPE, "model.attention_window is 9"),
+        (PICTURES, {**BPE, "joint": False}, "model.patches is set, .* model.patches: null and data.source_as: text"),
         *(
             ({key: name}, BPE, f"model.{key} is {name}, ")
             for key, table in OPTIONS.items()

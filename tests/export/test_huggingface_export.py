@@ -15,7 +15,7 @@ from foreign import ask, foreign_python
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from toy import all_entries, toy_pairs
-from translators import SMALL, write_run
+from translators import PICTURES, SMALL, write_run
 from translators import make_translator as make_any_translator
 
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
@@ -260,6 +260,11 @@ def test_an_option_that_says_nothing_of_transformers_is_refused(
     monkeypatch.setitem(OPTIONS[key], name, replace(OPTIONS[key][name], huggingface=None))
     with pytest.raises(UserError, match=f"model.{key} is {name}, which transformers does not compute"):
         refuse_inexpressible(ModelConfig.model_validate({**SMALL, **TIED, key: name}))
+
+
+def test_pictures_are_refused_with_the_keys_that_read_text() -> None:
+    with pytest.raises(UserError, match=r"model.patches is set, .* model.patches: null and data.source_as: text"):
+        refuse_inexpressible(ModelConfig.model_validate(PICTURES))
 
 
 def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:

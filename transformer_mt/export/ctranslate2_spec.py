@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, SPECIAL_TOKENS, UNK_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import Engine, all_refusals, refuse_architecture
+from transformer_mt.export.expressible import Engine, all_refusals, refuse_architecture, refuse_pictures
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
@@ -36,7 +36,10 @@ def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with all keys, unless CTranslate2 is known to compute the model."""
     refuse_architecture(config, STACKED, "CTranslate2 runs Transformers")
     all_refusals(
-        lambda: ENGINE.refuse_unknown(config), lambda: ENGINE.refuse_window(config), lambda: _refuse_positions(config)
+        lambda: refuse_pictures(config, ENGINE.name),
+        lambda: ENGINE.refuse_unknown(config),
+        lambda: ENGINE.refuse_window(config),
+        lambda: _refuse_positions(config),
     )
 
 

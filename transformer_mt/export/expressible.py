@@ -23,6 +23,7 @@ KNOWN_KEYS = frozenset({
     "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
     "src_word_dropout", "tgt_word_dropout", "layer_drop",
     "rnn",  # of an architecture that every export refuses
+    "patches",  # see `refuse_pictures`
 })  # fmt: skip
 INSTEAD = "to export it, or translate with `tmt translate`."
 
@@ -91,7 +92,7 @@ def refuse_architecture(config: ModelConfig, known: Sequence[str], what: str) ->
 
 
 def refuse_pictures(config: ModelConfig, engine: str) -> None:
-    """UserError where the model reads patches. For exports that read a vocabulary before they look at the model."""
+    """UserError where the model reads patches."""
     if config.patches is not None:
         raise UserError(
             f"model.patches is set, and {engine} reads ids of words, not pictures. Train a model with model.patches: "

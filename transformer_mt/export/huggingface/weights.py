@@ -15,7 +15,14 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID
 from transformer_mt.errors import UserError
-from transformer_mt.export.expressible import INSTEAD, OPTIONS, Engine, all_refusals, refuse_architecture
+from transformer_mt.export.expressible import (
+    INSTEAD,
+    OPTIONS,
+    Engine,
+    all_refusals,
+    refuse_architecture,
+    refuse_pictures,
+)
 from transformer_mt.export.heads import repeat_heads
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer
 from transformer_mt.model.parts.attention import MultiHeadAttention
@@ -35,6 +42,7 @@ def refuse_inexpressible(config: ModelConfig) -> None:
     """UserError, with all keys, unless `transformers` is known to compute the model."""
     all_refusals(
         lambda: refuse_architecture(config, ["encoder_decoder"], "transformers has no such translation model"),
+        lambda: refuse_pictures(config, ENGINE.name),
         lambda: ENGINE.refuse_unknown(config),
         lambda: ENGINE.refuse_window(config),
         lambda: _refuse_ties(config),
