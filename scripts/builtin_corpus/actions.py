@@ -4,14 +4,7 @@ from builtin_corpus import lexicon, morphology
 from builtin_corpus.events import doing, fits, giving_event, nearby, place, some_tense, some_time, vague
 from builtin_corpus.grammar import NOTHING, Dice, Piece, finish, join
 from builtin_corpus.morphology import HE, ME, THEY
-from builtin_corpus.nouns import (
-    ANIMAL_NOUNS,
-    PERSON_NOUNS,
-    NounPhrase,
-    noun_phrase,
-    some_object,
-    some_subject,
-)
+from builtin_corpus.nouns import ANIMAL_NOUNS, PERSON_NOUNS, NounPhrase, noun_phrase, some_object, some_subject
 from builtin_corpus.verbs import Event, predicate, statement
 
 

@@ -6,15 +6,7 @@ from builtin_corpus.events import complete, doing, fits, some_tense, vague
 from builtin_corpus.grammar import NOTHING, Dice, Piece, finish, join
 from builtin_corpus.lexicon import Verb
 from builtin_corpus.morphology import ME, THEY
-from builtin_corpus.nouns import (
-    DEFINITE,
-    PRONOUNS,
-    NounPhrase,
-    common,
-    some_subject,
-    spanish_adjective,
-    voiced,
-)
+from builtin_corpus.nouns import DEFINITE, PRONOUNS, NounPhrase, common, some_subject, spanish_adjective, voiced
 from builtin_corpus.verbs import Event, predicate, statement
 
 

@@ -6,16 +6,7 @@ from builtin_corpus import lexicon
 from builtin_corpus.grammar import NOTHING, Dice, Piece, join
 from builtin_corpus.lexicon import Verb
 from builtin_corpus.morphology import HE, ME, WE, YOU
-from builtin_corpus.nouns import (
-    DEFINITE,
-    NounPhrase,
-    as_object,
-    common,
-    name,
-    noun_phrase,
-    some_object,
-    some_subject,
-)
+from builtin_corpus.nouns import DEFINITE, NounPhrase, as_object, common, name, noun_phrase, some_object, some_subject
 from builtin_corpus.verbs import Event
 
 Frame = Callable[[Dice], Piece]
@@ -50,10 +41,7 @@ TIMES = {
 DAY_PARTS = (
     ("in the morning", "por la mañana"), ("in the afternoon", "por la tarde"), ("at night", "por la noche"),
 )  # fmt: skip
-MANNERS = {
-    "fast": (("quickly", "rápidamente"), ("slowly", "lentamente")),
-    "well": (("well", "bien"), ("badly", "mal")),
-}
+MANNERS = {"fast": (("quickly", "rápidamente"), ("slowly", "lentamente")), "well": (("well", "bien"), ("badly", "mal"))}
 ON = frozenset(lexicon.nouns_of("surface seat ground bridge bicycle"))
 AT = frozenset(lexicon.nouns_of("hub market school theater"))
 NEARBY = (

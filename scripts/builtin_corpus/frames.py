@@ -2,25 +2,9 @@
 
 from builtin_corpus import lexicon
 from builtin_corpus.actions import and_it, giving, liking, liking_question, often, placing, plain
-from builtin_corpus.asking import (
-    admiring,
-    asking,
-    asking_how_many,
-    asking_what,
-    asking_where,
-    asking_who,
-    ordering,
-)
+from builtin_corpus.asking import admiring, asking, asking_how_many, asking_what, asking_where, asking_who, ordering
 from builtin_corpus.being import age, comparison, feeling, quality, whereabouts
-from builtin_corpus.clauses import (
-    because,
-    coordinated,
-    object_related,
-    related,
-    saying,
-    sequence,
-    when_clause,
-)
+from builtin_corpus.clauses import because, coordinated, object_related, related, saying, sequence, when_clause
 from builtin_corpus.events import Frame
 from builtin_corpus.grammar import Dice, Piece, finish
 from builtin_corpus.nouns import DEFINITE, common

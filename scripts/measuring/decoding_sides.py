@@ -98,11 +98,7 @@ def ctranslate2(job: dict, lines: list[str], sizes: list[int]) -> Measured:
 
     def with_workers(workers: int) -> Measured:
         translator = ExportedTranslator(
-            job["export"],
-            threads=threads // workers,
-            compute_type=job["kind"],
-            device=job["device"],
-            workers=workers,
+            job["export"], threads=threads // workers, compute_type=job["kind"], device=job["device"], workers=workers
         )
 
         def translate(texts: list[str], size: int) -> list[str]:

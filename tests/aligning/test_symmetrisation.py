@@ -31,10 +31,7 @@ def by_the_pseudocode(forward: Links, backward: Links) -> Links:
     """Koehn, Och and Marcu (2003) as it is written down, over the whole matrix again and again."""
     union, found = forward | backward, forward & backward
     size = 1 + max((max(link) for link in union), default=0)
-    is_free = {
-        0: lambda i: all(link[0] != i for link in found),
-        1: lambda j: all(link[1] != j for link in found),
-    }
+    is_free = {0: lambda i: all(link[0] != i for link in found), 1: lambda j: all(link[1] != j for link in found)}
     while True:
         before = len(found)
         for i in range(size):

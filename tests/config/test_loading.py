@@ -5,13 +5,7 @@ from typing import cast
 
 import pytest
 
-from transformer_mt.config.loading import (
-    dump_config,
-    find_config,
-    load_config,
-    parse_run_config,
-    shipped_configs,
-)
+from transformer_mt.config.loading import dump_config, find_config, load_config, parse_run_config, shipped_configs
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.errors import UserError
 

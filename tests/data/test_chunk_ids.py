@@ -20,13 +20,7 @@ from transformer_mt.config.special_ids import SPECIAL_TOKENS
 from transformer_mt.data import make_tokenizers, tokenizers
 from transformer_mt.data import word_splitting as words
 from transformer_mt.data.make_tokenizers import train_tokenizer
-from transformer_mt.data.tokenizers import (
-    TOKENIZERS,
-    BPETokenizer,
-    Tokenizer,
-    WordTokenizer,
-    normalize,
-)
+from transformer_mt.data.tokenizers import TOKENIZERS, BPETokenizer, Tokenizer, WordTokenizer, normalize
 from transformer_mt.data.word_splitting import count_words, split_words
 
 KINDS = ["word", "bpe", "unigram"]

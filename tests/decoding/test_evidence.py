@@ -26,10 +26,7 @@ def translator_of(kind: str, **model: Any) -> Translator:
     )
 
 
-TRANSLATORS = {
-    **{kind: translator_of(kind) for kind in TOKENIZERS},
-    "one stream": translator_of("bpe", **ONE_STREAM),
-}
+TRANSLATORS = {**{kind: translator_of(kind) for kind in TOKENIZERS}, "one stream": translator_of("bpe", **ONE_STREAM)}
 
 
 def asked(translator: Translator, **changes: Any) -> SearchOptions:

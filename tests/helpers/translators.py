@@ -82,10 +82,7 @@ def model_names(wanted: Callable[[dict[str, Any]], bool] = lambda model: True) -
 
 
 def make_translator(
-    model: dict[str, Any],
-    pairs: list[tuple[str, str]] | None = None,
-    noise: float = 0.1,
-    **sections: dict[str, Any],
+    model: dict[str, Any], pairs: list[tuple[str, str]] | None = None, noise: float = 0.1, **sections: dict[str, Any]
 ) -> Translator:
     """A translator of these pairs, by default the toy language's, that has learned nothing. `noise` times a normal
     number is added to every weight, so that none is left at zero or one; `sections` as in `toy_mapping`.

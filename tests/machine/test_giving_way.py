@@ -14,15 +14,7 @@ import pytest
 
 from transformer_mt.machine.busy import fewer_cores, giving_way
 from transformer_mt.machine.busy.fewer_cores import FewerCores
-from transformer_mt.machine.busy.giving_way import (
-    BUSY_CORES,
-    CALM_LOOKS,
-    Load,
-    Looks,
-    ShortWaits,
-    follow,
-    give_way,
-)
+from transformer_mt.machine.busy.giving_way import BUSY_CORES, CALM_LOOKS, Load, Looks, ShortWaits, follow, give_way
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is done: there is no /proc")
 

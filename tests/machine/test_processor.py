@@ -188,12 +188,7 @@ def test_the_clock_is_that_of_the_processor_alone() -> None:
 
 @pytest.mark.parametrize(
     ("int8", "capability", "expected"),
-    [
-        (True, "AVX2", False),
-        (False, "AVX512", pairs_work()),
-        (None, "AVX2", pairs_work()),
-        (None, "DEFAULT", False),
-    ],
+    [(True, "AVX2", False), (False, "AVX512", pairs_work()), (None, "AVX2", pairs_work()), (None, "DEFAULT", False)],
 )
 def test_int8_is_summed_in_pairs_where_the_cpu_has_nothing_better(
     monkeypatch: pytest.MonkeyPatch, int8: bool | None, capability: str, expected: bool

@@ -68,8 +68,7 @@ def test_a_segment_that_is_too_long_makes_the_line_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("translation", "expected"),
-    [("350 yyy vvv", "<b>350</b> yyy vvv"), ("yyy vvv 350", "yyy vvv <b>350</b>")],
+    ("translation", "expected"), [("350 yyy vvv", "<b>350</b> yyy vvv"), ("yyy vvv 350", "yyy vvv <b>350</b>")]
 )
 def test_a_tag_around_a_number_stays_around_it(translation: str, expected: str) -> None:
     """The aligner knows none of these words."""

@@ -74,9 +74,7 @@ RECURRENT: list[dict] = (
         {"rnn": {"attention": attention, "d_embedding": 20, "d_readout": 14}, "tie_embeddings": "none", "bias": bias}
         for attention, bias in itertools.product(RNN_ATTENTIONS, [True, False])
     ]
-    + [
-        {"num_encoder_layers": 1, "num_decoder_layers": 1, "tie_embeddings": "all"},
-    ]
+    + [{"num_encoder_layers": 1, "num_decoder_layers": 1, "tie_embeddings": "all"}]
 )
 
 

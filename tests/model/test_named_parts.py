@@ -8,16 +8,7 @@ import torch
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.named_parts import (
-    PARTS,
-    belongs,
-    freeze,
-    frozen_line,
-    outline,
-    parameters_of,
-    trained,
-    whole,
-)
+from transformer_mt.model.named_parts import PARTS, belongs, freeze, frozen_line, outline, parameters_of, trained, whole
 
 SMALL = {"d_model": 8, "d_ff": 8, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "max_len": 4}
 

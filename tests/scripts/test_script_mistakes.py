@@ -204,11 +204,7 @@ def test_what_tmt_refuses_within_a_benchmark_is_told_in_its_words(scripts: Simpl
     [
         ("multi30k_task2.sh", [], "Name the folder with the data: bash scripts/multi30k_task2.sh FOLDER"),
         ("multi30k_task2.sh", ["NONE"], "There is no folder NONE. Name the one with the data."),
-        (
-            "multi30k_task2.sh",
-            ["EMPTY"],
-            "There is no file EMPTY/train.lc.norm.tok.en. See the beginning of",
-        ),
+        ("multi30k_task2.sh", ["EMPTY"], "There is no file EMPTY/train.lc.norm.tok.en. See the beginning of"),
         (
             "diversify.sh",
             ["base.yaml"],

@@ -197,18 +197,10 @@ KINDS = {
         missed="number in digits that can be replaced (0 and 1 cannot)",
     ),
     "names_kept": Kind(
-        "directional",
-        _names_kept,
-        "no name stands on both sides of a pair",
-        lacks=_lacks_names,
-        needs_reference=True,
+        "directional", _names_kept, "no name stands on both sides of a pair", lacks=_lacks_names, needs_reference=True
     ),
     "negation_kept": Kind(
-        "minimum",
-        _negation_kept,
-        "no pair is negated on both sides",
-        lacks=_lacks_negation,
-        missed="word that negates",
+        "minimum", _negation_kept, "no pair is negated on both sides", lacks=_lacks_negation, missed="word that negates"
     ),
     "ignores_case": Kind("invariance", _ignores_case, "no source has a capital letter", missed="capital letter"),
     "ignores_full_stop": Kind(

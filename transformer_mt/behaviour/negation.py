@@ -21,12 +21,7 @@ _WORDS = {
     "sv": "inte ej aldrig ingen inget inga ingenting",
     "uk": "не ні немає ніколи нічого ніщо ніхто нікого ніде",
 }
-_PATTERNS = {
-    "en": r"n['’]t\b",
-    "fr": r"\bn['’]",
-    "ja": r"ない|なか(?:った|く)|ません",
-    "zh": "[不没沒]",
-}
+_PATTERNS = {"en": r"n['’]t\b", "fr": r"\bn['’]", "ja": r"ない|なか(?:った|く)|ません", "zh": "[不没沒]"}
 
 
 def negation_of(language: str) -> regex.Pattern[str] | None:

@@ -148,11 +148,7 @@ class Matcher:
 
 
 def _gain(
-    model: DiagonalModel,
-    bitext: Bitext,
-    src_forms: NDArray[np.int32],
-    tgt_forms: NDArray[np.int32],
-    shares: Floats,
+    model: DiagonalModel, bitext: Bitext, src_forms: NDArray[np.int32], tgt_forms: NDArray[np.int32], shares: Floats
 ) -> Floats:
     """The sum over each target's words of log P(word | source) - log P(word)."""
     cells, nothing = model.scores(bitext, src_forms, tgt_forms)

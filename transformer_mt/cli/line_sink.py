@@ -23,11 +23,7 @@ class LineSink:
     """
 
     def __init__(
-        self,
-        stream: TextIO,
-        path: Path | None,
-        rest: Callable[[int], str],
-        results: str = "translations",
+        self, stream: TextIO, path: Path | None, rest: Callable[[int], str], results: str = "translations"
     ) -> None:
         self.stream = stream
         self.path = path

@@ -33,18 +33,7 @@ from transformer_mt.cli.verbs import (
     train,
     translate,
 )
-from transformer_mt.cli.verbs.looking import (
-    attention,
-    debug,
-    diagnose,
-    explain,
-    fill,
-    runs,
-    test,
-    trace,
-    verify,
-    watch,
-)
+from transformer_mt.cli.verbs.looking import attention, debug, diagnose, explain, fill, runs, test, trace, verify, watch
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine.collecting import rest
 

@@ -80,8 +80,7 @@ LINE_FLAGS = {
         str | None, "With --replace-unk, a file of the words to take instead: a source word, a tab, a translation."
     ),
     "alignment": Flag(
-        str | None,
-        "Write which words translate which behind each translation, i-j from 0: hard, soft (probabilities).",
+        str | None, "Write which words translate which behind each translation, i-j from 0: hard, soft (probabilities)."
     ),
     "alignment_from": Flag(str, "Align by the run's aligner or by the model's own attention: aligner or attention."),
     "alignment_layer": Flag(int | None, "With --alignment-from attention, whose attention; 1 is the first layer."),

@@ -49,12 +49,7 @@ class Mixture:
                 )
 
     def plan(
-        self,
-        src_lengths: NDArray[np.int32],
-        tgt_lengths: NDArray[np.int32],
-        max_tokens: int,
-        seed: int,
-        epoch: int,
+        self, src_lengths: NDArray[np.int32], tgt_lengths: NDArray[np.int32], max_tokens: int, seed: int, epoch: int
     ) -> list[Rows]:
         """See `plan_mixed`."""
         return plan_mixed(src_lengths, tgt_lengths, self.sizes, self.weights, max_tokens, seed, epoch)

@@ -140,12 +140,7 @@ class ExportedTranslator:
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        threads: int = 0,
-        compute_type: str = "default",
-        device: str = "cpu",
-        workers: int = 1,
+        self, folder: str | Path, threads: int = 0, compute_type: str = "default", device: str = "cpu", workers: int = 1
     ) -> None:
         """`threads` compute a batch, 0 for CTranslate2's default; `workers` batches are computed at once.
         `compute_type` and `device` have CTranslate2's names.

@@ -71,10 +71,7 @@ class Judgement:
 
 
 def judge_set(
-    test_set: ScoredSet,
-    tokenizer: str,
-    lowercase: bool,
-    frequencies: Callable[[], Frequencies | None] = lambda: None,
+    test_set: ScoredSet, tokenizer: str, lowercase: bool, frequencies: Callable[[], Frequencies | None] = lambda: None
 ) -> Judgement:
     """Judge a test set. `frequencies`: see `Judgement`."""
     scores = score_set(test_set, tokenizer, lowercase)

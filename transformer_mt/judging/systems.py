@@ -14,14 +14,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, evaluate, save_evaluation, with_tags
 from transformer_mt.evaluation.metrics import check_bleu_tokenizer
 from transformer_mt.judging.languages import refuse_other_languages
-from transformer_mt.judging.scored_set import (
-    Output,
-    ScoredSet,
-    distinct_names,
-    normalized,
-    read_lines,
-    refuse_unequal,
-)
+from transformer_mt.judging.scored_set import Output, ScoredSet, distinct_names, normalized, read_lines, refuse_unequal
 from transformer_mt.plurals import counted
 
 STAYS = "They are judged all the same; to have them saved, see to that place and evaluate again."

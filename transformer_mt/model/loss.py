@@ -95,11 +95,7 @@ def _widened(prior: Tensor, width: int) -> Tensor:
 
 
 def cross_entropy_sums(
-    logits: Tensor,
-    targets: Tensor,
-    label_smoothing: float,
-    num_classes: int | None = None,
-    prior: Tensor | None = None,
+    logits: Tensor, targets: Tensor, label_smoothing: float, num_classes: int | None = None, prior: Tensor | None = None
 ) -> LossSums:
     """(1 - e) * -log p(target) + e * mean over the vocabulary of -log p (Szegedy et al. 2016, section 7). The mean is
     uniform, or weighted by `prior` (vocab_size,), whose sum is 1.

@@ -48,10 +48,7 @@ PARTS: dict[str, Part] = {
     "head": Part(r"head\.", frozenset({"architecture", "d_model", "bias", "norm"})),
 }
 # Parts that architectures have not.
-_MISSING = {
-    "decoder_only": {"encoder", "src_embeddings", "head"},
-    "encoder_only": {"decoder", "tgt_embeddings"},
-}
+_MISSING = {"decoder_only": {"encoder", "src_embeddings", "head"}, "encoder_only": {"decoder", "tgt_embeddings"}}
 _SAME_ENCODER = {"encoder_decoder", "encoder_only"}  # whose encoders, and embeddings of the source, mean the same
 
 

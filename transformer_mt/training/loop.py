@@ -20,14 +20,7 @@ from transformer_mt.training.batch_feed import Feed, moved
 from transformer_mt.training.compiling import why_not_compiled
 from transformer_mt.training.debugging.diagnosis import diagnose
 from transformer_mt.training.debugging.not_finite import NotFiniteError
-from transformer_mt.training.explaining import (
-    go_uncompiled,
-    is_split,
-    nll_not_finite,
-    not_saved,
-    shape_of,
-    shared_out,
-)
+from transformer_mt.training.explaining import go_uncompiled, is_split, nll_not_finite, not_saved, shape_of, shared_out
 from transformer_mt.training.final_average import average_at_end, average_is_due
 from transformer_mt.training.memory.choose_max_tokens import choose_max_tokens
 from transformer_mt.training.memory.probe import probe

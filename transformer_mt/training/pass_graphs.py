@@ -159,10 +159,7 @@ class PassGraphs:
         num_sentences = power_of_two(len(batch.src))
         src, tgt_in = (
             side.filled(_rounded(side.ids.size(1)), num_sentences, power_of_two(side.longest, 16))
-            for side in (
-                Unpadded.of(batch.src, batch.src_real, of_src),
-                Unpadded.of(batch.tgt_in, batch.real, of_tgt),
-            )
+            for side in (Unpadded.of(batch.src, batch.src_real, of_src), Unpadded.of(batch.tgt_in, batch.real, of_tgt))
         )
         targets = batch.tgt_out.flatten().index_select(0, batch.real)
         targets = F.pad(targets, (0, tgt_in.ids.size(1) - len(targets)), value=NO_TARGET)

@@ -75,18 +75,12 @@ def test_texts_are_drawn_and_pictures_are_read(folder: Path, translator: Transla
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            (*RUN, *images("text")),
-            r"text.png is no picture that can be read. Give a PNG or JPEG file",
-        ),
+        ((*RUN, *images("text")), r"text.png is no picture that can be read. Give a PNG or JPEG file"),
         ((*RUN, *images("none")), r"none.png cannot be read as a picture: No such file or directory. Give another."),
         ((*RUN, *images("0"), "two"), r"--image and sentences were both given. Give one of them."),
         ((*RUN, *images("0"), "--input", "text.png"), r"--image and --input were both given. Give one of them."),
         ((*RUN, *images("0"), "--html"), r"--image goes with the search alone: .* Leave them out."),
-        (
-            ("--run", "runs/words", *images("0")),
-            r"--image is for a model with data.source_as: picture, .* text",
-        ),
+        (("--run", "runs/words", *images("0")), r"--image is for a model with data.source_as: picture, .* text"),
         ((*RUN, "one", "--alignment", "hard", "--alignment-from", "attention"), r"the model looks at patches. Use "),
     ],
 )

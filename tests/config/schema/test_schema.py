@@ -38,10 +38,7 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
     [
         ({"model": {"d_model": 10, "num_heads": 4}}, "model: num_heads is 4, which does not divide d_model 10"),
         ({"model": {"d_model": 9, "num_heads": 3}}, "model: d_model is 9; sinusoidal positions need an even number"),
-        (
-            {"model": {"num_heads": 8, "num_kv_heads": 3}},
-            "model: num_kv_heads is 3, which does not divide num_heads 8",
-        ),
+        ({"model": {"num_heads": 8, "num_kv_heads": 3}}, "model: num_kv_heads is 3, which does not divide num_heads 8"),
         (
             {"model": {"d_model": 12, "num_heads": 4, "positions": "rotary"}},
             "model: a head has 3 numbers (d_model / num_heads); rotary positions turn pairs of them and need an even "
@@ -238,10 +235,7 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
             "could know which language is wanted; give it tag: <2tgt>",
         ),
         (
-            {
-                "data": {**data_with({"tsv": "a", "tag": "<2de>"}), "reverse": True},
-                "tokenizer": {"tags": ["<2de>"]},
-            },
+            {"data": {**data_with({"tsv": "a", "tag": "<2de>"}), "reverse": True}, "tokenizer": {"tags": ["<2de>"]}},
             "data: reverse is true, and a source has tag: <2de>, the language of its targets before they change places "
             "with its sources; name the sources of the other direction yourself, each with reverse: true and its own "
             "tag",
@@ -265,10 +259,7 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
             "1000000",
         ),
         ({"training": {}}, "training: nothing ends the training: set max_steps, max_epochs or max_minutes"),
-        (
-            {"training": {"max_steps": 1, "lr": 0.1}},
-            "training: lr has no meaning under schedule: noam; use factor",
-        ),
+        ({"training": {"max_steps": 1, "lr": 0.1}}, "training: lr has no meaning under schedule: noam; use factor"),
         (
             {"training": {"max_steps": 1, "warmup_steps": 0}},
             "training: warmup_steps is 0; the noam schedule needs 1 or more",

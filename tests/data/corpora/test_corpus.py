@@ -166,11 +166,7 @@ def test_corpus_without_files_is_keyed_by_its_pairs(data: DataConfig, monkeypatc
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [
-        ("", "not a single line"),
-        ("\n", "1 pair has a blank side"),
-        (" \t\n\n", "all 2 pairs have a blank side"),
-    ],
+    [("", "not a single line"), ("\n", "1 pair has a blank side"), (" \t\n\n", "all 2 pairs have a blank side")],
 )
 def test_empty_corpus(content: str, reason: str, data: DataConfig, tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text(content, encoding="utf-8")

@@ -14,14 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from writers import (
-    PAIRS,
-    fails,
-    make_source,
-    read,
-    write_parquet,
-    write_text,
-)
+from writers import PAIRS, fails, make_source, read, write_parquet, write_text
 
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.errors import UserError

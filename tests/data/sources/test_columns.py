@@ -7,13 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from writers import (
-    PAIRS,
-    fails,
-    make_source,
-    read,
-    write_tsv,
-)
+from writers import PAIRS, fails, make_source, read, write_tsv
 
 from transformer_mt.config.sections.sources import ColumnsConfig, SourceConfig
 
@@ -55,8 +49,7 @@ TABLES = {"src": ["s"], "tgt": ["t"], "en": ["e"], "de": ["d"], "one": ["1"], "t
     ],
 )
 @pytest.mark.parametrize(
-    ("kind", "nested"),
-    [("csv", False), ("jsonl", False), ("jsonl", True), ("parquet", False), ("parquet", True)],
+    ("kind", "nested"), [("csv", False), ("jsonl", False), ("jsonl", True), ("parquet", False), ("parquet", True)]
 )
 def test_which_columns(kind: str, nested: bool, names: list[str], settings: Any, expected: Any, tmp_path: Path) -> None:
     row = {name: TABLES[name][0] for name in names}

@@ -5,11 +5,7 @@ from typing import Any
 
 import datasets
 import pytest
-from writers import (
-    fails,
-    make_config,
-    read,
-)
+from writers import fails, make_config, read
 
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.sources.kinds import source_of

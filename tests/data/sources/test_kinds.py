@@ -111,11 +111,7 @@ def test_lines_are_numbered_and_blanks_keep_their_place(tmp_path: Path) -> None:
 def test_csv_rows_may_span_lines_and_are_numbered_by_their_first(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b'id,es,en\n1,"uno\ndos, ""tres""","one\r\ntwo"\n\n2,a\rb,c\n')
     pairs = list(source_of(SourceConfig(csv="a.csv"), make_config(tmp_path, src_lang="en", tgt_lang="es")).pairs())
-    assert pairs == [
-        RawPair("one\r\ntwo", 'uno\ndos, "tres"', 2),
-        RawPair("", "", 5),
-        RawPair("c", "a\rb", 6),
-    ]
+    assert pairs == [RawPair("one\r\ntwo", 'uno\ndos, "tres"', 2), RawPair("", "", 5), RawPair("c", "a\rb", 6)]
 
 
 def test_a_long_csv_cell_is_read(tmp_path: Path) -> None:

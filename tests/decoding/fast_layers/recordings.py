@@ -13,10 +13,7 @@ from torch import Tensor, is_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from transformer_mt.decoding.fast_layers.cuda_graphs import (
-    GraphedDecoders,
-    Step,
-)
+from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders, Step
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.model.interface import TranslationModel
 

@@ -38,10 +38,7 @@ GRAPHED = [
 
 @pytest.mark.parametrize(
     ("name", "beam_size"),
-    [
-        *CHOSEN,
-        *(pytest.param(name, 3, marks=pytest.mark.slow) for name in GRAPHED if (name, 3) not in CHOSEN),
-    ],
+    [*CHOSEN, *(pytest.param(name, 3, marks=pytest.mark.slow) for name in GRAPHED if (name, 3) not in CHOSEN)],
 )
 @torch.inference_mode()
 def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:

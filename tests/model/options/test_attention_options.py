@@ -17,11 +17,7 @@ from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.masks import causal_mask, itself, window_mask
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.model.parts.layer_context import LayerContext
-from transformer_mt.model.parts.positions import (
-    POSITIONS,
-    Positions,
-    RotaryPositions,
-)
+from transformer_mt.model.parts.positions import POSITIONS, Positions, RotaryPositions
 from transformer_mt.model.transformer import Transformer
 
 # Heads and windows

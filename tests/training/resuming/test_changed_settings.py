@@ -25,9 +25,7 @@ def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: 
     assert train(data, run, resume=True, change_lr=True, factor=0.5, max_steps=15).exit_status == 0
     assert "changed: training.factor was 1.0, is 0.5" in capsys.readouterr().out
     recorded = [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]]
-    assert recorded == [
-        {"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}},
-    ]
+    assert recorded == [{"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}}]
     assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"
     recorded.append({"step": 15, "changes": {"training.max_steps": [15, 16]}})
     assert [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]] == recorded

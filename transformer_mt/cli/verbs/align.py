@@ -25,8 +25,7 @@ def align(
     run: RunOption = None,
     output: Annotated[Path | None, path_option("Where the alignments go. Default: standard output.")] = None,
     symmetrise: Annotated[
-        str | None,
-        typer.Option(help="grow-diag-final-and, intersection or union. Default: grow-diag-final-and."),
+        str | None, typer.Option(help="grow-diag-final-and, intersection or union. Default: grow-diag-final-and.")
     ] = None,
     soft: Annotated[
         bool, typer.Option("--soft", help="i-j:probability, by the mean of both directions, of each likely link.")

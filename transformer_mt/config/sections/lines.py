@@ -18,8 +18,7 @@ class LinesConfig(Section):
         default=False, description="Put the source's word in the place of each word that the model lacks."
     )
     unk_dictionary: str | None = Field(
-        default=None,
-        description="A file of words that replace_unk takes instead, each behind its source and a tab.",
+        default=None, description="A file of words that replace_unk takes instead, each behind its source and a tab."
     )
     alignment: Literal["hard", "soft"] | None = Field(
         default=None, description="Write which words translate which; soft: with probabilities."

@@ -6,13 +6,7 @@ from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.patches import PatchesConfig
 from transformer_mt.config.sections.rnn import RnnConfig
-from transformer_mt.config.sections.section import (
-    LARGEST,
-    PositiveInt,
-    Probability,
-    Section,
-    refuse_unless_default,
-)
+from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section, refuse_unless_default
 
 Preset = Literal[
     "transformer-base", "transformer-big", "t5-small", "bart-base", "gpt2-small", "llama", "mistral", "mixtral",

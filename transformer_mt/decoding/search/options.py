@@ -29,10 +29,7 @@ class LengthNorm:
         return LENGTH_NORMS[self.kind](length) ** self.alpha
 
 
-LENGTH_NORMS = {
-    "gnmt": lambda length: (5 + length) / 6,
-    "average": lambda length: float(length),
-}
+LENGTH_NORMS = {"gnmt": lambda length: (5 + length) / 6, "average": lambda length: float(length)}
 
 
 BEAM = {"beam_size", "diverse_beam_groups", "diverse_beam_strength"}  # a caller who gives one asks for no samples

@@ -152,11 +152,7 @@ def _read_if_there(path: Path) -> str:
 
 
 def follow(
-    look: Callable[[], Load],
-    num_threads: int,
-    waits: ShortWaits,
-    cores: FewerCores,
-    wait: Callable[[float], object],
+    look: Callable[[], Load], num_threads: int, waits: ShortWaits, cores: FewerCores, wait: Callable[[float], object]
 ) -> None:
     """Turn short waits on and off, and use more or fewer cores, as the load changes, for ever. `wait` lets that many
     seconds pass.

@@ -12,12 +12,7 @@ from torch import Tensor, nn
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.model.cache import SearchCache
 from transformer_mt.model.parts.dropout import Dropout
-from transformer_mt.model.recurrent.attention import (
-    AdditiveAttention,
-    DotAttention,
-    GeneralAttention,
-    SourceAttention,
-)
+from transformer_mt.model.recurrent.attention import AdditiveAttention, DotAttention, GeneralAttention, SourceAttention
 from transformer_mt.model.recurrent.cells import CELLS, States, Steps, all_steps
 from transformer_mt.model.recurrent.encoder import WordEmbedder
 

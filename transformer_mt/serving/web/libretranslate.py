@@ -116,10 +116,7 @@ async def settings(server: Server, parameters: Parameters) -> dict[str, Any]:
         "suggestions": False,
         "supportedFilesFormat": [],
         "frontendTimeout": 500,
-        "language": {
-            "source": {"code": src, "name": name_of(src)},
-            "target": {"code": tgt, "name": name_of(tgt)},
-        },
+        "language": {"source": {"code": src, "name": name_of(src)}, "target": {"code": tgt, "name": name_of(tgt)}},
     }
 
 

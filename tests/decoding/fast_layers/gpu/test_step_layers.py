@@ -14,12 +14,7 @@ from translators import MODELS_BY_NAME
 from transformer_mt.decoding.fast_layers import cuda_graphs, packed_weights
 from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.gpu.greedy_choice import KernelGreedyRows
-from transformer_mt.decoding.fast_layers.gpu.step_layers import (
-    LowLinear,
-    StepPostNorm,
-    StepSelfAttention,
-    attend_rows,
-)
+from transformer_mt.decoding.fast_layers.gpu.step_layers import LowLinear, StepPostNorm, StepSelfAttention, attend_rows
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.model_decoder import ModelDecoder
 from transformer_mt.decoding.search.greedy_rows import Choice

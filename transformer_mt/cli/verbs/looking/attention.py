@@ -13,10 +13,7 @@ from transformer_mt.cli.verb_options import with_options
 @with_options
 def attention(
     one: OneModel,
-    sentence: Annotated[
-        str,
-        typer.Argument(help="A sentence of the source language, or a text for an encoder alone."),
-    ],
+    sentence: Annotated[str, typer.Argument(help="A sentence of the source language, or a text for an encoder alone.")],
     output: Annotated[Path, path_option("The folder for attention.html and the pictures.")],
     target: Annotated[str | None, typer.Option(help="A translation. Default: the model's own.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the page and pictures that the folder has.")] = False,

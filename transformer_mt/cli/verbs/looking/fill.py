@@ -17,8 +17,7 @@ def fill(
     one: OneModel,
     sentence: Annotated[str, typer.Argument(help='A sentence with hidden words: "The [MASK] sat on the mat".')],
     number: Annotated[
-        int,
-        typer.Option("--number", "-n", min=1, max=1000, help="How many fillings, or words for each mask."),
+        int, typer.Option("--number", "-n", min=1, max=1000, help="How many fillings, or words for each mask.")
     ] = 5,
 ) -> None:
     """Show what a model of `tmt pretrain` puts in the place of hidden words, with its probabilities."""

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 @with_options
 def behaviour(
     run: Annotated[
-        list[Path] | None,
-        path_argument("The folder of a run, or of two to compare. Default: the newest in runs/."),
+        list[Path] | None, path_argument("The folder of a run, or of two to compare. Default: the newest in runs/.")
     ] = None,
     tests: Annotated[
         Path | None, path_option("A YAML file of expectations. Default: the built-in ones, for any languages.")
