@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transformer_mt.diagnosing.diagnoses import Diagnoses
-from transformer_mt.diagnosing.history import Entry
+from transformer_mt.diagnosing.history import Entry, History
+from transformer_mt.diagnosing.machine import slow_machine
 from transformer_mt.diagnosing.output_figures import output_figures, repeats
 from transformer_mt.diagnosing.rules import RULES
 from transformer_mt.diagnosing.spikes import note_update
@@ -133,6 +137,34 @@ CASES: list[tuple[str, str, Entries, bool]] = [
 @pytest.mark.parametrize(("name", "case", "entries", "holds"), CASES, ids=[f"{case[0]}: {case[1]}" for case in CASES])
 def test_a_rule(name: str, case: str, entries: Entries, holds: bool) -> None:
     assert (name in names(entries)) is holds
+
+
+@given(st.lists(st.tuples(st.sampled_from([10, 30, 60, 5000, None]), st.sampled_from([200.0, 100.0, 49.0, None]))))
+def test_what_is_slow_is_found_without_a_walk_through_the_last_minute(steps: list[tuple[int, float]]) -> None:
+    history, num_tokens = History(), 0
+    for step, (tokens, pace) in enumerate([(1000, 100.0)] * 5 + steps, start=1):
+        num_tokens += tokens or 0
+        entry = {"step": step, "num_tokens": num_tokens if tokens else None, "tokens_per_second": pace}
+        history.add("train", entry)
+        found, expected = slow_machine(history), walked(history)
+        assert (found is None) == (expected is None)
+        if found is not None:
+            assert found.figures == pytest.approx(expected)
+
+
+def walked(history: History) -> dict[str, float] | None:
+    """The figures of the lines of the last minute, walked through from the newest one."""
+    lines, taken, seconds = history.entries["train"], 0, 0.0
+    while seconds < threshold("slow_seconds"):
+        taken += 1
+        if taken > len(lines) or (took := lines[-taken]["seconds"]) is None:
+            return None
+        seconds += took
+    before = [pace for line in lines[:-taken][-200:] if (pace := line["tokens_per_second"]) is not None]
+    now = [line["tokens_per_second"] for line in lines[-taken:]]
+    if len(before) < 5 or max(now) >= threshold("pace") * median(before):
+        return None
+    return {"tokens_per_second": median(now), "usual": median(before), "seconds": seconds}
 
 
 def test_each_rule_has_a_record_that_it_holds_of_and_one_that_it_does_not() -> None:

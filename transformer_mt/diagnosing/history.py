@@ -78,12 +78,16 @@ class History:
     there. `ratio` is the greatest relative update so far.
 
     A `train` entry gets `seconds`, those of its steps; a `validation` entry `train_nll`, the level at that time.
+    `elapsed` has for each `train` entry the sum of these seconds up to it; `num_unpaced` entries end with the last one
+    that does not tell them.
     """
 
     entries: dict[str, list[Entry]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     levels: list[Level] = field(default_factory=list)
     lowest: Level | None = None
     ratio: float | None = None
+    elapsed: list[float] = field(default_factory=list)
+    num_unpaced: int = 0
 
     def add(self, kind: str, entry: Entry) -> None:
         """One more entry."""
@@ -91,6 +95,9 @@ class History:
         if kind == "train":
             entry["seconds"] = self._seconds(entry)
             self.entries[kind].append(entry)
+            self.elapsed.append((self.elapsed or [0.0])[-1] + (entry["seconds"] or 0.0))
+            if entry["seconds"] is None:
+                self.num_unpaced = len(self.elapsed)
             self._add_level(entry["step"])
             return
         if kind == "validation":
@@ -115,7 +122,7 @@ class History:
         """The seconds of the steps since the line before."""
         tokens, pace = entry.get("num_tokens"), entry.get("tokens_per_second")
         before = self.entries["train"][-1].get("num_tokens") if self.entries["train"] else 0
-        return (tokens - before) / pace if tokens is not None and before is not None and pace else None
+        return max(0.0, (tokens - before) / pace) if tokens is not None and before is not None and pace else None
 
     def last(self, kind: str, name: str, number: int) -> list[Any] | None:
         """The figures of this name in the last entries of a kind; None where there are fewer, or one lacks it."""

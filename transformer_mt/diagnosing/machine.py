@@ -1,5 +1,6 @@
 """Rules on the machine: steps that wait for their data, and steps that became slow."""
 
+from bisect import bisect_right
 from statistics import median
 
 from transformer_mt.diagnosing.history import Finding, History
@@ -26,22 +27,22 @@ def data_wait(history: History) -> Finding | None:
 
 def slow_machine(history: History) -> Finding | None:
     """The steps of the last minute took much longer a token than those before."""
-    lines = history.entries["train"]
+    lines, ends = history.entries["train"], history.elapsed
     is_double = "divergence" in lines[-1]  # a step of two passes takes twice as long, for another reason
-    slow, seconds = 0, 0.0
-    while seconds < threshold("slow_seconds"):
-        slow += 1
-        if slow > len(lines) or (took := lines[-slow].get("seconds")) is None:
-            return None
-        seconds += took
-    earlier = lines[-slow - MOST_LINES : -slow]
-    before = [line["tokens_per_second"] for line in earlier if ("divergence" in line) == is_double]
+    first = bisect_right(ends, ends[-1] - threshold("slow_seconds"))
+    if first < max(1, history.num_unpaced):
+        return None
+    earlier = lines[max(0, first - MOST_LINES) : first]
+    alike = [line.get("tokens_per_second") for line in earlier if ("divergence" in line) == is_double]
+    before = [pace for pace in alike if pace is not None]
     if len(before) < FEWEST_LINES:
         return None
     usual = median(before)
-    now = [line["tokens_per_second"] for line in lines[-slow:]]
-    if max(now) >= threshold("pace") * usual:
+    enough = threshold("pace") * usual
+    # The newest line mostly is enough, and a minute may have thousands.
+    if any(lines[at]["tokens_per_second"] >= enough for at in reversed(range(first, len(lines)))):
         return None
+    seconds, now = ends[-1] - ends[first - 1], [line["tokens_per_second"] for line in lines[first:]]
     return Finding(
         f"The last {seconds:.0f} seconds of steps made {median(now):,.0f} target tokens a second, and those before "
         f"{usual:,.0f} (median).",
