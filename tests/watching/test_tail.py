@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config
@@ -11,6 +12,7 @@ from toy import toy_config
 from transformer_mt.config.loading import dump_config
 from transformer_mt.storage.metrics_lines import whole_lines
 from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.watching import live_run
 from transformer_mt.watching.event_files import EventFiles, SampleText
 from transformer_mt.watching.live_run import LiveRun
 from transformer_mt.watching.metrics_tail import MetricsTail, thinned
@@ -87,6 +89,16 @@ def test_whatever_a_line_holds_the_page_shows_the_others(tmp_path: Path) -> None
         assert "train/nll 0.4545 at step 211" in parts["curves"], line
         assert "trouble" not in parts["state"]
         assert len(list(whole_lines(run.metrics))) in (2 * len(LINES), 2 * len(LINES) + 1)
+
+
+def test_a_file_that_goes_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_run, "REST_SECONDS", 0.0)
+    (tmp_path / "config.yaml").write_text(dump_config(toy_config(tmp_path)))
+    live = LiveRun(RunFolder(tmp_path))
+    live.look()
+    (tmp_path / "config.yaml").unlink()
+    said = f"{tmp_path / 'config.yaml'} cannot be read: No such file or directory. What was read last stands below."
+    assert said in live.look().parts["state"]
 
 
 @given(st.integers(1, 2000), st.integers(1, 300))

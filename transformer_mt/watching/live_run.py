@@ -1,6 +1,7 @@
 """What a run is at this moment, read from its folder alone: whether anybody trains it makes no difference."""
 
 import hashlib
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -72,8 +73,11 @@ class LiveRun:
             training_state = _newest_state(self.run)
             state = self._state(training_state)
             self._diagnose()
-        except (UserError, OSError) as error:
+        except UserError as error:
             trouble = str(error)
+        except OSError as error:
+            name = os.fsdecode(error.filename or self.run.path)
+            trouble = f"{name} cannot be read: {error.strerror or error}. What was read last stands below."
         now = Now(
             self.run.path.name, state, self.config, self.metrics, self.events, training_state, self._diagnosed, trouble
         )
