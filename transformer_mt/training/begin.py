@@ -21,9 +21,12 @@ from transformer_mt.training.resuming.resume_rules import (
     adapted_grad_accum,
     allowed_changes,
     changed_translations,
+    flat_settings,
 )
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
+
+MOST_KEYS = 3  # settings of another config that are named
 
 
 @dataclass
@@ -41,6 +44,23 @@ class Beginning:
     remark: str | None = None
     source: SourceRun | None = None
     before: RunConfig | None = None
+
+
+def of_other_configs(given: list[RunConfig]) -> str | None:
+    """A sentence on the first of several processes that was given another config than process 0, whose config all of
+    them train by; None where there is none.
+    """
+    here, *others = map(flat_settings, given)
+    for rank, there in enumerate(others, start=1):
+        keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
+        if keys:
+            told = ", ".join(f"{key} {there.get(key)!r} instead of {here.get(key)!r}" for key in keys[:MOST_KEYS])
+            more = ", …" * (len(keys) > MOST_KEYS)
+            return (
+                f"process {rank} of {len(given)} was given another config ({told}{more}), and trains by that of "
+                "process 0"
+            )
+    return None
 
 
 def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_processes: int) -> Beginning:

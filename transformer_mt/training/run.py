@@ -29,7 +29,7 @@ from transformer_mt.model.named_parts import frozen_line
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.begin import Beginning, begin, refuse_unless_writable, write_beginnings
+from transformer_mt.training.begin import Beginning, begin, of_other_configs, refuse_unless_writable, write_beginnings
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.explaining import explained
 from transformer_mt.training.final_average import average_is_due
@@ -93,6 +93,8 @@ def start_or_resume(
     set_up(torch.device(device.value))
     with ExitStack() as held:
         world = held.enter_context(joined_world(torch.device(device.value), config.training.timeout_minutes))
+        if said := of_other_configs(world.gather(config)):
+            print(said)
 
         def in_first() -> Beginning:
             refuse_unless_writable(run, resume)

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 from saved_runs import TRAINING, metrics, train
-from toy import toy_mapping
+from toy import toy_config, toy_mapping
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.errors import UserError
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import validation
+from transformer_mt.training.begin import of_other_configs
 from transformer_mt.training.run import start_or_resume
 
 
@@ -85,3 +86,14 @@ def test_validations_translate_at_the_precision_of_the_search(
         found.append([line for line in lines if line["kind"] == "validation"][-1])
     assert found[0]["nll"] == pytest.approx(found[1]["nll"], rel=2e-3)
     assert "bleu" in found[0]
+
+
+def test_a_process_with_another_config_is_told_of(tmp_path: Path) -> None:
+    """Such as one on a machine whose copy of the file is an old one."""
+    here = toy_config(tmp_path)
+    there = toy_config(tmp_path, model={"d_model": 32}, training={"label_smoothing": 0.0, "max_steps": 7, "factor": 0.1})
+    assert of_other_configs([here, here]) is None
+    said = of_other_configs([here, here, there])
+    assert said is not None
+    assert said.startswith("process 2 of 3 was given another config (model.d_model 32 instead of 16, training.")
+    assert said.endswith(", …), and trains by that of process 0")
