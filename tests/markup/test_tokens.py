@@ -16,11 +16,15 @@ from transformer_mt.markup.writing import put_back
 
 
 @pytest.mark.parametrize(
-    "unit",
-    ['<a "="', "<a '='", """<a "='"'=""", "<!--", "<a '", "<", "&", "<a href=", "<script>", "<?", "<![CDATA[", "</a ",
-     "<code>", "<b><p>", "</p><b>", "<code></p>", "<pre><b>", "<b/></b>", "<a b=c/>"],
+    ("unit", "xml"),
+    [
+        *((unit, False) for unit in (
+            '<a "="', "<a '='", """<a "='"'=""", "<!--", "<a '", "<", "&", "<a href=", "<script>", "<?", "</a ",
+            "<code>", "<b><p>", "</p><b>", "<code></p>", "<pre><b>", "<b/></b>", "<a b=c/>",
+        )),
+        *((unit, True) for unit in ('<a "="', "<!--", "<?", "<![CDATA[", "<!a [", "<b/></b>", "<é><ü>")),
+    ],
 )  # fmt: skip
-@pytest.mark.parametrize("xml", [False, True])
 def test_a_hostile_text_takes_no_time(unit: str, xml: bool) -> None:
     """Tags in the quotes of each other were read from each `<` to the end of the text: 20 s here."""
     begun = time.process_time()

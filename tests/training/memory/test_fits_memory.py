@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage], documented there
 from toy import toy_config
 
 from transformer_mt.config.schema import RunConfig
@@ -28,8 +29,8 @@ def config_of(folder: Path, model: dict, **training: object) -> RunConfig:
     [
         (CPU, World(), "none", 4),
         (CPU, World(), "full", 4),
-        (CPU, World(0, 2), "none", 4),
-        (CPU, World(0, 2), "full", 1),
+        (CPU, World(0, 2, store=HashStore()), "none", 4),
+        (CPU, World(0, 2, store=HashStore()), "full", 1),
         (CUDA, World(), "none", 1),
     ],
 )
@@ -59,8 +60,10 @@ def test_the_sentence_says_what_it_is_and_a_way_out(tmp_path: Path, monkeypatch:
         f"takes {4 * (4 * parameters + tables) / 2**30:,.1f} GiB at least, and this machine has 8.0 GiB. Lower "
         "model.d_model, model.d_ff, the numbers of layers, model.max_len or tokenizer.vocab_size."
     )
-    with pytest.raises(ToldElsewhereError):
-        refuse_what_never_fits(config, *VOCAB_SIZES, CPU, World(1, 2))
+    store = HashStore()
+    for rank, error in ((0, UserError), (1, ToldElsewhereError)):
+        with pytest.raises(error):
+            refuse_what_never_fits(config, *VOCAB_SIZES, CPU, World(rank, 2, store=store))
 
 
 def test_a_container_has_what_it_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

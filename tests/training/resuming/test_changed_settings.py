@@ -91,7 +91,9 @@ def test_validations_translate_at_the_precision_of_the_search(
 def test_a_process_with_another_config_is_told_of(tmp_path: Path) -> None:
     """Such as one on a machine whose copy of the file is an old one."""
     here = toy_config(tmp_path)
-    there = toy_config(tmp_path, model={"d_model": 32}, training={"label_smoothing": 0.0, "max_steps": 7, "factor": 0.1})
+    there = toy_config(
+        tmp_path, model={"d_model": 32}, training={"label_smoothing": 0.0, "max_steps": 7, "factor": 0.1}
+    )
     assert of_other_configs([here, here]) is None
     said = of_other_configs([here, here, there])
     assert said is not None
