@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import Answers, Served
 
+from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.web.forms import MOST_FIELDS, fields_of_parts
 
 KIND = "multipart/form-data; boundary=B"
@@ -64,6 +65,14 @@ def test_no_form_takes_long() -> None:
                 with contextlib.suppress(ValueError):
                     fields(sent, kind)
     assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize("charset", ["punycode", "utf-16", "latin-1", "nonsense", ""])
+def test_no_other_charset_is_obeyed(charset: str) -> None:
+    """Text in UTF-8 became other text, and punycode is decoded in quadratic time, before any key is asked for."""
+    with pytest.raises(Refusal, match="the charset of the form is not UTF-8"):
+        fields(part(NAMED, b"a" * 300_000) + b"--B--", f'{KIND}; charset="{charset}"')
+    assert fields(part(NAMED, "ü".encode()) + b"--B--", f"{KIND}; charset=UTF-8") == {"q": ["ü"]}
 
 
 def test_more_fields_than_are_taken_are_refused() -> None:

@@ -4,8 +4,11 @@ import logging
 from collections.abc import AsyncGenerator
 from urllib.parse import parse_qs
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException, MultiPartParser
+
+from transformer_mt.serving.refusal import Refusal
 
 MOST_FIELDS = 2000
 
@@ -23,8 +26,12 @@ def fields_of_query(query: str) -> dict[str, list[str]]:
 async def fields_of_parts(body: bytes, content_type: str) -> dict[str, list[str]]:
     """The values of each field of a form that is sent in parts (multipart/form-data); a file is its text.
 
-    Raises UnicodeDecodeError for what is not UTF-8, and ValueError for what is no such form or has too many fields.
+    Raises Refusal for another charset than UTF-8, UnicodeDecodeError for what is not UTF-8, and ValueError for what is
+    no such form or has too many fields.
     """
+    charset = parse_options_header(content_type)[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):  # starlette obeys it, and punycode is slow
+        raise Refusal(400, "Invalid request: the charset of the form is not UTF-8. Send text in UTF-8.")
     body.decode("utf-8")  # starlette would read other bytes as Latin-1
 
     async def stream() -> AsyncGenerator[bytes, None]:
