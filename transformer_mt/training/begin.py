@@ -21,7 +21,7 @@ from transformer_mt.training.resuming.resume_rules import (
     adapted_grad_accum,
     allowed_changes,
     changed_translations,
-    flat_settings,
+    differences,
 )
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.validation import TRANSLATION_METRICS, is_better
@@ -50,12 +50,10 @@ def of_other_configs(given: list[RunConfig]) -> str | None:
     """A sentence on the first of several processes that was given another config than process 0, whose config all of
     them train by; None where there is none.
     """
-    here, *others = map(flat_settings, given)
-    for rank, there in enumerate(others, start=1):
-        keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-        if keys:
-            told = ", ".join(f"{key} {there.get(key)!r} instead of {here.get(key)!r}" for key in keys[:MOST_KEYS])
-            more = ", …" * (len(keys) > MOST_KEYS)
+    for rank, config in enumerate(given):
+        if differ := list(differences(given[0], config).items()):
+            told = ", ".join(f"{key} {there!r} instead of {here!r}" for key, (here, there) in differ[:MOST_KEYS])
+            more = ", …" * (len(differ) > MOST_KEYS)
             return (
                 f"process {rank} of {len(given)} was given another config ({told}{more}), and trains by that of "
                 "process 0"

@@ -27,12 +27,17 @@ Changes = dict[str, tuple[object, object]]  # the old and the new value by setti
 Splits = dict[str, dict[str, str | int]]  # fingerprint and number of pairs, by the split's name
 
 
-def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
-    """The settings that differ. UserError names every one that must not."""
+def differences(before: RunConfig, now: RunConfig) -> Changes:
+    """The settings that differ, by their full names, in order."""
     old, new = flat_settings(before), flat_settings(now)
-    changes = {
+    return {
         key: (old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)
     }
+
+
+def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
+    """The settings that differ. UserError names every one that must not."""
+    changes = differences(before, now)
     # The flag frees the settings that determine the learning rate. For some schedules the end of the training is one of
     # them; for all others it is free to change.
     schedules = {config.training.schedule for config in (before, now)}
