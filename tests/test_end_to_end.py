@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import call_tmt, run_tmt
+from marks import slow
 from trainings import metrics_with_clock
 
 from transformer_mt.config.loading import parse_run_config
@@ -54,7 +55,7 @@ def test_quickstart_reaches_bleu_90_and_the_cat_sits(tmp_path: Path) -> None:
     ("language", "kind"),
     [("ar", "bpe"), ("ja", "unigram")]
     + [
-        pytest.param(language, kind, marks=pytest.mark.slow)
+        slow(language, kind)
         for language in ("zh", "ja", "ar", "hi")
         for kind in ("bpe", "unigram")
         if (language, kind) not in (("ar", "bpe"), ("ja", "unigram"))
@@ -72,7 +73,7 @@ def test_other_scripts_train_and_translate(shared_data, tmp_path: Path, language
     assert translated.stdout.count("\n") == 5
 
 
-@pytest.mark.parametrize("language", [pytest.param("zh", marks=pytest.mark.slow), "ja"])
+@pytest.mark.parametrize("language", [slow("zh"), "ja"])
 def test_words_of_scripts_without_spaces_are_refused(shared_data, tmp_path: Path, language: str) -> None:
     """A sentence is one word, and hardly a sentence comes twice."""
     result = train_on(shared_data(f"other_scripts/en_{language}"), tmp_path, language, "tokenizer.kind=word")
@@ -84,7 +85,7 @@ def test_words_of_scripts_without_spaces_are_refused(shared_data, tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("language", ["ar", pytest.param("hi", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("language", ["ar", slow("hi")])
 def test_words_of_other_scripts_with_spaces_train_with_a_hint(shared_data, tmp_path: Path, language: str) -> None:
     """The hint stands before the first step."""
     one = ["training.max_steps=1", "training.warmup_steps=1"]

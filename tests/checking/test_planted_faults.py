@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import planted_faults
 import pytest
+from marks import slow
 from planted_faults import EACH, alarms, checked, clean_texts, planted_captions, scores, shifted
 
 from transformer_mt.checking.check import CheckedSplit
@@ -66,9 +67,7 @@ def test_clean_text_of_every_language_gives_hardly_an_alarm(code: str, shared_da
     assert alarms(checked(pairs))["any"] <= 0.01 * len(pairs)
 
 
-@pytest.mark.parametrize(
-    ("code", "line", "shift"), [("en-es", 7, 1), pytest.param("en-de", 777, -1, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("code", "line", "shift"), [("en-es", 7, 1), slow("en-de", 777, -1)])
 def test_a_shift_is_found_within_twenty_lines(
     code: str, line: int, shift: int, shared_data: Callable[[str], Path]
 ) -> None:

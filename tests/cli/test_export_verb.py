@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow
 from toy import toy_pairs
 
 from transformer_mt import Translator
@@ -84,7 +85,7 @@ def to_onnx(call, trained: Path) -> Callable[[str | None], Path]:
     return export
 
 
-@pytest.mark.parametrize("quantization", [None, pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("quantization", [None, slow("int8")])
 def test_onnx_translates_as_the_run_does(
     quantization: str | None, to_onnx: Callable[[str | None], Path], trained: Path
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from foreign import ask, foreign_python
+from marks import slow
 from toy import all_entries, toy_pairs
 from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator, write_run
 
@@ -81,7 +82,7 @@ def cached_logits(folder: Path, src: torch.Tensor, tgt_in: torch.Tensor) -> np.n
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SELDOM else n for n in CONVERTED])
+@pytest.mark.parametrize("name", [slow(n) if n in SELDOM else n for n in CONVERTED])
 def test_cached_steps_give_our_logits(name: str, tmp_path: Path) -> None:
     """20 steps, any number of sentences, and any length of them."""
     translator = make_translator({"num_encoder_layers": 1, **SMALL, **CONVERTED[name]})
@@ -115,7 +116,7 @@ def test_the_runners_tokenizer_is_ours(kind: str, lowercase: bool, tmp_path: Pat
         assert theirs.decode(ids) == ours.decode(ids)
 
 
-@pytest.mark.parametrize(("bias", "shows"), [(2, 3), pytest.param(12, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("bias", "shows"), [(2, 3), slow(12, 2)])
 def test_the_runner_obeys_the_rules_of_greedy_search(bias: float, shows: int, tmp_path: Path) -> None:
     """`bias` of EOS: some texts end early, or all do."""
     model = {**SMALL, "num_encoder_layers": 1, "num_decoder_layers": 1, "tie_embeddings": "none"}

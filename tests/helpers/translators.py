@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+from marks import slow
 from toy import TRANSLATING, all_entries, toy_mapping, toy_pairs
 
 from transformer_mt.config.loading import dump_config, parse_run_config
@@ -74,11 +74,7 @@ def model_names(wanted: Callable[[dict[str, Any]], bool] = lambda model: True) -
         for j, norm_position in enumerate(RESIDUALS):
             seldom.add(f"{positions}, {norm_position}-norm{', one stream' * ((i + j) % 2 == 0)}")
     assert seldom <= MODELS_BY_NAME.keys()
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in seldom else name
-        for name, model in MODELS_BY_NAME.items()
-        if wanted(model)
-    ]
+    return [slow(name) if name in seldom else name for name, model in MODELS_BY_NAME.items() if wanted(model)]
 
 
 def make_translator(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig
@@ -101,9 +102,7 @@ def test_the_page_holds_the_weights_of_the_model() -> None:
 @pytest.mark.parametrize(
     "preset",
     [
-        name
-        if name in {"transformer-base", "rnn-small", "llama", "bert-small"}
-        else pytest.param(name, marks=pytest.mark.slow)
+        name if name in {"transformer-base", "rnn-small", "llama", "bert-small"} else slow(name)
         for name, model in MODELS.items()
         if model["patches"] is None
     ],

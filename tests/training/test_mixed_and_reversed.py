@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from commands import call_tmt
+from marks import slow
 from toy import toy_mapping, toy_pairs, write_toy_corpus
 from trainings import killed_and_resumed, metrics
 
@@ -33,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("config", ["mixed.yaml", pytest.param("temperature.yaml", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("config", ["mixed.yaml", slow("temperature.yaml")])
 def test_a_mixed_training_is_resumed_to_the_same_run(folder: Path, config: str) -> None:
     """Killed in the second epoch, amid the second pass over the larger source."""
     result = killed_and_resumed(folder, "train", "--config", config, "training.max_tokens=128")

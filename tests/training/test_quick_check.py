@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from marks import slow
 from toy import toy_pairs
 from trainings import assert_same_run, train_here
 
@@ -85,7 +86,7 @@ def test_a_shift_in_one_of_several_directions(folder: Path) -> None:
     assert "; no shift; " in output
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, slow(2)])
 def test_pairs_in_any_order_are_not_shifted(folder: Path, seed: int) -> None:
     pairs = toy_pairs(900)
     random.Random(seed).shuffle(pairs)

@@ -11,6 +11,7 @@ import planted
 import pytest
 import torch
 import trainings
+from marks import slow
 from safetensors.torch import load_file
 from torchrun import run_together
 from toy import toy_config
@@ -44,7 +45,7 @@ def train(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trai
     return start
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
 def test_it_is_the_training_that_waits(train: Train, precision: str) -> None:
     """Also where it stops at a step that writes no metrics, and is resumed there."""
     straight = train("waiting", WAITING, precision=precision)
@@ -89,7 +90,7 @@ def test_one_that_is_not_finite_is_found_and_nothing_moves_from_it_on(
         assert (runs[0].path / file).read_bytes() == (runs[1].path / file).read_bytes()
 
 
-@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.slow), "full"])
+@pytest.mark.parametrize("sharding", [slow("none"), "full"])
 def test_what_is_not_finite_in_one_process_moves_nothing_in_any(corpus: Path, tmp_path: Path, sharding: str) -> None:
     """The weights and moments after three updates are those after the first, of one process that made no other."""
     status, said = run_together(2, tmp_path, str(corpus), sharding, str(tmp_path), program=planted.__file__)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from commands import call_tmt
+from marks import slow
 from toy import toy_config, write_toy_corpus
 
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
@@ -38,9 +39,7 @@ def frequent(config: TokenizerConfig, size: int) -> float:
     return min(sum(number >= 100 for number in count.values()) / len(count) for count in counts)
 
 
-@pytest.mark.parametrize(
-    ("kind", "joint"), [("bpe", True), ("bpe", False), pytest.param("unigram", True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kind", "joint"), [("bpe", True), ("bpe", False), slow("unigram", True)])
 def test_auto_takes_the_largest_size_of_frequent_entries(
     kind: str, joint: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

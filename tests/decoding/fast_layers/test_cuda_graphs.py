@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from languages import drop_as_on_a_gpu
+from marks import slow
 from recordings import BATCHES, Recording, Recordings, assert_same, begun, recordings_by
 from searches import CPU, NORM, model_of, search, sources
 from torch import Tensor
@@ -37,8 +38,7 @@ GRAPHED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "beam_size"),
-    [*CHOSEN, *(pytest.param(name, 3, marks=pytest.mark.slow) for name in GRAPHED if (name, 3) not in CHOSEN)],
+    ("name", "beam_size"), [*CHOSEN, *(slow(name, 3) for name in GRAPHED if (name, 3) not in CHOSEN)]
 )
 @torch.inference_mode()
 def test_repeated_steps_find_what_a_search_without_them_finds(name: str, beam_size: int) -> None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from marks import slow
 from tasks import Ended, is_alive, on_linux, started, wait_for
 
 from transformer_mt.machine.workers import may_fork
@@ -77,9 +78,7 @@ def test_a_process_of_a_pool_works_in_threads(ended: Ended) -> None:
 
 
 @on_linux
-@pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT]
-)
+@pytest.mark.parametrize("ending", [signal.SIGKILL, slow(signal.SIGTERM), signal.SIGINT])
 def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C goes to all of them, and only the first says something. One that it could not end sees to its task."""
     program = started(

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from marks import slow
 from tasks import CPU, Ended, is_alive, on_linux, pid_of, pids, started, wait_for
 
 from transformer_mt.machine import workers as module
@@ -177,7 +178,7 @@ AT_REST = """
 
 
 @on_linux
-@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, slow(signal.SIGTERM)])
 def test_none_at_rest_outlives_the_first_where_a_signal_ends_it(ending: signal.Signals) -> None:
     program = started(AT_REST, "stay", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert program.stdout is not None

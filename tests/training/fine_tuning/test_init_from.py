@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from commands import call_tmt
+from marks import slow
 from safetensors.torch import load_file
 from torch import Tensor
 from torchrun import run_together
@@ -263,9 +264,7 @@ def test_a_new_target_language_has_a_new_tokenizer(folder: Path) -> None:
     assert "tres" not in tgt.backend.get_vocab()
 
 
-@pytest.mark.parametrize(
-    ("tied", "joint"), [("none", False), pytest.param("decoder", True, marks=pytest.mark.slow), ("all", True)]
-)
+@pytest.mark.parametrize(("tied", "joint"), [("none", False), slow("decoder", True), ("all", True)])
 def test_every_weight_with_a_row_for_each_word_is_extended(folder: Path, tied: str, joint: bool) -> None:
     """Projection and bias among them. With a joint vocabulary the new words of both sides come behind."""
     settings = (f"model.tie_embeddings={tied}", f"tokenizer.joint={joint}".lower(), "training.max_steps=1")
@@ -334,7 +333,7 @@ def test_where_there_is_only_what_a_run_began_with_there_is_no_average(folder: P
     assert "Make one with `tmt average runs/begun --last 1`." in asked.stderr
 
 
-@pytest.mark.parametrize("sharding", ["full", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sharding", ["full", slow("none")])
 def test_two_processes_go_on_as_one_does(folder: Path, sharding: str) -> None:
     name = f"two_{sharding}"
     status, said = run_together(

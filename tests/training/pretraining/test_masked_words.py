@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from commands import call_tmt
+from marks import slow
 from measured_costs import measured_costs
 from test_pretraining import PAIRS, write_config
 from toy import toy_mapping, write_toy_corpus
@@ -100,11 +101,7 @@ def test_every_line_is_read_with_words_hidden_in_their_places(folder: Path, stre
 
 
 @pytest.mark.parametrize(
-    "stream",
-    [
-        pytest.param((), id="whole"),
-        pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream", marks=pytest.mark.slow),
-    ],
+    "stream", [pytest.param((), id="whole"), slow(("data.streaming=true", "data.shuffle_window=100"), id="stream")]
 )
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     kind = "stream" if stream else "whole"

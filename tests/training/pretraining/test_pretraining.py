@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from commands import call_tmt
+from marks import slow
 from toy import toy_mapping, write_toy_corpus
 from trainings import killed_and_resumed, metrics
 
@@ -89,11 +90,7 @@ def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str,
 
 
 @pytest.mark.parametrize(
-    "stream",
-    [
-        pytest.param((), id="whole", marks=pytest.mark.slow),
-        pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream"),
-    ],
+    "stream", [slow((), id="whole"), pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream")]
 )
 def test_a_killed_training_is_resumed_to_the_same_run(folder: Path, stream: tuple[str, ...]) -> None:
     result = killed_and_resumed(folder, "pretrain", "--config", "spans.yaml", "training.max_tokens=128", *stream)

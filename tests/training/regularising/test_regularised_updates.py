@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from marks import slow
 from torch import Tensor, nn
 from toy import toy_config
 from updating import gradients, make_updater
@@ -130,8 +131,8 @@ def test_before_its_first_step_two_passes_are_one_bit_for_bit(corpus: Path, data
     [
         pytest.param("simcut", 1, id="simcut-unpadded"),
         pytest.param("rdrop", 2, id="rdrop-padded"),
-        pytest.param("simcut", 2, id="simcut-padded", marks=pytest.mark.slow),
-        pytest.param("rdrop", 1, id="rdrop-unpadded", marks=pytest.mark.slow),
+        slow("simcut", 2, id="simcut-padded"),
+        slow("rdrop", 1, id="rdrop-unpadded"),
     ],
 )
 def test_the_divergence_makes_predictions_agree(corpus: Path, data: PreparedData, kind: str, num_heads: int) -> None:

@@ -14,6 +14,7 @@ from typing import IO
 import pytest
 import yaml
 from copies import Copy
+from marks import slow
 from safetensors.torch import load_file, save_file
 from toy import toy_config, toy_mapping, write_toy_corpus
 
@@ -156,10 +157,7 @@ def test_what_a_training_refuses_exits_2_below_its_own_message(
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 @pytest.mark.parametrize(
     ("number", "status"),
-    [
-        (signal.SIGINT, 130),
-        *(pytest.param(number, 128 + number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP)),
-    ],
+    [(signal.SIGINT, 130), *(slow(number, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP))],
 )
 def test_a_signal_leaves_no_training_and_no_folder(number: signal.Signals, status: int, folder: Path) -> None:
     """Given as early as there is something to leave; and twice, since the second must not cut short the tidying."""

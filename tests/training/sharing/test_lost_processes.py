@@ -14,15 +14,11 @@ import hang
 import pytest
 from commands import call_tmt
 from copies import Copy
+from marks import slow
 from torchrun import TMT, copies_together, run_together, start_together, write_config
 from trainings import metrics, wait_for
 
 from transformer_mt.storage.run_folder import RunFolder
-
-
-def slow(*values: object) -> object:
-    """A parameter whose test runs when asked: its sister covers most of it."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def workers(folder: Path, number: int, by: str = "LOCAL_RANK") -> list[int]:

@@ -9,6 +9,7 @@ import gradients
 import pytest
 import torch
 from commands import call_tmt
+from marks import slow
 from safetensors.torch import load_file
 from torchrun import run_together, write_config
 from toy import toy_config, write_toy_corpus
@@ -98,15 +99,7 @@ def test_two_processes_train_as_one_that_accumulates(runs: Runs, sharding: str) 
     assert all(both[1].count(line) == 1 for line in said), "one process speaks"
 
 
-@pytest.mark.parametrize(
-    ("sharding", "number"),
-    [
-        pytest.param("none", 4, marks=pytest.mark.slow),
-        ("full", 1),
-        pytest.param("none", 1, marks=pytest.mark.slow),
-        pytest.param("full", 4, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("sharding", "number"), [slow("none", 4), ("full", 1), slow("none", 1), slow("full", 4)])
 def test_a_checkpoint_goes_on_with_any_number_of_processes(runs: Runs, sharding: str, number: int) -> None:
     """And under either sharding, and translates: the format knows of neither."""
     name = f"{sharding}_{number}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import no_room
 import pytest
 from commands import call_tmt
+from marks import slow
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage], documented there
 from torchrun import run_together, write_config
 from trainings import metrics
@@ -15,11 +16,6 @@ from transformer_mt.machine import world
 from transformer_mt.machine.world import World
 
 PACKAGE = Path(transformer_mt.__file__).parent
-
-
-def slow(*values: object) -> object:
-    """A parameter whose test runs when asked: its sister covers most of it."""
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")

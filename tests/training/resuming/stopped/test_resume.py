@@ -12,6 +12,7 @@ import pytest
 import trainings
 import yaml
 from commands import call_tmt
+from marks import slow
 from trainings import kill_at, metrics, start, tmt, tmt_here, to_the_end, wait_for
 
 
@@ -50,7 +51,7 @@ def test_killed_and_resumed_is_the_same_run(folder: Path, killed: Path) -> None:
     assert_same_run(folder, killed.name)
 
 
-@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
+@pytest.mark.parametrize("precision", [slow("fp32"), "bf16"])
 def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, precision: str) -> None:
     """Whose heads are wider than those of the toy."""
     settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
@@ -64,10 +65,7 @@ def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, 
     trainings.assert_same_run(folder / "runs" / straight, folder / "runs" / parts, 40)
 
 
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGHUP, 129)],
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
     folder: Path, number: signal.Signals, status: int
 ) -> None:
@@ -94,9 +92,7 @@ def test_a_finished_run_resumed_by_auto_exits_0_and_changes_nothing(folder: Path
     assert (folder / "runs" / "straight" / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "closed", [*(pytest.param(c, marks=pytest.mark.slow) for c in (">&-", "2>&-")), "<&- >&- 2>&-"]
-)
+@pytest.mark.parametrize("closed", [*(slow(c) for c in (">&-", "2>&-")), "<&- >&- 2>&-"])
 def test_without_standard_output_or_error_the_training_is_the_same(folder: Path, closed: str) -> None:
     name = f"closed{len(closed)}{closed[0] == '2'}"
     command = f"{sys.executable} -m transformer_mt train --config toy.yaml name={name} training.max_steps=10 {closed}"
