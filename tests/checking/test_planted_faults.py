@@ -81,10 +81,10 @@ def test_a_shift_is_found_within_twenty_lines(
 @pytest.mark.parametrize(
     ("code", "num_pairs", "line", "shift"),
     [
-        ("en-ja", 2500, 1043, -1),  # windows of these short sentences look wrong a hundred lines behind the change
+        slow("en-ja", 2500, 1043, -1),  # windows of these short sentences look wrong a hundred lines behind the change
         ("en-ja", 2500, 140, 1),  # the stretch of which the aligner learned holds the change
         ("en-es", 2500, 2369, -1),
-        ("en-de", 1500, 1491, 1),  # nine lines before the end
+        slow("en-de", 1500, 1491, 1),  # nine lines before the end
     ],
 )
 def test_neither_weak_lines_nor_the_end_hide_a_shift(

@@ -285,6 +285,7 @@ def test_ctrl_c_ends_it_and_nothing_is_lost(folder: Path) -> None:
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_signal_while_cleaned_files_are_written_leaves_none_half_and_a_kill_no_more_than_the_next_deletes(
     folder: Path,
 ) -> None:

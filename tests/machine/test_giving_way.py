@@ -53,6 +53,7 @@ print(burnt())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="on one core there is nobody to wait for")
 def test_idle_threads_of_every_library_sleep_while_waits_are_short() -> None:
     environment = {name: os.environ[name] for name in os.environ if "OMP_" not in name and "NUMBA_" not in name}

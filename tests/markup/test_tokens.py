@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marks import slow
 
 from transformer_mt.aligning.words import words_of
 from transformer_mt.markup.marked import take_out
@@ -15,14 +16,16 @@ from transformer_mt.markup.tokens import Kind, tokens_of
 from transformer_mt.markup.writing import put_back
 
 
+# Each another state in which the reader may stay to the end; the others of their kinds are slow.
 @pytest.mark.parametrize(
     ("unit", "xml"),
     [
-        *((unit, False) for unit in (
-            '<a "="', "<a '='", """<a "='"'=""", "<!--", "<a '", "<", "&", "<a href=", "<script>", "<?", "</a ",
-            "<code>", "<b><p>", "</p><b>", "<code></p>", "<pre><b>", "<b/></b>", "<a b=c/>",
+        *((unit, False) for unit in ('<a "="', """<a "='"'=""", "<!--", "<a '", "<", "<script>", "<code>", "<b><p>")),
+        *(slow(unit, False) for unit in (
+            "<a '='", "&", "<a href=", "<?", "</a ", "</p><b>", "<code></p>", "<pre><b>", "<b/></b>", "<a b=c/>",
         )),
-        *((unit, True) for unit in ('<a "="', "<!--", "<?", "<![CDATA[", "<!a [", "<b/></b>", "<é><ü>")),
+        *((unit, True) for unit in ('<a "="', "<![CDATA[", "<é><ü>")),
+        *(slow(unit, True) for unit in ("<!--", "<?", "<!a [", "<b/></b>")),
     ],
 )  # fmt: skip
 def test_a_hostile_text_takes_no_time(unit: str, xml: bool) -> None:

@@ -206,7 +206,7 @@ def test_what_is_saved_and_loaded_answers_bit_for_bit(architecture: str, options
     assert torch.equal(model(src, tgt), other(src, tgt))
 
 
-@every_option(SINGLE + TOUCHING + EVERYTHING, all_models=True)
+@every_option(SINGLE + POSITIONED + EVERYTHING, all_models=True)
 def test_bf16_is_fp32_but_for_rounding(architecture: str, options: dict) -> None:
     """Whatever its dtype on the way, no option mixes up types, and gradients and cached steps stay near fp32's."""
     model = make_model(architecture, {**options, "dropout": 0.0})

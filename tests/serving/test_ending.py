@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from marks import slow
 from servers import Answer, Serve, Served
 from toy import toy_pairs
 
@@ -24,7 +25,7 @@ def under_way(server: Served, pool: ThreadPoolExecutor) -> "Future[Answer]":
     return answer
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGINT)])
 def test_a_signal_finishes_what_is_begun(serve: Serve, translator: Translator, number: int) -> None:
     server = serve("--workers", "1", anew=True)
     with ThreadPoolExecutor(1) as pool:

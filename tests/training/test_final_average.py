@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow
 from safetensors.torch import load_file
 from toy import toy_config
 from trainings import assert_same_run, metrics
@@ -96,7 +97,7 @@ def test_a_signal_leaves_it_to_the_next_start(
     assert_same_run(run.path, other.path, 20)
 
 
-@pytest.mark.parametrize("stops", [(10,), (14, 15, 18, 19)])
+@pytest.mark.parametrize("stops", [slow((10,)), (14, 15, 18, 19)])
 def test_checkpoints_of_stops_have_no_part_in_it(
     run: RunFolder, config: RunConfig, tmp_path: Path, stops: tuple[int, ...]
 ) -> None:

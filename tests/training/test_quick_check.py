@@ -56,6 +56,7 @@ def test_a_shift_stops_a_training_unless_it_is_not_to_be_looked_for(folder: Path
     assert status == 0, output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(compiled_kernels() is None, reason="shifts are looked for where numba works")
 def test_a_shift_in_one_of_several_directions(folder: Path) -> None:
     """Beside many pairs of another direction and text in one language, the shift's place is that in its own file."""

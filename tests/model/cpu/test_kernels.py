@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow
 from numba import get_num_threads, njit, prange
 from threads import torch_threads
 from torch import Tensor
@@ -250,7 +251,11 @@ def test_without_numba_nothing_is_said(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 
 @pytest.mark.parametrize(
-    "setting", [{"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_THREADING_LAYER": "tbb"}], ids=lambda setting: next(iter(setting))
+    "setting",
+    [
+        slow({"NUMBA_DISABLE_JIT": "1"}, id="NUMBA_DISABLE_JIT"),
+        pytest.param({"NUMBA_THREADING_LAYER": "tbb"}, id="NUMBA_THREADING_LAYER"),
+    ],
 )
 def test_a_numba_that_does_not_work_is_found_out_before_it_is_needed(setting: dict[str, str]) -> None:
     """tbb is not installed here."""

@@ -333,7 +333,8 @@ def test_where_there_is_only_what_a_run_began_with_there_is_no_average(folder: P
     assert "Make one with `tmt average runs/begun --last 1`." in asked.stderr
 
 
-@pytest.mark.parametrize("sharding", ["full", slow("none")])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["full", "none"])
 def test_two_processes_go_on_as_one_does(folder: Path, sharding: str) -> None:
     name = f"two_{sharding}"
     status, said = run_together(

@@ -32,6 +32,7 @@ from transformer_mt.training.monitoring.step_profile import (
 from transformer_mt.training.run import start_or_resume
 
 
+@pytest.mark.slow
 def test_a_resumed_training_is_profiled_and_stays_the_same(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     corpus = write_toy_corpus(tmp_path / "toy")
     runs = {name: RunFolder(tmp_path / name) for name in ("plain", "profiled")}

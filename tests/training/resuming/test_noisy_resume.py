@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from marks import slow
 from safetensors.torch import load_file
 from torchrun import run_together
 from toy import toy_mapping, write_toy_corpus
@@ -54,7 +53,8 @@ def test_killed_in_either_part_it_is_the_same_run(folder: Path) -> None:
     assert averages[0].read_bytes() == averages[1].read_bytes()
 
 
-@pytest.mark.parametrize("sharding", [slow("none"), "full"])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "full"])
 def test_two_processes_train_as_one(folder: Path, sharding: str) -> None:
     """The same pieces, the same moving average, the same average at the end."""
     status, _ = run_together(

@@ -107,14 +107,16 @@ def test_a_process_that_is_alive_and_does_not_come_is_named(tmp_path: Path) -> N
     assert re.search(r"tmt: process 1 \([^,)]+, process \d+\) of 2 has kept the others waiting for 0.1 minutes", said)
 
 
-@pytest.mark.parametrize("work", [hang.be_patient, slow(hang.be_slow_together)])
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [hang.be_patient, hang.be_slow_together])
 def test_work_that_takes_long_is_no_hang(tmp_path: Path, work: Callable) -> None:
     status, said = run_together(2, tmp_path, work.__name__, program=hang.__file__)
     assert status == 0
     assert said.count("together again") == 2
 
 
-@pytest.mark.parametrize("number", [slow(signal.SIGTERM), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_after_the_same_step(tmp_path: Path, number: signal.Signals) -> None:
     """To torchrun and its workers alike, as a terminal sends Ctrl-C; torchrun then sends it on."""
     process, ids = begin(tmp_path)

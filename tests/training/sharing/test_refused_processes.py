@@ -27,7 +27,8 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("sharding", ["none", slow("full")])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "full"])
 def test_memory_that_runs_out_in_one_is_noted_for_the_next_start(folder: Path, sharding: str, monkeypatch) -> None:
     """The others wait for its gradients, so that all stop; torchrun starts them again, and what is too large is split.
     No pair is lost: the losses are those of the training in one piece, but for what dropout draws, which is off here.

@@ -277,6 +277,7 @@ def test_weights_are_those_of_the_time_of_packing(precision: str, passes: Module
         assert (logits_of(packed(model, precision), src, 1, True)[-1] - before).abs().max() > 1
 
 
+@pytest.mark.slow
 def test_a_panel_is_the_same_for_all_that_find_the_same_compiled_passes() -> None:
     """numba knows them by the processor and its features, also where somebody named this very processor."""
     asked = "from transformer_mt.decoding.fast_layers.panels.panel_lanes import COLUMNS, _target; "

@@ -162,6 +162,7 @@ def test_a_run_begun_anew_keeps_the_numbers_that_it_had(folder: Path) -> None:
     assert metrics(run) != []
 
 
+@pytest.mark.slow
 def test_going_on_without_numba_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With which it began: what dropout drops is not the same without."""
     wide = "model.d_model=16", "model.num_heads=1"  # enough for numba's attention, which needs no padding

@@ -51,7 +51,8 @@ def test_killed_and_resumed_is_the_same_run(folder: Path, killed: Path) -> None:
     assert_same_run(folder, killed.name)
 
 
-@pytest.mark.parametrize("precision", [slow("fp32"), "bf16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, precision: str) -> None:
     """Whose heads are wider than those of the toy."""
     settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
@@ -92,7 +93,8 @@ def test_a_finished_run_resumed_by_auto_exits_0_and_changes_nothing(folder: Path
     assert (folder / "runs" / "straight" / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("closed", [*(slow(c) for c in (">&-", "2>&-")), "<&- >&- 2>&-"])
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_without_standard_output_or_error_the_training_is_the_same(folder: Path, closed: str) -> None:
     name = f"closed{len(closed)}{closed[0] == '2'}"
     command = f"{sys.executable} -m transformer_mt train --config toy.yaml name={name} training.max_steps=10 {closed}"
