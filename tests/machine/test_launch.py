@@ -46,3 +46,9 @@ def test_where_nobody_ends_the_others_they_end_in_silence(monkeypatch: pytest.Mo
     be(monkeypatch, 1, 2, MASTER_ADDR="localhost", MASTER_PORT="1")
     assert isinstance(launch.told_once(UserError("No.")), ToldElsewhereError)
     assert waited == []
+
+
+def test_a_rank_beyond_the_number_of_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    be(monkeypatch, 2, 2, MASTER_ADDR="localhost", MASTER_PORT="1")
+    with pytest.raises(UserError, match="RANK is 2 of a WORLD_SIZE of 2"):
+        launch.num_processes()

@@ -11,12 +11,19 @@ NEEDED = ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def num_processes() -> int:
-    """How many were started; 1 without `torchrun`. Raises UserError where the environment is incomplete."""
+    """How many were started; 1 without `torchrun`. Raises UserError where the environment is incomplete, or
+    counts this one beyond the others, which would wait for it in vain.
+    """
     size = _number("WORLD_SIZE", 1)
     if size > 1 and (missing := [name for name in NEEDED if name not in os.environ]):
         raise UserError(
             f"WORLD_SIZE is {size}, and {', '.join(missing)} is not set. Start several processes with torchrun, which "
             "sets all of them."
+        )
+    if rank() >= size > 1:
+        raise UserError(
+            f"RANK is {rank()} of a WORLD_SIZE of {size}: ranks are counted from 0. Start several processes with "
+            "torchrun, which sets both."
         )
     return size
 

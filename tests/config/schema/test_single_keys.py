@@ -53,7 +53,7 @@ def test_kinds_of_sources(source: dict, kind: str):
         {"model": {"d_model": 9, "num_heads": 3, "positions": "learned"}},
         {"model": {"d_model": 9, "num_heads": 3, "positions": "none"}},
         {"model": {"architecture": "decoder_only", "num_encoder_layers": 0}, "tokenizer": {"joint": True}},
-        {"model": {"num_experts": 8, "experts_per_token": 2, "num_kv_heads": 1, "attention_window": 1}},
+        {"model": {"num_experts": 8, "experts_per_token": 2, "num_kv_heads": 1, "attention_window": 2}},
         {"training": {"max_minutes": 60}},
         {"training": {"max_epochs": 1, "schedule": "inverse_sqrt", "lr": 1e-3, "clip_norm": None}},
         {"training": {"max_steps": 10, "schedule": "cosine", "lr": 1e-3, "warmup_steps": 9}},

@@ -53,7 +53,7 @@ class ModelConfig(Section):
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     activation: Literal["relu", "gelu", "swiglu", "geglu"] = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "relative_bias", "alibi", "none"] = "sinusoidal"
-    attention_window: PositiveInt | None = Field(
+    attention_window: Annotated[int, Field(ge=2, le=LARGEST)] | None = Field(
         default=None, description="Self-attention sees so many positions, its own among them; null: all."
     )
     scale_attention: bool = Field(default=True, description="Scores are divided by the root of a head's size.")
