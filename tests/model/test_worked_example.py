@@ -1,10 +1,8 @@
-"""The notes' running example ("The cat sat", d_model 4), every figure, through the project's own functions.
+"""The notes' running example: the errata that are sentences, through the project's own functions.
 
-`errata` lists what the notes print and their own formula does not give: held here to the formula's value, and shown
-to differ from the printed one. `docs/worked_example.md` tells the same to a reader.
+Figures are held by `tests/test_worked_example_page.py`, which runs the same functions as `docs/worked_example.md` does.
 """
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -13,21 +11,17 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.decoding.search.top_tokens import Totals, best_extensions
 from transformer_mt.model.architectures import ARCHITECTURES
 from transformer_mt.model.decoder_only import DecoderOnly
 from transformer_mt.model.interface import TranslationModel
-from transformer_mt.model.layers import RESIDUALS, PostNormResidual, PreNormResidual, Residual
-from transformer_mt.model.loss import cross_entropy_sums
+from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.masks import causal_mask
-from transformer_mt.model.parts.attention import MultiHeadAttention, attention_scores, attention_weights
-from transformer_mt.model.parts.feed_forward import make_dense
+from transformer_mt.model.parts.attention import MultiHeadAttention, attention_weights
 from transformer_mt.model.parts.norms import make_norm
-from transformer_mt.model.parts.positions import SinusoidalPositions, sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
 EXAMPLE: dict[str, Any] = json.loads((Path(__file__).parent.parent / "fixtures" / "worked_example.json").read_text())
@@ -42,20 +36,9 @@ def assert_close(actual: Tensor, expected: list, tolerance: float = 1e-4) -> Non
     torch.testing.assert_close(actual, tensor(expected), atol=tolerance, rtol=0)
 
 
-def assert_erratum(actual: Tensor, value: list, printed: list) -> None:
-    """The formula's value, and not what the notes print: rounding to two places would explain 0.005."""
-    assert_close(actual, value)
-    assert (actual - tensor(printed)).abs().max() > 0.006
-
-
 def erratum(beginning: str) -> dict[str, Any]:
     (found,) = [entry for entry in EXAMPLE["errata"] if entry["what"].startswith(beginning)]
     return found
-
-
-def vectors(text: str) -> list[Tensor]:
-    """The bracketed vectors of a sentence, in order."""
-    return [torch.tensor([float(x) for x in inside.split(",")]) for inside in re.findall(r"\[([^\[\]]+)\]", text)]
 
 
 def numbers(text: str) -> list[float]:
@@ -69,40 +52,6 @@ def build(vocab_size: int = 10, **values: Any) -> TranslationModel:
         return ARCHITECTURES[config.architecture](config, vocab_size, vocab_size)
 
 
-def identity_attention() -> MultiHeadAttention:
-    """One head whose projections change nothing."""
-    attention = MultiHeadAttention(4, 1, 0.0, bias=False)
-    for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
-        nn.init.eye_(linear.weight)
-    return attention.eval()
-
-
-def scores_to_qk(raw: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys of head_dim 4 whose dot products are these scores: the scores themselves, and unit vectors."""
-    padded = nn.functional.pad(raw, (0, 4 - raw.size(-1)))
-    return padded[None, None], torch.eye(4)[None, None, : raw.size(-1)]
-
-
-def test_every_entry_has_its_test() -> None:
-    """Each key of the file, and the beginning of each erratum, is named by a test below."""
-    tests = [node for node in ast.parse(Path(__file__).read_text("utf-8")).body if isinstance(node, ast.FunctionDef)]
-    named = {node.value for test in tests for node in ast.walk(test) if isinstance(node, ast.Constant)}
-    assert set(EXAMPLE) - {"about", "tolerance", "errata"} <= named
-    beginnings = tuple(text for text in named if isinstance(text, str) and len(text) > 4)
-    assert [entry["what"] for entry in EXAMPLE["errata"] if not entry["what"].startswith(beginnings)] == []
-
-
-def test_positional_encoding() -> None:
-    expected = EXAMPLE["positional_encoding"]
-    assert_close(sinusoidal_table(3, expected["d_model"]), expected["value"], 1e-5)
-
-
-def test_embedding_plus_position() -> None:
-    expected = EXAMPLE["embedding_plus_position"]
-    positions = SinusoidalPositions(TINY, max_len=3, causal=False)
-    assert_close(positions(tensor(expected["embedding"])[None], torch.arange(3)[None])[0], expected["value"])
-
-
 def test_the_model_scales_the_embedding_first() -> None:
     """As the example's note says; the example itself adds the position to the unscaled embedding."""
     expected = EXAMPLE["embedding_plus_position"]
@@ -111,118 +60,6 @@ def test_the_model_scales_the_embedding_first() -> None:
         embedder.table.copy_(tensor(expected["embedding"]))
     doubled = tensor(expected["value"]) + tensor(expected["embedding"])  # sqrt(4) is 2
     assert_close(embedder(torch.arange(3)[None], torch.arange(3)[None])[0], doubled.tolist())
-
-
-def test_attention_scores() -> None:
-    expected = EXAMPLE["attention_scores"]
-    q, k = scores_to_qk(tensor(expected["raw"]))
-    assert q.size(-1) == expected["d_k"]
-    assert_close(attention_scores(q, k, scale=1.0)[0, 0], expected["raw"])
-    assert_close(attention_scores(q, k)[0, 0], expected["scaled"])
-    assert_close(attention_weights(q, k)[0, 0], expected["softmax"])
-
-
-def test_attention_output_of_cat() -> None:
-    expected, scores = EXAMPLE["attention_output_cat"], EXAMPLE["attention_scores"]
-    q, k = scores_to_qk(tensor(scores["raw"]))
-    out = identity_attention().attend(q, k, tensor(expected["values"])[None, None], None)
-    assert_close(out[0, 1], expected["value"])
-
-
-@pytest.mark.parametrize(("name", "addend"), [("residual_cat", "attention"), ("second_residual_cat", "feed_forward")])
-def test_residual_connections(name: str, addend: str) -> None:
-    expected = EXAMPLE[name]
-    residual = PreNormResidual(TINY).eval()
-    assert_close(residual(tensor(expected["x"]), lambda _: tensor(expected[addend])), expected["value"])
-
-
-def test_causal_softmax_of_el() -> None:
-    """The example's second row sees two of three positions, its scores being scaled already."""
-    expected = EXAMPLE["causal_softmax_el"]
-    visible = [0.0 if score == "-inf" else float(score) for score in expected["scores"]]
-    q, k = scores_to_qk(torch.tensor([[0.0] * 3, visible, [0.0] * 3]) * 2.0)
-    assert_close(attention_scores(q, k, causal_mask(3))[0, 0, 1], expected["scores"])
-    assert_close(attention_weights(q, k, causal_mask(3))[0, 0, 1], expected["value"])
-
-
-def test_residual_census() -> None:
-    expected = EXAMPLE["residual_census"]
-    config = TINY.model_copy(
-        update={"num_encoder_layers": expected["encoder_layers"], "num_decoder_layers": expected["decoder_layers"]}
-    )
-    model = Transformer(config, 10, 10)
-    count = [sum(isinstance(m, Residual) for m in stack.modules()) for stack in (model.encoder, model.decoder)]
-    assert [*count, sum(count)] == [expected["encoder"], expected["decoder"], expected["total"]]
-
-
-@pytest.mark.parametrize("values", [{}, MODELS["transformer-base"]], ids=["default", "preset"])
-def test_base_shapes(values: dict[str, Any]) -> None:
-    expected = EXAMPLE["base_shapes"]
-    config = ModelConfig(**values)
-    assert (config.d_model, config.d_ff, config.num_heads) == (
-        expected["d_model"], expected["d_ff"], expected["num_heads"],
-    )  # fmt: skip
-    assert config.num_encoder_layers == config.num_decoder_layers == expected["layers"]
-    attention = MultiHeadAttention(config.d_model, config.num_heads, 0.0, True)
-    assert attention.project_query(torch.zeros(1, 1, config.d_model)).shape[-1] == expected["head_dim"]
-
-
-# What the notes print and their formula does not give
-
-
-def test_erratum_query_projection() -> None:
-    expected = erratum("query projection")
-    attention = MultiHeadAttention(4, 1, 0.0, bias=False)
-    with torch.no_grad():
-        attention.q_proj.weight.copy_(tensor(expected["w_q"]).T)
-    queries = attention.project_query(tensor(expected["x"])[None])[0, 0]
-    assert_erratum(queries, expected["value"], expected["printed"])
-
-
-@pytest.mark.parametrize("beginning", ["layer norm of [2.14", "layer norm of [2.59"])
-def test_erratum_layer_norm(beginning: str) -> None:
-    expected = erratum(beginning)
-    (vector,) = vectors(expected["what"])
-    assert_erratum(make_norm(TINY)(vector), expected["value"], expected["printed"])
-    assert_close(PostNormResidual(TINY).eval()(vector, torch.zeros_like), expected["value"])
-
-
-def test_erratum_variance_of_the_layer_norm() -> None:
-    """A layer norm divides every difference by sqrt(variance + eps), which gives the variance that it took."""
-    expected = erratum("layer norm of [2.14")
-    (vector,) = vectors(expected["what"])
-    norm = make_norm(TINY)
-    assert norm.eps == 1e-5
-    shrunk = (vector[0] - vector[2]) / (norm(vector)[0] - norm(vector)[2])
-    assert_erratum((shrunk**2 - norm.eps)[None], [expected["variance"]], [expected["printed_variance"]])
-
-
-def test_erratum_gelu() -> None:
-    expected = erratum("exact GELU")
-    gelu = make_dense(TINY.model_copy(update={"activation": "gelu"})).activation
-    assert_erratum(gelu(*vectors(expected["what"])), expected["value"], expected["printed"])
-
-
-def test_erratum_cross_attention() -> None:
-    expected = erratum("cross-attention dot products")
-    query, *keys = vectors(expected["what"])
-    q, k = query[None, None, None], torch.stack(keys)[None, None]
-    assert_erratum(attention_scores(q, k, scale=1.0)[0, 0, 0], expected["value"], expected["printed"])
-    assert_erratum(
-        attention_weights(q, k)[0, 0, 0], expected["softmax_after_scaling_by_2"], expected["printed_softmax"]
-    )
-
-
-def test_erratum_output_softmax() -> None:
-    """As search sees it and as the loss does. Ids 0 to 3 are the special tokens, which the example has not."""
-    expected = erratum("output softmax")
-    (words,) = vectors(expected["what"])
-    logits = torch.cat((torch.full((4,), -torch.inf), words))[None, None]
-    log_probs, _, tokens = best_extensions(logits, len(words), False, None, Totals.of(logits, torch.zeros(1, 1)))
-    probabilities = torch.zeros(len(words)).scatter(0, tokens[0] - 4, log_probs[0].exp())
-    assert_erratum(probabilities, expected["value"], expected["printed"])
-    nll = torch.stack([cross_entropy_sums(words[None], torch.tensor([i]), 0.0).nll for i in range(len(words))])
-    assert_close((-nll).exp(), expected["value"])
 
 
 def test_erratum_heads_of_t5_11b() -> None:
