@@ -275,13 +275,6 @@ def test_overrides_come_last_and_in_order():
     assert config.training.lr == 0.0001
 
 
-def test_an_unknown_key_in_an_override_is_told_its_likely_name():
-    write("a.yaml", BASE)
-    assert refusal("a.yaml", "model.n_heads=8") == (
-        "a.yaml (with model.n_heads=8): model.n_heads: unknown key, did you mean num_heads?"
-    )
-
-
 # Dumping
 
 

@@ -1,13 +1,12 @@
 """Presets: values under the keys beside them, over the keys below."""
 
-import typing
 from pathlib import Path
 
 import pytest
 
 from transformer_mt.config.loading import dump_config, load_config, shipped_configs
 from transformer_mt.config.presets import MODELS
-from transformer_mt.config.sections.model import ModelConfig, Preset
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 
 BASE = """
@@ -35,10 +34,6 @@ def changes(preset: str) -> list[str]:
     is_alone = MODELS[preset]["architecture"] == "encoder_only"
     turns = [] if source_as == "text" and not is_alone else ["data.both_directions_epochs=0"]  # which only pairs do
     return [f"model.preset={preset}", f"data.source_as={source_as}", *turns, *(alone if is_alone else [])]
-
-
-def test_the_schema_knows_the_presets() -> None:
-    assert set(typing.get_args(Preset)) == set(MODELS)
 
 
 def test_a_preset_says_every_value_of_the_model_but_the_length() -> None:

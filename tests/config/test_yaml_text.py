@@ -59,10 +59,6 @@ def test_nan_and_infinity_are_numbers_that_the_schema_refuses_later():
     assert math.isnan(cast("float", parse_yaml(".nan", "some.yaml")))
 
 
-def test_language_code_norwegian_is_text():
-    assert parse_yaml("{src_lang: no, tgt_lang: nb}", "some.yaml") == {"src_lang": "no", "tgt_lang": "nb"}
-
-
 def test_anchors_aliases_and_merge_keys_work():
     text = "small: &small {d_model: 64, d_ff: 128}\nmodel: {<<: *small, d_ff: 256}\nsame: *small\n"
     assert parse_yaml(text, "some.yaml") == {
@@ -70,12 +66,6 @@ def test_anchors_aliases_and_merge_keys_work():
         "model": {"d_model": 64, "d_ff": 256},
         "same": {"d_model": 64, "d_ff": 128},
     }
-
-
-def test_duplicate_keys_are_refused_with_both_lines():
-    assert refusal("seed: 1\nname: a\nseed: 2\n") == (
-        "some.yaml, line 3, column 1: the key 'seed' is there twice, first in line 1."
-    )
 
 
 @pytest.mark.parametrize(

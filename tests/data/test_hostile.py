@@ -52,35 +52,6 @@ def test_hostile_corpus_loads_aligned(name: str, src: str, tgt: str, num_read: i
     check_pairs(corpus, folder, "text", src, tgt)
 
 
-def test_crlf_leaves_no_return_and_the_last_line_counts(shared_data: Find) -> None:
-    folder = shared_data("hostile/crlf_en_vi")
-    corpus = load(folder, "text", "en", "vi")
-    assert len(corpus) == 2535
-    assert not any(text.endswith("\r") for side in ("src", "tgt") for text in corpus.dataset[side])
-    for side, column in (("en", "src"), ("vi", "tgt")):
-        content = (folder / f"text.{side}").read_bytes()
-        assert not content.endswith(b"\n")
-        assert content.endswith(b"\r\n" + corpus.dataset[-1][column].encode())
-
-
-def test_next_line_characters_stay_inside_their_lines(shared_data: Find) -> None:
-    folder = shared_data("hostile/unicode_newlines_de_en")
-    corpus = load(folder, "text", "de", "en")
-    inside = [sum(text.count("\x85") for text in corpus.dataset[side]) for side in ("src", "tgt")]
-    assert sorted(inside) == [0, 8]
-
-
-def test_blank_lines_drop_pairs_and_shift_nothing(shared_data: Find) -> None:
-    folder = shared_data("hostile/blank_lines_de_en")
-    blank = [
-        {n for n, line in enumerate(split_lines(folder / f"text.{side}")) if not line.split()} for side in ("de", "en")
-    ]
-    assert sorted(map(len, blank)) == [11, 17]
-    corpus = load(folder, "text", "de", "en")
-    assert corpus.num_blank == len(blank[0] | blank[1])
-    assert len(corpus) == 5000 - corpus.num_blank
-
-
 def test_not_a_corpus_is_refused_with_both_counts(shared_data: Find) -> None:
     folder = shared_data("hostile/not_a_corpus_en_ru")
     with pytest.raises(UserError, match=r"text.en has 1,469 lines and .*text.ru has 1,997\."):

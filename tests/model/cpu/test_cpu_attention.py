@@ -40,18 +40,6 @@ def test_values_and_gradients_are_the_formulas(kind: str, p: float, num_keys: in
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("num_keys", [3, 9])
-def test_the_gradient_is_that_of_differences(num_keys: int) -> None:
-    bias = torch.randn(1, HEADS, QUERIES, num_keys, dtype=torch.float64, requires_grad=True)
-    heads = [x[:1].detach().requires_grad_() for x in inputs(QUERIES, num_keys, SIZE, torch.float64)]
-
-    def attend(*tensors: Tensor) -> Tensor:
-        torch.manual_seed(3)
-        return training_attention(*tensors, p=0.3, scale=0.5)
-
-    assert torch.autograd.gradcheck(attend, (*heads, bias))
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 def test_grouped_queries_attend_as_with_repeated_keys(num_kv_heads: int, dropout: float) -> None:

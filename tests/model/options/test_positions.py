@@ -100,13 +100,6 @@ def test_rotary_is_a_product_of_complex_numbers() -> None:
         torch.testing.assert_close(rotate(vectors, at)[i], expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_rotary_score_depends_on_the_distance_alone() -> None:
-    q, k = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(0))
-    scores = [(rotate(q, [i]) @ rotate(k, [i - 5]).T).item() for i in (5, 6, 100, 299)]
-    assert scores == pytest.approx([scores[0]] * 4, abs=1e-4)
-    assert abs((rotate(q, [9]) @ rotate(k, [3]).T).item() - scores[0]) > 1e-3
-
-
 def test_relative_buckets_by_hand() -> None:
     """T5's formula at the edges. Both ways: 16 each, 8 of them exact, the rest by log(n / 8) / log(16) * 8."""
     both = {
