@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
+from trainings import metrics
 from translators import MODELS_BY_NAME, PICTURES, make_translator, write_run
 
 
@@ -65,8 +66,7 @@ def test_its_command_translates_where_the_card_was_asked_for(folder: Path, place
 
 
 def test_scores_come_from_the_evaluations_of_this_checkpoint_alone(folder: Path) -> None:
-    lines = [json.loads(line) for line in (folder / "runs/toy/metrics.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "validation"][-1]
+    last = [line for line in metrics(folder / "runs/toy") if line["kind"] == "validation"][-1]
     assert f"bleu {last['bleu']:.2f}, chrf {last['chrf']:.2f}" in card(folder)
     assert call_tmt(folder, "average", "runs/toy", "--last", "1").returncode == 0
     assert "None: `tmt evaluate` was not run" in card(folder, "--checkpoint", "average")

@@ -272,7 +272,6 @@ def stopped(folder: Path, while_writing: bool, number: int) -> tuple[int, str]:
     result = subprocess.run(
         [sys.executable, "-c", STOPPED, *arguments],
         cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     return result.returncode, result.stderr
 

@@ -42,7 +42,6 @@ def test_ctrl_c_while_a_library_loads_ends_the_command(library: str, program: tu
         [sys.executable, *program, "train", "--config", "quickstart.yaml"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None
     while "importing" not in (line := process.stdout.readline()):

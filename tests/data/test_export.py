@@ -1,7 +1,7 @@
-import resource
 from pathlib import Path
 
 import pytest
+from commands import full_disk
 
 from transformer_mt.data.builtin import builtin_pairs
 from transformer_mt.data.builtin.export import export_builtin
@@ -29,15 +29,11 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_of_a_file(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for the disk: five fit, the largest does not."""
+    """Five fit, the largest does not."""
     whole = dict(export_builtin("builtin:en-es", tmp_path / "whole"))
     largest = max(path.stat().st_size for path in whole)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, hard))
-    try:
-        with pytest.raises(UserError, match=r"full cannot be written: File too large\. Choose another folder\."):
-            export_builtin("builtin:en-es", tmp_path / "full")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    refused = pytest.raises(UserError, match=r"full cannot be written: File too large\. Choose another folder\.")
+    with full_disk(largest - 1), refused:
+        export_builtin("builtin:en-es", tmp_path / "full")
     for path in (tmp_path / "full").iterdir():
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()

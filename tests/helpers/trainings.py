@@ -14,6 +14,10 @@ from commands import call_tmt
 from copies import Copy
 from filelock import FileLock
 
+from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.manifest import write_manifest
+from transformer_mt.storage.run_folder import MANIFEST
+
 TMT = ("-m", "transformer_mt")
 CLOCK = ("tokens_per_second", "elapsed_seconds", "data_wait")
 
@@ -102,6 +106,18 @@ def killed_and_resumed(
     assert "going on from step" in result.stdout
     assert_same_run(straight, killed, last)
     return result
+
+
+def edit_state(checkpoint: Path, **changes: object) -> None:
+    """Have its state.json say something else, as if it had been saved so."""
+    path = checkpoint / STATE
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    rewrite_manifest(checkpoint)
+
+
+def rewrite_manifest(checkpoint: Path) -> None:
+    """Make the manifest that of the files as they are."""
+    write_manifest(checkpoint, [path.name for path in checkpoint.iterdir() if path.name != MANIFEST])
 
 
 def metrics_with_clock(run: Path) -> list[dict]:

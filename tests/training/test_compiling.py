@@ -64,8 +64,7 @@ def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
         )  # fmt: skip
         run = RunFolder(tmp_path / str(compile_it))
         start_or_resume(config, run, resume=False)
-        lines = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
-        found[compile_it] = [line for line in lines if line["kind"] == "train"]
+        found[compile_it] = [line for line in metrics(run.path) if line["kind"] == "train"]
     # Uncompiled, the one head is numba's, which sums in another order, and thirty steps of Adam widen what that does.
     tolerance = 1e-4 if num_heads == 2 else 2e-3
     for plain, compiled in zip(found[False], found[True], strict=True):

@@ -14,10 +14,9 @@ import pytest
 from commands import call_tmt
 from filelock import FileLock
 from safetensors.numpy import load_file
+from trainings import edit_state, metrics
 
 from transformer_mt.judging.runs.summary import summary_of
-from transformer_mt.storage.manifest import write_manifest
-from transformer_mt.storage.run_folder import MANIFEST
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +89,7 @@ def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp
     shutil.copytree(folder / "whole", run)
     newest, best = run / "checkpoints/step_1200", run / "checkpoints/step_600"
     shutil.copytree(newest, best)
-    state = json.loads((newest / "state.json").read_text())
-    (newest / "state.json").write_text(json.dumps({**state, "best_step": 600}))
-    write_manifest(newest, [path.name for path in newest.iterdir() if path.name != MANIFEST])
+    edit_state(newest, best_step=600)
     assert told(call, tmp_path / "runs")["r"]["problems"] == []
     weights = best / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
@@ -119,8 +116,7 @@ def test_a_file_that_a_training_takes_away_meanwhile_is_no_damage(folder: Path, 
 
 def test_numbers_of_a_run(call, folder: Path) -> None:
     row = told(call, folder)["whole"]
-    lines = [json.loads(line) for line in (folder / "whole/metrics.jsonl").read_text().splitlines()]
-    validations = [line for line in lines if line["kind"] == "validation"]
+    validations = [line for line in metrics(folder / "whole") if line["kind"] == "validation"]
     assert row["best bleu"] == max(line["bleu"] for line in validations)
     assert row["best nll"] == min(line["nll"] for line in validations)
     weights = load_file(folder / "whole/checkpoints/step_1200/model.safetensors")
@@ -236,8 +232,7 @@ def test_curves_as_a_page_hold_every_value(call, folder: Path) -> None:
     assert re.findall("<figcaption>(.*?)</figcaption>", page) == ["validation/bleu", "train/lr"]
     assert "<script" not in page
     assert "://" not in page
-    lines = [json.loads(line) for line in (folder / "whole/metrics.jsonl").read_text().splitlines()]
-    for line in lines:
+    for line in metrics(folder / "whole"):
         if line["kind"] == "train":
             assert f"<title>whole, step {line['step']:,}: {line['lr']:.4g}</title>" in page
 

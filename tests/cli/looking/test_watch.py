@@ -14,6 +14,7 @@ from browser import chromium
 from commands import call_tmt
 from filelock import FileLock
 from servers import Answer, Served
+from trainings import metrics, metrics_with_clock
 
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.watching.live_run import REST_SECONDS, LiveRun
@@ -61,8 +62,7 @@ def test_the_page_has_everything_before_any_script_runs(run: Path) -> None:
     page = ask("/").body.decode()
     assert "<title>a &lt;b&gt; run</title>" in page
     assert "finished: max_steps 1,200 reached" in page
-    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    best = max(entry["bleu"] for entry in entries if entry["kind"] == "validation")
+    best = max(line["bleu"] for line in metrics(run) if line["kind"] == "validation")
     assert f"<dd>{best:.2f} at step" in page
     assert page.count("<figure>") >= 7
     assert page.count("<article>") == 5
@@ -96,7 +96,7 @@ def test_only_what_is_new_is_sent(run: Path) -> None:
 
 def test_diagnoses_are_those_of_tmt_diagnose(run: Path) -> None:
     assert "None." in asker(run)("/parts").json["parts"]["diagnoses"]
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = metrics_with_clock(run)
     lines += [{**lines[0], "step": 1200 + step} for step in range(50, 1050, 50)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     said = call_tmt(run.parent, "diagnose", str(run), "--json")

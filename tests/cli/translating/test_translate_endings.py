@@ -54,7 +54,6 @@ def test_ctrl_c_ends_all_processes_of_a_search(trained: Path, tmp_path: Path) ->
         [sys.executable, "-m", "transformer_mt", "translate", "--input", str(tmp_path / "long.en")],
         cwd=trained, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "2"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline().startswith(b"uno dos tres")
@@ -89,8 +88,6 @@ def test_ctrl_c_at_an_open_pipe_ends_quietly(trained: Path) -> None:
         [sys.executable, "-m", "transformer_mt", "translate"],
         cwd=trained, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        # A shell has its background jobs, these tests among them, ignore Ctrl-C, and they leave that to their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from commands import full_disk
 from entries import TSV, entries, pairs_of
 
 from transformer_mt.config.sections.data import DataConfig
@@ -180,13 +180,8 @@ def test_cache_that_cannot_be_written_names_the_setting(data: DataConfig, tmp_pa
 
 def test_no_room_on_the_disk(data: DataConfig, tmp_path: Path) -> None:
     (tmp_path / "b.tsv").write_text("x" * 100_000 + "\ty\n", encoding="utf-8")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
-    try:
-        with pytest.raises(UserError, match=r"There is no room for the cache entry .*data.cache_dir"):
-            load_corpus([TSV], data)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(50_000), pytest.raises(UserError, match=r"There is no room for the cache entry .*data.cache_dir"):
+        load_corpus([TSV], data)
     assert entries(data) == []
     assert len(load_corpus([TSV], data)) == 1
 

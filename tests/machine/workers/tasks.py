@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -95,10 +94,8 @@ def long():
 
 def started(code: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
     """A program of two processes at work that have begun; they write their numbers into the first argument."""
-    # A shell has its background jobs, these tests among them, ignore Ctrl-C, and they leave that to their children.
-    heeds = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     program = HEAD + textwrap.dedent(code)
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **heeds, **options)
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], text=True, **options)
 
 
 # Each program that it reads is a copy of it, which need not import torch, and ends as any Python does.

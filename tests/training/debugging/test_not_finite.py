@@ -3,7 +3,6 @@
 The oracle is the place where something was planted, and the update's own numbers.
 """
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 from toy import toy_config
-from trainings import assert_same_run
+from trainings import assert_same_run, metrics
 from updating import make_updater
 
 from transformer_mt.config.schema import RunConfig
@@ -351,8 +350,7 @@ def test_fp16_skips_counts_and_lowers_the_scale(
     monkeypatch.setattr(Updater, "update", counting)
     monkeypatch.setattr(Trainer, "train", kept)
     start_or_resume(config, RunFolder(tmp_path / "run"), resume=False)
-    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert [line["skipped_steps"] for line in lines if line["kind"] == "train"] == [2, 1]
+    assert [line["skipped_steps"] for line in metrics(tmp_path / "run") if line["kind"] == "train"] == [2, 1]
     assert trainers[0].updater.scaler.get_scale() == 65536 / 2**3
     assert not (tmp_path / "run/debug").exists()
 

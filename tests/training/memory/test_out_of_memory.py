@@ -4,7 +4,6 @@ The allocator's error is planted by hooks, in the forward and in the middle of t
 same update in one piece.
 """
 
-import json
 import re
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from toy import toy_config
+from trainings import metrics
 from updating import gradients, make_updater
 
 from transformer_mt.config.schema import RunConfig
@@ -297,8 +297,7 @@ def test_a_training_that_must_split_says_so_once_and_counts(
     for name, limit in (("roomy", 10**6), ("narrow", 5)):
         with memory_of(monkeypatch, limit):
             start_or_resume(config, RunFolder(tmp_path / name), resume=False)
-        entries = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
-        lines[name] = [entry for entry in entries if entry["kind"] == "train"]
+        lines[name] = [line for line in metrics(tmp_path / name) if line["kind"] == "train"]
         said = capsys.readouterr().out
         assert said.count("does not fit") == said.count("training.max_tokens") == (name == "narrow")
     assert not any("split_micro_batches" in line for line in lines["roomy"])

@@ -1,10 +1,8 @@
 """Short trainings with dropout, and what they leave in a run folder."""
 
-import json
 from pathlib import Path
 
 from toy import toy_config
-from trainings import CLOCK
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.storage.run_folder import RunFolder
@@ -23,8 +21,3 @@ def train(data: Path, run: RunFolder, resume: bool = False, change_lr: bool = Fa
 
 def weights(run: RunFolder, step: int = 12) -> bytes:
     return (run.step(step) / "model.safetensors").read_bytes()
-
-
-def metrics(run: RunFolder) -> list[dict]:
-    lines = [json.loads(line) for line in run.metrics.read_text().split("\n")[:-1]]
-    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines]

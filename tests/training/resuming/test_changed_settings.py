@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from saved_runs import TRAINING, metrics, train
+from saved_runs import TRAINING, train
 from toy import toy_config, toy_mapping
+from trainings import edit_state, metrics
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.errors import UserError
-from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import validation
 from transformer_mt.training.begin import of_other_configs
@@ -30,7 +30,7 @@ def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: 
     assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"
     recorded.append({"step": 15, "changes": {"training.max_steps": [15, 16]}})
     assert [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]] == recorded
-    rates = {line["step"]: line["lr"] for line in metrics(run) if line["kind"] == "train"}
+    rates = {line["step"]: line["lr"] for line in metrics(run.path) if line["kind"] == "train"}
     assert rates[15] == pytest.approx(0.5 * 16**-0.5 * 15**-0.5)
     with pytest.raises(UserError, match=r"model\.d_ff: was 32, is 64"):
         start_or_resume(
@@ -60,12 +60,8 @@ def test_the_precision_of_validations_is_measured_once_a_run_and_anew_on_another
     for end, expected in ((3, "bf16"), (6, second)):
         mapping = toy_mapping(data, training={**TRAINING, "max_steps": end}, decoding={"precision": "auto"})
         start_or_resume(parse_run_config(mapping, "toy"), run, resume=True)
-        state = run.step(end) / "state.json"
-        content = json.loads(state.read_text())
-        assert content["validation_precision"] == expected
-        content["device"] = device
-        state.write_text(json.dumps(content))
-        write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+        assert json.loads((run.step(end) / "state.json").read_text())["validation_precision"] == expected
+        edit_state(run.step(end), device=device)
 
 
 @pytest.mark.parametrize("precision", ["int8", "auto"])
@@ -82,8 +78,7 @@ def test_validations_translate_at_the_precision_of_the_search(
         mapping = toy_mapping(data, training={**TRAINING, "max_steps": 3}, decoding={"precision": wanted})
         run = RunFolder(tmp_path / wanted)
         assert start_or_resume(parse_run_config(mapping, "toy"), run, resume=False).exit_status == 0
-        lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-        found.append([line for line in lines if line["kind"] == "validation"][-1])
+        found.append([line for line in metrics(run.path) if line["kind"] == "validation"][-1])
     assert found[0]["nll"] == pytest.approx(found[1]["nll"], rel=2e-3)
     assert "bleu" in found[0]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from saved_runs import TRAINING, config_of, metrics, train, weights
+from saved_runs import TRAINING, config_of, train, weights
+from trainings import metrics
 
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
@@ -85,7 +86,7 @@ def test_a_training_goes_on_without_a_checkpoint_where_asked(
     said = capsys.readouterr().out
     assert said.count("warning: The disk is full. Training goes on, as training.on_save_error says.") == 2
     assert weights(run) == weights(straight)
-    assert metrics(run) == metrics(straight)
+    assert metrics(run.path) == metrics(straight.path)
     assert run.steps() == [3, 9, 12], "step 7 was the best of its validation, and could not be saved"
     assert json.loads((run.step(9) / "state.json").read_text())["best_step"] is None
 
@@ -183,5 +184,5 @@ def test_a_disk_that_is_full_for_a_while(
     assert said.count("Training goes on, as training.on_save_error says.") == 3  # steps 6, 7 (a validation) and 9
     assert run.steps() == [12]
     assert weights(run) == weights(straight)
-    assert [line["step"] for line in metrics(run) if line["kind"] == "train"] == list(range(1, 13))
+    assert [line["step"] for line in metrics(run.path) if line["kind"] == "train"] == list(range(1, 13))
     assert not list(run.checkpoints.glob(".*")), "no rubbish stays"

@@ -1,7 +1,5 @@
 """Nothing in the folder of a run, or in the cache, is ever unpickled: a hostile pickle in any file does nothing."""
 
-import hashlib
-import json
 import os
 import pickle
 import shutil
@@ -13,6 +11,7 @@ import pytest
 import torch
 import yaml
 from toy import toy_mapping, write_toy_corpus
+from trainings import rewrite_manifest
 
 from transformer_mt.cli.main import main
 
@@ -115,19 +114,6 @@ def files_read(run: Run, name: str, folder: Path) -> set[str]:
     probe.read_bytes()
     noted = probe.stat().st_atime > 0
     return {file for file, path in files.items() if not (noted and path.exists() and path.stat().st_atime == 0)}
-
-
-def rewrite_manifest(checkpoint: Path) -> None:
-    """As whoever plants something in a checkpoint would."""
-    manifest = {
-        path.name: {
-            "num_bytes": path.stat().st_size,
-            "blake2b": hashlib.blake2b(path.read_bytes(), digest_size=20).hexdigest(),
-        }
-        for path in checkpoint.iterdir()
-        if path.name != "manifest.json"
-    }
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("plant", [as_pickle, as_torch])

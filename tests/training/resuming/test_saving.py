@@ -1,6 +1,5 @@
 """What a run folder survives: another process, a kill, a move, a deleted file."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from copies import Copy
-from saved_runs import metrics, train, weights
+from saved_runs import train, weights
+from trainings import metrics
 
 from transformer_mt.errors import UserError
 from transformer_mt.storage.checkpoint_files import WEIGHTS
@@ -134,7 +134,7 @@ def test_a_second_ctrl_c_stops_at_once_and_loses_nothing_saved(data: Path, strai
     assert run.steps() == [3]
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)
-    assert metrics(run) == metrics(straight)
+    assert metrics(run.path) == metrics(straight.path)
 
 
 def test_a_folder_that_is_moved_away_is_not_made_anew(
@@ -150,7 +150,7 @@ def test_a_folder_that_is_moved_away_is_not_made_anew(
     os.rename(elsewhere, run.path)
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)
-    assert metrics(run) == metrics(straight)
+    assert metrics(run.path) == metrics(straight.path)
 
 
 def test_a_deleted_metrics_file_is_told_and_begun_anew(
@@ -162,5 +162,4 @@ def test_a_deleted_metrics_file_is_told_and_begun_anew(
     assert train(data, run, resume=True, max_steps=16, log_every_steps=1).exit_status == 0
     said = f"warning: {run.metrics} is gone, and with it the numbers of the steps up to 14, which TensorBoard's"
     assert capsys.readouterr().out.count(said) == 1
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [15, 16]
+    assert [line["step"] for line in metrics(run.path) if line["kind"] == "train"] == [15, 16]

@@ -1,7 +1,5 @@
 """`tmt verify-resume` finds a run the same where resuming is exact, and says what differs where it is not."""
 
-import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +15,7 @@ from copies import Copy
 from marks import slow
 from safetensors.torch import load_file, save_file
 from toy import toy_config, toy_mapping, write_toy_corpus
+from trainings import metrics, rewrite_manifest
 
 from transformer_mt.cli.main import main
 from transformer_mt.config.loading import load_config
@@ -91,7 +90,7 @@ def test_a_run_is_the_same_and_what_was_done_is_said(folder: Path, verify: Verif
         assert said in output
     assert {path.name for path in (folder / "kept").iterdir()} >= {"straight", "resumed"}
     assert not (folder / "runs").exists()
-    lines = [json.loads(line) for line in (folder / "kept/resumed/metrics.jsonl").read_text().split("\n")[:-1]]
+    lines = metrics(folder / "kept/resumed")
     assert [line["step"] for line in lines if line["kind"] == "validation"] == [6, 12]
     assert [line["step"] for line in lines if line["kind"] == "train"] == [4, 8, 12]
     status, _, errors = verify("--keep", "kept")
@@ -108,10 +107,7 @@ def test_a_checkpoint_that_lost_one_bit_is_found() -> None:
         weights = load_file(path)
         weights["decoder.norm.weight"][0] *= 1 + 2**-20
         save_file(weights, path)
-        manifest = json.loads((run.step(4) / "manifest.json").read_text())
-        digest = hashlib.blake2b(path.read_bytes(), digest_size=20).hexdigest()
-        manifest[path.name] = {"num_bytes": path.stat().st_size, "blake2b": digest}
-        (run.step(4) / "manifest.json").write_text(json.dumps(manifest))
+        rewrite_manifest(run.step(4))
 
     said: list[str] = []
     result = verify_resume("toy.yaml", [], 8, None, said.append, tamper)
@@ -166,7 +162,6 @@ def test_a_signal_leaves_no_training_and_no_folder(number: signal.Signals, statu
     process = subprocess.Popen(
         [sys.executable, "-m", "transformer_mt", "verify-resume", "--config", "toy.yaml", "--steps", "1000000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which a background job of a shell ignores
     )  # fmt: skip
     (training,) = _first_child(process)
     assert list(temporary.glob("tmt_verify_*"))

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from commands import call_tmt
 from toy import write_toy_corpus
-from trainings import metrics, tmt, tmt_here
+from trainings import edit_state, metrics, tmt, tmt_here
 
 from transformer_mt.config.loading import read_config
-from transformer_mt.storage.manifest import write_manifest
 
 
 def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
@@ -25,12 +24,8 @@ def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
     ]
     assert tmt_here(folder, *arguments, "training.max_steps=20", "validation.metric=bleu").returncode == 0
     scores = {line["step"]: line["nll"] for line in metrics(folder / "runs/judged") if line["kind"] == "validation"}
-    state = folder / "runs/judged/checkpoints/step_20/state.json"
     assert len(scores) == 4
-    content = json.loads(state.read_text())
-    content.update(best_step=5, num_bad_validations=3)
-    state.write_text(json.dumps(content))
-    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    edit_state(folder / "runs/judged/checkpoints/step_20", best_step=5, num_bad_validations=3)
     more = ["training.max_steps=25", "validation.patience=3", "validation.metric=nll"]
     result = tmt_here(folder, *arguments, *more, "--resume", "auto")
     assert result.returncode == 0
@@ -46,12 +41,8 @@ def test_scores_of_other_translations_find_another_best_and_wait_anew(folder: Pa
     few = ["name=sampled", "validation.metric=chrf", "validation.num_translated=2", "training.max_steps=15"]
     assert call_tmt(folder, *arguments, *few).returncode == 0
     checkpoints = folder / "runs/sampled/checkpoints"
-    state = checkpoints / "step_15/state.json"
-    content = json.loads(state.read_text())
-    content.update(best_step=10, best_metrics={"nll": 1.0, "ppl": 2.7, "bleu": 100.0, "chrf": 100.0})
-    content["num_bad_validations"] = 2
-    state.write_text(json.dumps(content))
-    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    best_metrics = {"nll": 1.0, "ppl": 2.7, "bleu": 100.0, "chrf": 100.0}
+    edit_state(checkpoints / "step_15", best_step=10, best_metrics=best_metrics, num_bad_validations=2)
     copy = folder / "runs/sampled_by_nll"
     shutil.copytree(folder / "runs/sampled", copy)
     more = ["validation.num_translated=20", "validation.patience=3", "training.max_steps=35", "--resume", "auto"]
@@ -110,11 +101,9 @@ def test_a_finished_run_is_given_its_average_and_nothing_else_changes(folder: Pa
     arguments = ["train", "--config", "toy.yaml", "name=averaged", "validation.every_steps=4", "training.max_steps=10"]
     assert call_tmt(folder, *arguments, "training.keep_checkpoints=9").returncode == 0
     run = folder / "runs/averaged"
-    state = run / "checkpoints/step_10/state.json"
-    content = json.loads(state.read_text())
-    content.update(best_step=4, best_metrics={**content["best_metrics"], "nll": 0.5})
-    state.write_text(json.dumps(content))
-    write_manifest(state.parent, [path.name for path in state.parent.iterdir() if path.name != "manifest.json"])
+    last = run / "checkpoints/step_10"
+    best_metrics = json.loads((last / "state.json").read_text())["best_metrics"]
+    edit_state(last, best_step=4, best_metrics={**best_metrics, "nll": 0.5})
     before = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
     others = ["validation.metric=chrf", "decoding.beam_size=7", "training.keep_checkpoints=1"]
     result = call_tmt(folder, *arguments, *others, "--resume", "auto", "training.average_last=1")

@@ -1,7 +1,6 @@
 """A run that was stopped goes on as if it had not been: order, random numbers, weights, metrics, bit for bit."""
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import trainings
 import yaml
-from commands import call_tmt
+from commands import call_tmt, full_disk
 from marks import slow
 from trainings import kill_at, metrics, start, tmt, tmt_here, to_the_end, wait_for
 
@@ -58,10 +57,7 @@ def test_attention_that_numba_compiles_is_resumed_to_the_same_run(folder: Path, 
     settings = ("--config", "toy.yaml", "model.num_heads=1", f"training.precision={precision}")
     straight, parts = f"straight_{precision}", f"parts_{precision}"
     assert tmt_here(folder, "train", *settings, f"name={straight}").returncode == 0
-    process = start(folder, "train", *settings, f"name={parts}")
-    wait_for(folder / "runs" / parts / "checkpoints" / "step_10")
-    process.kill()
-    process.communicate()
+    kill_at(folder / "runs" / parts / "checkpoints/step_10", folder, "train", *settings, f"name={parts}")
     assert to_the_end(start(folder, "train", *settings, "--resume", "auto", f"name={parts}")).returncode == 0
     trainings.assert_same_run(folder / "runs" / straight, folder / "runs" / parts, 40)
 
@@ -167,16 +163,12 @@ def test_averaging_is_the_mean_and_can_be_translated_with(folder: Path) -> None:
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_checkpoints_whole(folder: Path) -> None:
-    """A limit on the size of files stands in for the disk: state and manifest fit, the weights do not."""
+    """State and manifest fit, the weights do not."""
     name = ["train", "--config", "toy.yaml", "--resume", "auto", "name=full"]
     assert tmt_here(folder, *name, "training.max_steps=5").returncode == 0
     tokenizers = {p.name: p.read_bytes() for p in (folder / "runs/full/tokenizers").iterdir()}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
+    with full_disk(4096):
         result = call_tmt(folder, *name)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert result.returncode == 2, result.stderr
     assert "could not be written: " in result.stderr
     assert "File too large" in result.stderr
