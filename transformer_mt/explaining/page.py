@@ -7,7 +7,7 @@ from transformer_mt.explaining.importance import Importance, Measure
 from transformer_mt.explaining.neighbours import Neighbour
 from transformer_mt.explaining.runners_up import Choice
 from transformer_mt.inspect.trace import Candidate
-from transformer_mt.pages.html_text import Html, joined, page, tag
+from transformer_mt.pages.html_text import Html, joined, page, table, tag
 
 STYLE = """
 table { border-collapse: collapse; margin: 0.4rem 0; }
@@ -90,5 +90,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
         tag("tr", *(tag("td", cell, class_=None if isinstance(cell, Html) else "number") for cell in row))
         for row in rows
     ]
-    head = tag("thead", tag("tr", *(tag("th", text) for text in heads)))
-    return tag("div", tag("table", head, tag("tbody", *body)), class_="scroll")
+    return table([tag("th", text) for text in heads], body)

@@ -11,7 +11,7 @@ from transformer_mt.judging.report_sentences import changed_sentences, extreme_s
 from transformer_mt.judging.scores import HIGHER_IS_BETTER, NUM_RESAMPLES, Score, is_significant
 from transformer_mt.pages import charts
 from transformer_mt.pages.charts import Point, Series
-from transformer_mt.pages.html_text import Html, joined, page, tag
+from transformer_mt.pages.html_text import Html, joined, page, table, tag
 from transformer_mt.plurals import counted
 
 STYLE = Path(__file__).with_name("report.css")
@@ -92,11 +92,10 @@ def _scores(judgement: Judgement) -> Html:
         first = tag("th", name, tag("small", f" {better}"))
         rows.append(tag("tr", first, *cells, tag("td", strip, class_="strip")))
     names = [tag("th", text, class_="number" if text else None) for text in heads]
-    head = tag("thead", tag("tr", *names, tag("th", class_="strip")))
     note = f"In brackets: the interval that holds 95 % of {NUM_RESAMPLES:,} resamples of the sentences."
     if judgement.is_comparison and not judgement.is_short:
         note += " * and bold: beyond chance (p < 0.05 by paired bootstrap)."
-    return joined(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll"), tag("p", note, class_="muted"))
+    return joined(table([*names, tag("th", class_="strip")], rows), tag("p", note, class_="muted"))
 
 
 def _shown(score: Score) -> Html:
@@ -154,9 +153,8 @@ def _all_numbers(judgement: Judgement) -> Html:
             sizes = f"{group.sizes[0]:,}" if len({*group.sizes}) == 1 else " / ".join(map(str, group.sizes))
             of = [tag("td", text, class_="number") for text in judgement.certainties[1][number]] if ranges else []
             rows.append(tag("tr", tag("th", group.label), *of, tag("td", sizes, class_="number"), *cells))
-        head = tag("thead", tag("tr", tag("th", below), *ranges, tag("th", counted, class_="number"), *heads))
-        table = tag("table", head, tag("tbody", *rows))
-        parts += [tag("h4", title), tag("div", table, class_="scroll")]
+        columns = [tag("th", below), *ranges, tag("th", counted, class_="number"), *heads]
+        parts += [tag("h4", title), table(columns, rows)]
     return joined(*parts)
 
 
@@ -165,9 +163,8 @@ def _settings(settings: Mapping[str, Sequence[str]]) -> Html:
         tag("tr", tag("th", name), *(tag("td", tag("bdi", value)) for value in values))
         for name, values in settings.items()
     ]
-    head = tag("thead", tag("tr", *(tag("th", text) for text in ("setting", "A", "B"))))
-    table = tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll")
-    return joined(tag("h2", "Settings that differ between the runs"), table)
+    heads = [tag("th", text) for text in ("setting", "A", "B")]
+    return joined(tag("h2", "Settings that differ between the runs"), table(heads, rows))
 
 
 def _how(judgement: Judgement) -> Html:

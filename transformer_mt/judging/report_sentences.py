@@ -6,7 +6,7 @@ from transformer_mt.data.word_splitting import printable
 from transformer_mt.judging.differences import marked_pair, missed_by
 from transformer_mt.judging.faults import FAULTS
 from transformer_mt.judging.judgement import Judgement, best_and_worst, counts_of_changes, largest_changes
-from transformer_mt.pages.html_text import Html, joined, tag
+from transformer_mt.pages.html_text import Html, joined, table, tag
 
 NUM_CHANGED = 8
 NUM_BEST, NUM_WORST = 4, 8
@@ -61,9 +61,8 @@ def faulty_sentences(judgement: Judgement) -> Html:
                 of = f" in {judgement.names[system]}" if judgement.is_comparison else ""
                 examples += [tag("h4", f"{fault}{of}".capitalize() if not of else f"{fault.capitalize()}{of}")]
                 examples.append(_blocks(judgement, places[:NUM_FAULTY], (system,)))
-    head = tag("thead", tag("tr", tag("th", "fault"), *heads, tag("th", "what it is")))
-    table = tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll")
-    return joined(tag("h3", "Faults that a program can see"), table, *examples)
+    counts = table([tag("th", "fault"), *heads, tag("th", "what it is")], rows)
+    return joined(tag("h3", "Faults that a program can see"), counts, *examples)
 
 
 def _blocks(judgement: Judgement, places: Sequence[int], systems: Sequence[int]) -> Html:

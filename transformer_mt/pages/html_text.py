@@ -1,6 +1,7 @@
 """Markup out of Python, in which every text is escaped unless it is markup already."""
 
 import html
+from collections.abc import Sequence
 from pathlib import Path
 
 STYLE = Path(__file__).with_name("style.css")
@@ -41,6 +42,11 @@ EMPTY = frozenset(("line", "circle", "rect", "polyline", "path"))  # elements of
 def joined(*parts: str | None) -> Html:
     """Parts one after the other."""
     return Html("".join(part if isinstance(part, Html) else html.escape(part) for part in parts if part is not None))
+
+
+def table(heads: Sequence[Html], rows: Sequence[Html]) -> Html:
+    """A head of these cells, and these rows (`tr`), in a box that scrolls sideways where the table is too wide."""
+    return tag("div", tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)), class_="scroll")
 
 
 def page(title: str, body: Html, style: str = "") -> str:

@@ -10,7 +10,7 @@ from transformer_mt import __version__
 from transformer_mt.checking.check import CheckedSplit, Pair
 from transformer_mt.checking.faults.rules import BITS, RULES
 from transformer_mt.checking.written.told import SAYS, headline, place_of, share, shift_sentence, title
-from transformer_mt.pages.html_text import Html, joined, page, tag
+from transformer_mt.pages.html_text import Html, joined, page, table, tag
 
 STYLE = Path(__file__).with_name("check.css")
 BINS = 100  # parts of a split in the picture of where a fault lies
@@ -47,7 +47,7 @@ def _table(split: CheckedSplit) -> Html:
             tag("td", SAYS[name], class_="says"))
         for name, number in split.counts.items()
     ]  # fmt: skip
-    return tag("div", tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows)), class_="scroll")
+    return table(heads, rows)
 
 
 def _strip(split: CheckedSplit, name: str) -> Html:
@@ -78,5 +78,5 @@ def _how(checked: Sequence[CheckedSplit]) -> Html:
     names = [rule.name for rule in RULES if any(rule.name in split.counts for split in checked)]
     rows = [tag("tr", tag("th", name), tag("td", FOUND[name])) for name in names]
     made = f"Nothing was changed or dropped. Made by transformer_mt {__version__} on {date.today().isoformat()}."
-    table = tag("div", tag("table", tag("tbody", *rows)), class_="scroll") if rows else None
-    return joined(tag("h2", "How it was found"), table, tag("p", made, class_="muted"))
+    found = tag("div", tag("table", tag("tbody", *rows)), class_="scroll") if rows else None
+    return joined(tag("h2", "How it was found"), found, tag("p", made, class_="muted"))

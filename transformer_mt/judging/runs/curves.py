@@ -8,7 +8,7 @@ from transformer_mt.inspect.fonts import fonts_for, no_word_of_missing_glyphs
 from transformer_mt.judging.runs.summary import RunSummary
 from transformer_mt.judging.runs.table import cell, rows_of
 from transformer_mt.pages import charts
-from transformer_mt.pages.html_text import Html, joined, page, tag
+from transformer_mt.pages.html_text import Html, joined, page, table, tag
 from transformer_mt.storage.files import make_file, replace_file
 
 DEFAULTS = ("train/loss", "validation/nll", "validation/bleu", "validation/chrf")
@@ -89,9 +89,8 @@ def curves_page(summaries: Sequence[RunSummary], metrics: Sequence[str]) -> str:
 
 def _table(summaries: Sequence[RunSummary]) -> Html:
     rows = rows_of(summaries)
-    head = tag("thead", tag("tr", *(tag("th", name) for name in rows[0])))
     lines = [tag("tr", *(tag("td", tag("bdi", cell(name, value))) for name, value in row.items())) for row in rows]
-    return tag("div", tag("table", head, tag("tbody", *lines)), class_="scroll")
+    return table([tag("th", name) for name in rows[0]], lines)
 
 
 def _draw(path: Path, summaries: Sequence[RunSummary], metrics: Sequence[str]) -> None:
