@@ -153,8 +153,12 @@ class World:
         return tensor
 
     def _wait_for(self, keys: list[str]) -> None:
-        """Wait without end, in a way that Ctrl-C gets through."""
+        """Wait without end, in a way that Ctrl-C gets through. ToldElsewhereError where another process ended with an
+        error of its own, as on a machine whose disk is full: what is waited for never comes.
+        """
         while not self.store.check(keys):
+            if self.store.check(["left"]):
+                raise ToldElsewhereError("another process ended before its time")
             time.sleep(LOOK_SECONDS)
 
 

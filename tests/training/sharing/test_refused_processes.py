@@ -1,5 +1,6 @@
 """What several processes cannot do, or no longer: said once as by one, and noted where the next start needs it."""
 
+from functools import partial
 from pathlib import Path
 
 import no_room
@@ -85,6 +86,17 @@ def test_an_error_is_told_by_one_of_those_that_come_to_it(monkeypatch: pytest.Mo
         assert raised[0] is error
         assert all(isinstance(other, ToldElsewhereError) for other in raised[1:])
     assert World().told_by_one(error) is error
+
+
+def test_nobody_waits_for_a_process_that_ended_with_an_error() -> None:
+    """Such as one whose machine has no room for its cache: it has told that, and another launcher than torchrun does
+    not end the others.
+    """
+    for rank, wait in ((0, World.one_first), (1, World.one_first), (1, partial(World.first, patient=True))):
+        store = HashStore()
+        store.set("left", "")
+        with pytest.raises(ToldElsewhereError):
+            wait(World(rank, 2, store=store), lambda: None)
 
 
 @pytest.mark.slow
