@@ -264,7 +264,8 @@ def _wait_to_be_newest(folder: Path) -> bool:
     Two files of one second stand in the order of their process numbers, so that what a resumed training writes could
     come before what was written before it, and be taken for lost.
     """
-    newest = max((int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*.*")), default=0)
+    seconds = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
+    newest = max((int(second) for second in seconds if second.isdecimal()), default=0)  # a person may have renamed one
     until = time.time() + 2
     while int(time.time()) <= newest and time.time() < until:
         time.sleep(0.02)

@@ -109,7 +109,10 @@ def test_an_average_that_was_left_behind_is_named(folder: Path) -> None:
 
 
 def test_tensorboard_reads_what_a_resumed_training_writes_last(tmp_path: Path) -> None:
-    """It goes by names: a second, a host, a process. The earlier file is of this second and of a later process."""
+    """It goes by names: a second, a host, a process. The earlier file is of this second and of a later process. One
+    that a person renamed has none of them.
+    """
+    (tmp_path / "events.out.tfevents.old.1").write_bytes(b"")
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 1:010d}.zzz.1.0").write_bytes(b"")
     Monitor(RunFolder(tmp_path), toy_config(tmp_path), TrainingState(step=5)).close()
     assert ".zzz." in sorted(tmp_path.glob("events.*"))[0].name
