@@ -1,5 +1,7 @@
 """What a run folder survives: another process, a kill, a move, a deleted file."""
 
+import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from copies import Copy
@@ -21,7 +24,7 @@ from transformer_mt.training.averaging import average_checkpoints
 from transformer_mt.training.begin import refuse_unless_writable
 from transformer_mt.training.resuming import checkpoints
 from transformer_mt.training.resuming.checkpoints import sweep_half_written
-from transformer_mt.training.resuming.run_lock import sole_trainer
+from transformer_mt.training.resuming.run_lock import is_trained_now, sole_trainer
 
 
 def test_a_second_trainer_is_refused(data: Path, tmp_path: Path) -> None:
@@ -46,22 +49,33 @@ def test_a_folder_that_cannot_be_written_is_told_with_a_way_that_is_open(
         refuse_unless_writable(RunFolder(tmp_path), resume)
 
 
-def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+NO_LOCKS = "import fcntl\ndef flock(*_): raise OSError(38, 'Function not implemented')\nfcntl.flock = flock\n"
+
+
+@pytest.mark.parametrize("without", ["", NO_LOCKS], ids=["locks", "no_locks"])
+def test_a_killed_process_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str) -> None:
+    """Nor where the file system has none, as Lustre mostly."""
     run = RunFolder(tmp_path / "run")
-    code = (
+    if without:
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
+    code = without + (
         "import sys, time; from pathlib import Path; from transformer_mt.storage.run_folder import RunFolder\n"
         "from transformer_mt.training.resuming.run_lock import sole_trainer\n"
         "with sole_trainer(RunFolder(Path(sys.argv[1]))): print('inside', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline() == "inside\n"
+    while process.stdout.readline() != "inside\n":
+        assert process.poll() is None
     with pytest.raises(UserError, match=f"process {process.pid} on"), sole_trainer(run):
         pass
+    assert is_trained_now(run)
     process.kill()
     process.communicate()
+    assert not is_trained_now(run)
     with sole_trainer(run):
         pass
+    assert list(run.path.iterdir()) == [run.lock] * (not without)
 
 
 def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(
