@@ -1,5 +1,6 @@
 """A run's folder when a training begins: the state to go on from, the refusals, the files of a new run."""
 
+import json
 import os
 from dataclasses import dataclass
 
@@ -10,9 +11,10 @@ from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import freeze, outline
 from transformer_mt.paths import exists, is_dir
+from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.files import remove, replace_file
-from transformer_mt.storage.run_folder import RunFolder, run_folder_errors
+from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder, run_folder_errors
 from transformer_mt.training.fine_tuning.source_run import SourceRun, open_source, refuse_itself
 from transformer_mt.training.monitoring.metrics_file import cut_back, read_scores
 from transformer_mt.training.resuming.checkpoints import recover, regular_steps, set_damaged_aside, settings_so_far
@@ -132,6 +134,28 @@ def _set_earlier_aside(run: RunFolder) -> None:
         print(
             f"{run.path} has no checkpoint, so training begins anew; the numbers so far are now in {', '.join(moved)}"
         )
+
+
+def set_lost_scores_aside(run: RunFolder, step: int) -> None:
+    """Keep apart what was measured of checkpoints after this step, where the learning rate changes from it on: they are
+    gone, and those that will have their names have other weights.
+    """
+    aside, moved = run.evaluations.with_name(f"{run.evaluations.name}_before"), 0
+    with run_folder_errors(run):
+        for path in sorted(run.evaluations.glob("*.json")):
+            try:
+                checkpoint = json.loads(path.read_text(encoding="utf-8"))["checkpoint"]
+                is_later = int(checkpoint.removeprefix(STEP_PREFIX)) > step
+            except (ValueError, KeyError, TypeError, AttributeError):  # damaged, or of an average, which is still there
+                continue
+            if is_later:
+                aside.mkdir(exist_ok=True)
+                for file in (path, path.with_suffix(".jsonl")):
+                    if exists(file):
+                        os.replace(file, aside / file.name)
+                moved += 1
+    if moved:
+        print(f"set aside in {aside}: {counted(moved, 'evaluation')} of later steps, whose weights are gone")
 
 
 def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:

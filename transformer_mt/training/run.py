@@ -29,7 +29,14 @@ from transformer_mt.model.named_parts import frozen_line
 from transformer_mt.model.parts.attention import MultiHeadAttention
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.begin import Beginning, begin, of_other_configs, refuse_unless_writable, write_beginnings
+from transformer_mt.training.begin import (
+    Beginning,
+    begin,
+    of_other_configs,
+    refuse_unless_writable,
+    set_lost_scores_aside,
+    write_beginnings,
+)
 from transformer_mt.training.compiling import choose_compile
 from transformer_mt.training.explaining import explained
 from transformer_mt.training.final_average import average_is_due
@@ -42,7 +49,13 @@ from transformer_mt.training.monitoring.monitor import Monitor, Silence, Watch
 from transformer_mt.training.monitoring.step_profile import StepProfiler
 from transformer_mt.training.regularising.unigram import smoothing_prior
 from transformer_mt.training.resuming.checkpoints import read_checkpoint, refuse_without_room, remove_superfluous
-from transformer_mt.training.resuming.resume_rules import Changes, Splits, record_changes, refuse_other_data
+from transformer_mt.training.resuming.resume_rules import (
+    Changes,
+    Splits,
+    changes_the_rate,
+    record_changes,
+    refuse_other_data,
+)
 from transformer_mt.training.resuming.run_lock import sole_trainer
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.training.stop_signals import stop_on_signals
@@ -147,6 +160,8 @@ def _train(
     def write_first() -> None:
         refuse_without_room(run, updater.model, config)
         write_beginnings(asked, run, None if going_on else data, begun.source)
+        if begun.before and changes_the_rate(begun.before, config):
+            set_lost_scores_aside(run, state.step)
         record_changes(begun.changes, run, state.step)
 
     world.first(write_first)

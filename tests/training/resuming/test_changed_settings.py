@@ -23,8 +23,16 @@ def test_the_learning_rate_changes_with_a_flag_and_is_recorded(data: Path, run: 
         train(data, run, resume=True, factor=0.5, max_steps=15)
     assert "max_steps" not in str(refused.value), "what may change is no reason"
     assert not run.changes.exists()
+    run.evaluations.mkdir()
+    for name, checkpoint in (("kept", "step_12"), ("lost", "step_15"), ("mean", "average")):
+        (run.evaluations / f"{name}.json").write_text(json.dumps({"checkpoint": checkpoint}))
+        (run.evaluations / f"{name}.jsonl").write_text("")
     assert train(data, run, resume=True, change_lr=True, factor=0.5, max_steps=15).exit_status == 0
     assert "changed: training.factor was 1.0, is 0.5" in capsys.readouterr().out
+    assert sorted(path.name for path in run.evaluations.glob("*.json")) == ["kept.json", "mean.json"], (
+        "of other weights"
+    )
+    assert {path.name for path in (run.path / "evaluations_before").iterdir()} == {"lost.json", "lost.jsonl"}
     recorded = [json.loads(line) for line in run.changes.read_text().split("\n")[:-1]]
     assert recorded == [{"step": 12, "changes": {"training.factor": [1.0, 0.5], "training.max_steps": [12, 15]}}]
     assert train(data, run, resume=True, factor=0.5, max_steps=16).exit_status == 0, "it holds from now on"

@@ -37,11 +37,7 @@ def differences(before: RunConfig, now: RunConfig) -> Changes:
 
 def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Changes:
     """The settings that differ. UserError names every one that must not."""
-    changes = differences(before, now)
-    # The flag frees the settings that determine the learning rate. For some schedules the end of the training is one of
-    # them; for all others it is free to change.
-    schedules = {config.training.schedule for config in (before, now)}
-    rate = {"training.schedule"} | {f"training.{key}" for name in schedules for key in SCHEDULES[name].keys}
+    changes, rate = differences(before, now), _of_the_rate(before, now)
     refused = [key for key in changes if key in rate or not key.startswith(FREE_TO_CHANGE)]
     if change_lr:
         refused = [key for key in refused if key not in rate]
@@ -54,6 +50,19 @@ def allowed_changes(before: RunConfig, now: RunConfig, change_lr: bool) -> Chang
             f"Restore these values, or train from the start under another name (name=NEW).{by_flag}"
         )
     return changes
+
+
+def changes_the_rate(before: RunConfig, now: RunConfig) -> bool:
+    """Whether the steps to come have other learning rates, and so make other weights, than without the changes."""
+    return not _of_the_rate(before, now).isdisjoint(differences(before, now))
+
+
+def _of_the_rate(before: RunConfig, now: RunConfig) -> set[str]:
+    """The settings that determine the learning rate. For some schedules the end of the training is one of them; for all
+    others it is free to change.
+    """
+    schedules = {config.training.schedule for config in (before, now)}
+    return {"training.schedule"} | {f"training.{key}" for name in schedules for key in SCHEDULES[name].keys}
 
 
 def changed_translations(before: RunConfig, now: RunConfig) -> list[str]:
