@@ -199,5 +199,5 @@ def write_beginnings(
                 if exists(path):
                     remove(path)
         if source is not None:
-            source.origin().write(run.origin)
+            source.origin.write(run.origin)
         replace_file(run.config, dump_config(config))

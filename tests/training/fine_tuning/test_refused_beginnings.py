@@ -9,12 +9,14 @@ import yaml
 from commands import call_tmt
 from toy import toy_config, toy_mapping, write_toy_corpus
 
+from transformer_mt.config.loading import load_config
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import belongs, outline
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.fine_tuning.kept_tokenizers import way_to_new_words
 from transformer_mt.training.fine_tuning.source_run import differing_keys, open_source
+from transformer_mt.training.fine_tuning.take_weights import take_weights
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +226,19 @@ def test_weights_of_another_vocabulary_are_refused_by_name_and_shapes(folder: Pa
     assert result.returncode == 2
     name = "encoder.embedder.embedding.weight"
     assert f"tmt: training.init_from: {name} is (15, 16) in mixed/checkpoints/step_1 and (12, 16) in" in result.stderr
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_told_by_the_key(folder: Path, tmp_path: Path) -> None:
+    """By a run that still trains, while the data is prepared."""
+    shutil.copytree(folder / "runs/old", tmp_path / "gone")
+    config = load_config(str(folder / "old.yaml"), [f"training.init_from={tmp_path / 'gone'}"]).config
+    source = open_source(config, RunFolder(tmp_path / "new"))
+    assert source is not None
+    shutil.rmtree(source.checkpoint)
+    source.origin.write(tmp_path / "origin.json")
+    way_out = r"is missing\. Choose another with training\.init_from: {run"
+    with pytest.raises(UserError, match=rf"^training\.init_from: .*step_1/manifest\.json {way_out}"):
+        take_weights(outline(config.model), source)
 
 
 def test_a_damaged_origin_is_told_where_it_is_read(folder: Path) -> None:

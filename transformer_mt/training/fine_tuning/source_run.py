@@ -32,7 +32,8 @@ T = TypeVar("T")
 class SourceRun:
     """`config` is that of the run, `checkpoint` the folder of the weights, and `asked` what this training wants of it.
 
-    `parts` are the parts of the model that are taken: all of them, or those that `asked` names.
+    `parts` are the parts of the model that are taken: all of them, or those that `asked` names. `origin` is what the
+    new run's folder keeps, so that nobody needs this run to know where the weights came from.
     """
 
     run: RunFolder
@@ -40,20 +41,7 @@ class SourceRun:
     checkpoint: Path
     asked: InitFromConfig
     parts: list[str]
-
-    def origin(self) -> Origin:
-        """What the new run's folder keeps, so that nobody needs this run to know where the weights came from."""
-        data = self.config.data
-        return Origin(
-            name=self.config.name,
-            run=str(self.run.path.resolve()),
-            checkpoint=self.checkpoint.name,
-            weights=digest(self.checkpoint / WEIGHTS),
-            parts=None if self.asked.parts is None else list(self.asked.parts),
-            vocabulary=self.asked.vocabulary,
-            trained_on=[source.description for source in sources_of(data.train, data)],
-            before=read_origin(self.run.origin),
-        )
+    origin: Origin
 
 
 def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
@@ -66,7 +54,7 @@ def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
     if asked is None:
         return None
     refuse_itself(config, run)
-    source = _told_by_key(lambda: _opened(config.model, asked))
+    source = told_by_key(lambda: _opened(config.model, asked))
     if wrong := [*_other_model(config.model, source), *_other_tokenizers(config.tokenizer, source)]:
         raise UserError(f"{KEY}: {' '.join(wrong)} {_way_out(config, source)}")
     _refuse_other_pictures(config.data, source)
@@ -92,7 +80,8 @@ def _folder(asked: InitFromConfig) -> Path:
         return Path(asked.run)
 
 
-def _told_by_key(opened: Callable[[], T]) -> T:
+def told_by_key(opened: Callable[[], T]) -> T:
+    """What `opened` returns; a UserError that it raises gets the key before it."""
     try:
         return opened()
     except UserError as error:
@@ -106,7 +95,21 @@ def _opened(model: ModelConfig, asked: InitFromConfig) -> SourceRun:
     checkpoint = find_checkpoint(run, asked.checkpoint)
     check_manifest(checkpoint, [WEIGHTS, SETTINGS], OTHER_CHECKPOINT)
     config, checkpoint = load_trained_config(run, checkpoint.name)
-    return SourceRun(run, config, checkpoint, asked, list(asked.parts or whole(model)))
+    parts = list(asked.parts or whole(model))
+    return SourceRun(run, config, checkpoint, asked, parts, _origin(run, config, checkpoint, asked))
+
+
+def _origin(run: RunFolder, config: RunConfig, checkpoint: Path, asked: InitFromConfig) -> Origin:
+    return Origin(
+        name=config.name,
+        run=str(run.path.resolve()),
+        checkpoint=checkpoint.name,
+        weights=digest(checkpoint / WEIGHTS),
+        parts=None if asked.parts is None else list(asked.parts),
+        vocabulary=asked.vocabulary,
+        trained_on=[source.description for source in sources_of(config.data.train, config.data)],
+        before=read_origin(run.origin),
+    )
 
 
 def _other_model(here: ModelConfig, source: SourceRun) -> list[str]:

@@ -6,16 +6,19 @@ from transformer_mt.errors import UserError
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.named_parts import also_meant, parameters_of
 from transformer_mt.storage.checkpoint_files import WEIGHTS
+from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.weights import read_tensors
-from transformer_mt.training.fine_tuning.source_run import KEY, SourceRun
+from transformer_mt.training.fine_tuning.source_run import KEY, OTHER_CHECKPOINT, SourceRun, told_by_key
 
 
 def take_weights(model: TranslationModel, source: SourceRun) -> None:
     """Write the run's weights over those of the fresh model, as far as they are to be taken, and say so in a line.
 
     Where the vocabulary was extended, the rows of its new entries stay as the fresh model has them. Raises UserError,
-    with the name of the weight and both shapes, where one does not fit.
+    with the name of the weight and both shapes, where one does not fit, and where the checkpoint is gone meanwhile.
     """
+    # Preparing the data may have taken long, in which a run that still trains deletes its older checkpoints.
+    told_by_key(lambda: check_manifest(source.checkpoint, [WEIGHTS], OTHER_CHECKPOINT))
     there = read_tensors(source.checkpoint / WEIGHTS)
     taken = parameters_of(model, source.parts, f"{KEY}.parts")
     by_row = parameters_of(model, ["embeddings", "output"], KEY) if source.asked.vocabulary == "extend" else {}
