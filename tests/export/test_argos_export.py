@@ -128,7 +128,11 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
 @pytest.mark.parametrize(
     ("model", "tokenizer", "message"),
     [
-        (ONE_STREAM, BPE, "model.architecture is decoder_only"),
+        (
+            {**ONE_STREAM, "positions": "relative_bias"},
+            BPE,
+            r"\Amodel.architecture is decoder_only, .* model.architecture: encoder_decoder to export it, or .*\Z",
+        ),
         ({"num_experts": 2}, BPE, "model.num_experts is 2"),
         ({"attention_window": 9}, BPE, "model.attention_window is 9"),
         (PICTURES, {**BPE, "joint": False}, "model.patches is set, .* model.patches: null and data.source_as: text"),
@@ -154,9 +158,22 @@ def test_what_is_not_exact_is_refused_by_its_key(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = translator_of("bpe")
     sides = translator.model, translator.src_tokenizer, translator.config
+    beside: list[str] = []
+
+    def full(*_: Any) -> None:
+        beside.extend(path.name for path in tmp_path.iterdir())
+        raise OSError(28, "No space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("zipfile.ZipFile.write", full)
+        with pytest.raises(UserError, match="cannot be written: No space left"):
+            write_model(*sides, tmp_path / "new.argosmodel")
+    assert len(beside) == 2, "the archive and the model that goes into it"
+    assert all(name.startswith(".tmp-new.argosmodel-") for name in beside), "what a kill leaves says what it is"
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match=r"model does not end in \.argosmodel\. Name the file .*model\.argosmodel"):
         write_model(*sides, tmp_path / "model")
     for folder in (Path(), Path(".."), Path("/"), tmp_path):

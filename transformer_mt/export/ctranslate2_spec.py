@@ -1,5 +1,6 @@
 """A model as CTranslate2's own specification. It computes the same function; other options are refused by name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,19 +33,25 @@ STACKED = ("encoder_decoder", "decoder_only")
 ENGINE = Engine("CTranslate2", lambda option: option.ctranslate2)
 
 
-def refuse_inexpressible(config: ModelConfig) -> None:
-    """UserError, with all keys, unless CTranslate2 is known to compute the model."""
-    refuse_architecture(config, STACKED, "CTranslate2 runs Transformers")
+def refuse_inexpressible(
+    config: ModelConfig, architectures: Sequence[str] = STACKED, what: str = "CTranslate2 runs Transformers"
+) -> None:
+    """UserError, with all keys, unless CTranslate2 is known to compute the model. Whoever uses it may know fewer
+    `architectures`; `what` says why.
+    """
     all_refusals(
+        lambda: refuse_architecture(config, architectures, what),
         lambda: refuse_pictures(config, ENGINE.name),
         lambda: ENGINE.refuse_unknown(config),
         lambda: ENGINE.refuse_window(config),
-        lambda: _refuse_positions(config),
+        lambda: _refuse_positions(config, architectures),
     )
 
 
-def _refuse_positions(config: ModelConfig) -> None:
+def _refuse_positions(config: ModelConfig, architectures: Sequence[str]) -> None:
     told = POSITIONS[config.positions].ctranslate2 or {}
+    if config.architecture not in architectures:
+        return  # the architecture is refused, and in another one these positions may be right
     if config.architecture == "decoder_only" and not told.keys() <= RIGHT_IN_ONE_STREAM:
         raise UserError(
             f"model.positions is {config.positions}, which CTranslate2 counts wrongly after the prompt of a "

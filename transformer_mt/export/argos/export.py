@@ -20,7 +20,7 @@ from transformer_mt.export.argos.sentencepiece_model import piece_of, sentencepi
 from transformer_mt.export.card import CARD, Usage, model_card
 from transformer_mt.export.ctranslate2 import check_quantization, vocabulary
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
-from transformer_mt.export.expressible import all_refusals, refuse_architecture
+from transformer_mt.export.expressible import all_refusals
 from transformer_mt.export.subwords import refuse_tokenizer
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table
@@ -72,8 +72,9 @@ def write_model(
     _refuse_file(file)
     check_quantization(quantization)
     all_refusals(
-        lambda: refuse_architecture(config.model, ["encoder_decoder"], "Argos Translate runs an encoder and a decoder"),
-        lambda: refuse_inexpressible(config.model),
+        lambda: refuse_inexpressible(
+            config.model, ["encoder_decoder"], "Argos Translate runs an encoder and a decoder"
+        ),
         lambda: refuse_tokenizer(config.tokenizer, "SentencePiece"),
     )
     entries = vocabulary(tokenizer)
@@ -95,7 +96,8 @@ def write_model(
 
     def write(temporary: Path) -> None:
         folder = f"translate-{src}_{tgt}-1_0"
-        with tempfile.TemporaryDirectory(dir=file.parent) as made, zipfile.ZipFile(temporary, "w") as archive:
+        beside = tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{temporary.name}-")  # a kill leaves it there
+        with beside as made, zipfile.ZipFile(temporary, "w") as archive:
             spec.save(made)
             for path in sorted(Path(made).iterdir()):
                 archive.write(path, f"{folder}/model/{path.name}", zipfile.ZIP_DEFLATED)
