@@ -220,6 +220,7 @@ def test_the_runner_ends_without_a_traceback_where_nobody_reads(
     ("command", "status", "told"),
     [
         ('"$@" a <&-', 0, ""),
+        ("printf '\\357\\273\\277a\\r\\n' | \"$@\"", 0, ""),  # behind a byte order mark
         ('"$@" <&-', 2, "Standard input is closed. Give the texts as arguments, or lines by < FILE.\n"),
         ('"$@" a >&-', 2, "Standard output is closed. Give the translations a place, for example > FILE.\n"),
     ],

@@ -246,7 +246,8 @@ def main() -> None:
     if not texts:
         if sys.stdin is None:
             sys.exit(refusal("Standard input is closed. Give the texts as arguments, or lines by < FILE."))
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
+        # A byte order mark before the first line is no part of it.
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="replace", newline="\n")  # pyright: ignore[reportAttributeAccessIssue]
         texts = [line.removesuffix("\n").removesuffix("\r") for line in sys.stdin]
     write(Translator(Path(__file__).parent).translate(texts))
 
