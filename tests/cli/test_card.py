@@ -159,7 +159,10 @@ def test_a_torn_line_of_the_metrics_takes_nothing_from_the_card(folder: Path, to
 def test_a_score_that_was_not_finite_is_left_out(folder: Path) -> None:
     with (folder / "runs/toy/metrics.jsonl").open("a") as file:
         file.write('{"kind": "validation", "step": 1200, "nll": 1.5, "ppl": null, "bleu": 7.0}\n')
-    assert "while it was trained: bleu 7.00, nll 1.50. BLEU" in card(folder)
+        file.flush()
+        assert "while it was trained: bleu 7.00, nll 1.50. BLEU" in card(folder)
+        file.write('{"kind": "validation", "step": 1200, "nll": 1.5}\n')
+    assert "while it was trained: nll 1.50. `tmt evaluate` would" in card(folder)
 
 
 @pytest.mark.parametrize(

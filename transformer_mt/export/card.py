@@ -212,8 +212,9 @@ def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
         metrics = ", ".join(f"{name} {rounded(value)}" for name, value in found.items())
         if not config.data.has_pairs and "bleu" not in found:
             return f"On the text of the validation split, while it was trained: {metrics}."
+        sample = "BLEU and chrF are those of a sample. " if found.keys() & {"bleu", "chrf"} else ""
         return (
-            f"On the validation split, while it was trained: {metrics}. BLEU and chrF are those of a sample. "
+            f"On the validation split, while it was trained: {metrics}. {sample}"
             "`tmt evaluate` would give comparable scores, and it was not run on this checkpoint."
         )
     return "None: `tmt evaluate` was not run on this checkpoint."
