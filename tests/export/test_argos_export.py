@@ -182,9 +182,12 @@ def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UserError, match=r"cannot be written: No such file or directory\. Choose another place"):
         write_model(*sides, tmp_path / "nowhere" / "new.argosmodel")
     assert list(tmp_path.iterdir()) == []
-    write_model(*sides, tmp_path / "new.argosmodel", quantization="int8")
+    data = translator.config.data.model_copy(update={"src_lang": "a/b"})
+    named = *sides[:2], translator.config.model_copy(update={"data": data})
+    write_model(*named, tmp_path / "new.argosmodel", quantization="int8")
     assert [path.name for path in tmp_path.iterdir()] == ["new.argosmodel"]
     with zipfile.ZipFile(tmp_path / "new.argosmodel") as archive:
         assert archive.testzip() is None
+        assert f"translate-a_b_{data.tgt_lang}-1_0/metadata.json" in archive.namelist(), "where Argos Translate looks"
     with pytest.raises(UserError, match=r"new\.argosmodel exists\. Name another"):
         write_model(*sides, tmp_path / "new.argosmodel")
