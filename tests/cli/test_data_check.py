@@ -39,11 +39,14 @@ VALIDATION = ("--validation", "data/valid.en", "data/valid.es")
 
 def test_all_outputs_say_the_same(folder: Path) -> None:
     outputs = ("--jsonl", "found.jsonl", "--html", "found.html", "--write", "clean")
+    texts = (folder / FILES[0]).read_text().split("\n")
+    (folder / FILES[0]).write_text("\n".join([*texts[:40], f"\x93{texts[40]}\x94", *texts[41:]]))
     result = call_tmt(folder, "data", "check", *FILES, *VALIDATION, *outputs)
     assert result.returncode == 0, result.stderr
     assert "\nnumbers: 1 (1.2 %) pair, which has other numbers on each side\n  line 21: 12 / 21\n" in result.stdout
     assert "\ncopy: 1 (1.2 %) pair, which has the same text on both sides\n  line 11\n" in result.stdout
     assert "line 31: source: validation, pair 5; target: validation, pair 5\n" in result.stdout
+    assert f"\n  line 41: U+0093\n    \ufffd{texts[40]}\ufffd  |  " in result.stdout
     objects = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     by_line = {one["line"]: list(one["faults"]) for one in objects if one.get("line") and one["split"] == "train"}
     assert by_line[11] == ["copy"]

@@ -1,5 +1,6 @@
 """What exactly is wrong with one pair, in a few words for each of its faults."""
 
+import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -53,6 +54,11 @@ def _piece(look: Callable[[str], str | None]) -> Callable[[Case], str]:
     return seen
 
 
+def _damage(case: Case) -> str:
+    piece = _piece(misread)(case)
+    return f"U+{ord(piece):04X}" if len(piece) == 1 and unicodedata.category(piece) == "Cc" else piece
+
+
 def _script(case: Case) -> str:
     found = (foreign_script(text, case.learned.scripts[side]) for side, text in enumerate(case.sides))
     return next((script for script in found if script), None) or _piece(two_scripts_in)(case)
@@ -88,7 +94,7 @@ _SEEN: dict[str, Callable[[Case], str]] = {
     "numbers": lambda case: _both(other_numbers(*case.sides)),
     "names": lambda case: _both(other_names(*case.sides, case.learned.names)),
     "markup": _piece(markup_in),
-    "encoding": _piece(misread),
+    "encoding": _damage,
     "repetition": _piece(loop_in),
     "leak": _leak,
     "near_leak": _leak,

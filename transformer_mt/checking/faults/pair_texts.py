@@ -24,7 +24,8 @@ _MARKUP = regex.compile(
 # What Latin-1 and Windows-1252 make of the bytes of UTF-8: a first byte, then one to three that follow.
 _FOLLOWS = "\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _MISREAD = regex.compile(rf"[Â-ß][{_FOLLOWS}]|[à-ï][{_FOLLOWS}]{{2}}|[ð-ô][{_FOLLOWS}]{{3}}")
-_DAMAGED = regex.compile(r"\ufffd|\p{L}\?\p{Ll}|[\x00-\x08\x0e-\x1f\x7f]")
+# Of the control characters those from 0x80 on are quotes and dashes of Windows-1252 that was read as Latin-1.
+_DAMAGED = regex.compile(r"\ufffd|\p{L}\?\p{Ll}|[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _STRETCH = regex.compile(r"\S+")
 _OF_ADDRESSES = ("://", "www.", "=")
 _WORD_LOOP = regex.compile(r"\b((?:\w+\W+){1,4}?)(?:\1){2,}", regex.IGNORECASE)
