@@ -163,6 +163,11 @@ def test_at_the_end_there_is_nothing_left_to_say(monkeypatch: pytest.MonkeyPatch
     training.steps(10, 1)
     assert len(training.said) > 2
     assert all(line.startswith("about ") for line in training.said[2:])
+    short = Training(monkeypatch, max_steps=4, max_minutes=10)  # its pace is never known
+    short.steps(3, 1)
+    assert short.meter.left().startswith("at most ")
+    short.steps(1, 1)
+    assert short.meter.left() == ""
 
 
 def test_a_minute_more_or_less_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:

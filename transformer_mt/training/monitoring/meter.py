@@ -163,11 +163,13 @@ class Meter:
     @property
     def minutes_left(self) -> float | None:
         """The minutes to the limit that comes first. None while there is no limit, or while its time is not known."""
-        training = self.config.training
+        training, steps = self.config.training, self._steps_left()
+        if steps is not None and steps <= 0:  # known even where no pace is yet
+            return 0.0
         limits = []
         if training.max_minutes is not None:
             limits.append(training.max_minutes - self.state.elapsed_seconds / 60)
-        if self.num_timed >= FIRST_STEPS and (steps := self._steps_left()) is not None:
+        if self.num_timed >= FIRST_STEPS and steps is not None:
             passes = self.config.training.passes_from(self.state.step + 1, steps)
             pace = self._recent_seconds / self._recent_passes
             limits.append((passes * pace + steps * self._pause_a_step()) / 60)
