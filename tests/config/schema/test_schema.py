@@ -274,7 +274,7 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
         ),
         (
             {"training": {"max_steps": 9, "warmup_steps": 9, "schedule": "cosine", "lr": 0.1}},
-            "training: schedule: cosine needs max_steps, and more of them than warmup_steps",
+            "training: schedule: cosine needs max_steps, and more of them than warmup_steps; they are 9 and 9",
         ),
         (
             {"validation": {"every_steps": 1, "every_epochs": 1}},

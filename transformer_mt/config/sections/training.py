@@ -134,7 +134,11 @@ class TrainingConfig(Section):
                 f"factor has no meaning under schedule: {self.schedule}, and is {self.factor:g}; set it to 1 and use lr"
             )
         if schedule.needs_end and (self.max_steps is None or self.max_steps <= self.warmup_steps):
-            raise ValueError(f"schedule: {self.schedule} needs max_steps, and more of them than warmup_steps")
+            steps = "null" if self.max_steps is None else self.max_steps
+            raise ValueError(
+                f"schedule: {self.schedule} needs max_steps, and more of them than warmup_steps; they are {steps} and "
+                f"{self.warmup_steps}"
+            )
         if "decay_steps" not in schedule.keys and self.decay_steps is not None:
             raise ValueError(f"decay_steps has no meaning under schedule: {self.schedule}; leave it out")
         if "decay_steps" in schedule.keys and self.max_steps is not None:
