@@ -144,8 +144,8 @@ def test_a_trie_gives_every_key_its_number_and_knows_no_other() -> None:
         ),
         ({"num_experts": 2, "attention_window": 9}, {"kind": "word"}, "(?s)num_experts.*attention_window.*kind"),
         ({}, {"kind": "word"}, "tokenizer.kind is word, .* tokenizer.kind: bpe or unigram"),
-        ({}, {**BPE, "joint": False}, "tokenizer.joint is False"),
-        ({}, {**BPE, "lowercase": True}, "tokenizer.lowercase is True"),
+        ({}, {**BPE, "joint": False}, "tokenizer.joint is false"),
+        ({}, {**BPE, "lowercase": True}, "tokenizer.lowercase is true"),
         ({}, {**BPE, "tags": ["<BT>"]}, "tokenizer.tags holds <BT>"),
     ],
 )

@@ -58,7 +58,7 @@ def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
 
     assert set(ModelConfig.model_fields) >= KNOWN_KEYS
     refuse_inexpressible(Newer.model_validate(SMALL))
-    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: None"):
+    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: null"):
         refuse_inexpressible(Newer.model_validate({**SMALL, "soft_cap": 30.0}))
 
 
@@ -93,13 +93,13 @@ def test_every_key_that_it_does_not_obey_is_told_at_the_export() -> None:
     assert avoid == (
         "decoding.avoid is words.txt, which CTranslate2 does not do: ExportedTranslator refuses to search without it."
     )
-    assert html == "decoding.lines.html is True, which CTranslate2 does not do: it translates without it."
+    assert html == "decoding.lines.html is true, which CTranslate2 does not do: it translates without it."
     assert search_notes(DecodingConfig(beam_size=1)) == []
 
 
 def test_a_key_of_the_search_that_it_does_not_obey_is_refused(tmp_path: Path) -> None:
     translator = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"beam_size": 1, "avoid": "words.txt"})
-    with pytest.raises(UserError, match=r"decoding.avoid is 'words.txt', which CTranslate2 does not do"):
+    with pytest.raises(UserError, match=r"decoding.avoid is words.txt, which CTranslate2 does not do"):
         export(translator, tmp_path / "model").translate(["one."])
 
 

@@ -21,6 +21,7 @@ from translators import make_translator as make_any_translator
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -272,7 +273,7 @@ def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
         soft_cap: float | None = None
 
     assert set(ModelConfig.model_fields) >= KNOWN_KEYS
-    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: None"):
+    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: null"):
         refuse_inexpressible(Newer.model_validate({**SMALL, **TIED, "soft_cap": 30.0}))
 
 
@@ -287,9 +288,9 @@ def test_every_key_of_decoding_is_written_or_told() -> None:
     assert others.keys() | OBEYED == set(SearchConfig.model_fields)
     for key, value in others.items():
         note = search_notes(DecodingConfig.model_validate({"beam_size": 4, "length_norm": "average", key: value}))[0]
-        assert note.startswith(f"decoding.{key} is {value}, which transformers does not do")
+        assert note.startswith(f"decoding.{key} is {as_typed(value)}, which transformers does not do")
     note = search_notes(DecodingConfig(beam_size=1, lines=LinesConfig(keep=["urls"])))[0]
-    assert note.startswith("decoding.lines.keep is ['urls'], which transformers does not do")
+    assert note.startswith("decoding.lines.keep is [urls], which transformers does not do")
     notes = search_notes(DecodingConfig(beam_size=4, length_norm="gnmt"))
     assert notes[0].startswith("decoding.length_norm is gnmt, and transformers has only average")
 

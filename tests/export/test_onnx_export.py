@@ -271,7 +271,7 @@ def test_every_key_of_decoding_is_obeyed_or_told() -> None:
     lines = DecodingConfig(beam_size=1, lines=LinesConfig(html=True, n_best=3))
     assert search_notes(lines) == [
         f"decoding.lines.{key}, which translate.py does not do: it translates without it."
-        for key in ("html is True", "n_best is 3")
+        for key in ("html is true", "n_best is 3")
     ]
     assert search_notes(DecodingConfig(beam_size=4)) == ["decoding.beam_size is 4, and translate.py searches greedily."]
     assert search_notes(DecodingConfig(beam_size=1)) == []

@@ -27,10 +27,7 @@ class UnknownWords:
         """
         if not self.num_all:
             return
-        from transformer_mt.data.word_splitting import has_word, printable
-
-        short = [printable(word[:MAX_LETTERS]) for word in self.first[:MAX_NAMED]]
-        named = ", ".join(word if has_word(word) else f"‘{word}’" for word in short)
+        named = ", ".join(_named(word[:MAX_LETTERS]) for word in self.first[:MAX_NAMED])
         more = ", …" * (len(self.first) > MAX_NAMED)
         words = (
             f"1 word of the input, and {of_one}"
@@ -38,3 +35,12 @@ class UnknownWords:
             else (f"{self.num_all:,} words of the input, and {of_several}")
         )
         remark(f"the model does not know {words}: {named}{more}")
+
+
+def _named(word: str) -> str:
+    """The word as a terminal may write it; a character that it may not write, by its number."""
+    from transformer_mt.data.word_splitting import has_word, printable
+
+    if len(word) == 1 and printable(word) != word:
+        return f"U+{ord(word):04X}"
+    return printable(word) if has_word(word) else f"‘{printable(word)}’"

@@ -14,6 +14,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.config.sections.tokenizer import TokenizerConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, SPECIAL_TOKENS
 from transformer_mt.data.encoding import load_tokenizers
@@ -95,7 +96,7 @@ def search_notes(decoding: DecodingConfig) -> list[str]:
     notes = other_norm(decoding, "CTranslate2", "ExportedTranslator wants length_penalty for it, or beam_size=1.")
     for key, value in not_obeyed(decoding, OBEYED).items():
         without = "ExportedTranslator refuses to search" if key in SearchConfig.model_fields else "it translates"
-        notes.append(f"decoding.{key} is {value}, which CTranslate2 does not do: {without} without it.")
+        notes.append(f"decoding.{key} is {as_typed(value)}, which CTranslate2 does not do: {without} without it.")
     return notes
 
 
@@ -215,7 +216,7 @@ class ExportedTranslator:
         """Raise UserError for a key of the section `decoding` that is set and has no counterpart here."""
         for key, value in not_obeyed(options, OBEYED).items():
             raise UserError(
-                f"decoding.{key} is {value!r}, which CTranslate2 does not do. Translate with tmt, "
+                f"decoding.{key} is {as_typed(value)}, which CTranslate2 does not do. Translate with tmt, "
                 "or take it out of the config and export again."
             )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformer_mt.config.sections.decoding import DecodingConfig, SearchConfig
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.errors import UserError
 from transformer_mt.model.layers import RESIDUALS
 from transformer_mt.model.option import Option
@@ -44,16 +45,16 @@ class Engine:
             value = getattr(config, key)
             if key not in KNOWN_KEYS and value != field.get_default(call_default_factory=True):
                 said.append(
-                    f"model.{key} is {value}, which the export to {self.name} does not know. Train a model with "
-                    f"model.{key}: {field.default} {INSTEAD}"
+                    f"model.{key} is {as_typed(value)}, which the export to {self.name} does not know. Train a model "
+                    f"with model.{key}: {as_typed(field.default)} {INSTEAD}"
                 )
         for key, table in OPTIONS.items():
             value = getattr(config, key)
             if self.told(table[value]) is None:
                 others = " or ".join(name for name, option in table.items() if self.told(option) is not None)
                 said.append(
-                    f"model.{key} is {value}, which {self.name} does not compute as this model does. Train one with "
-                    f"model.{key}: {others} {INSTEAD}"
+                    f"model.{key} is {as_typed(value)}, which {self.name} does not compute as this model does. Train "
+                    f"one with model.{key}: {others} {INSTEAD}"
                 )
         if config.num_experts > 1:
             said.append(

@@ -18,12 +18,12 @@ def refuse_tokenizer(config: TokenizerConfig, engine: str) -> None:
         )
     if not config.joint:
         said.append(
-            f"tokenizer.joint is False, and {engine} has one vocabulary for both languages. Train a "
+            f"tokenizer.joint is false, and {engine} has one vocabulary for both languages. Train a "
             f"model with tokenizer.joint: true {INSTEAD}"
         )
     if config.lowercase:
         said.append(
-            f"tokenizer.lowercase is True, and {engine} has other lower-case letters (a Greek sigma at the end of a "
+            f"tokenizer.lowercase is true, and {engine} has other lower-case letters (a Greek sigma at the end of a "
             f"word). Train a model with tokenizer.lowercase: false {INSTEAD}"
         )
     said += _about_tags(config, engine)

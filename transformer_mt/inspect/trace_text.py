@@ -12,6 +12,7 @@ from transformer_mt.inspect.text_table import GAP, Paint, column_blocks, column_
 from transformer_mt.inspect.trace import Candidate, StepTrace, Trace
 from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.parts.positions import POSITIONS
+from transformer_mt.plurals import counted
 
 LABEL = 22  # cells before the numbers of a vector
 NAME = 14  # cells before a row of weights
@@ -247,7 +248,7 @@ class _Page:
     def _residuals(self, census: dict[str, list[int]]) -> Iterator[str]:
         yield from self._heading("residual connections", "")
         parts = (
-            f"{name}: {len(layers)} layers x {' or '.join(map(str, sorted(set(layers))))} = {sum(layers)}"
+            f"{name}: {counted(len(layers), 'layer')} x {' or '.join(map(str, sorted(set(layers))))} = {sum(layers)}"
             for name, layers in census.items()
         )
         yield from self._wrapped(f"{', '.join(parts)}; together {sum(map(sum, census.values()))}")

@@ -18,7 +18,7 @@ def test_a_sentence_from_its_words_to_its_translation(tmt, call) -> None:
     assert result.returncode == 0, result.stderr
     assert result.stderr == "run: runs/toy\n"
     assert result.stdout.startswith("one two three.  ->  uno tres dos.\n")
-    assert "encoder: 1 layers x 2 = 2, decoder: 1 layers x 3 = 3; together 5" in result.stdout
+    assert "encoder: 1 layer x 2 = 2, decoder: 1 layer x 3 = 3; together 5" in result.stdout
     assert "── the best translation that a beam of 2 finds, step by step ──" in result.stdout
     assert "\x1b" not in result.stdout, "standard output is no terminal"
     assert max(map(len, result.stdout.split("\n"))) <= 120

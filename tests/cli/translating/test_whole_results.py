@@ -189,4 +189,5 @@ def test_many_unknown_words_are_counted_and_a_few_named(call) -> None:
     assert "\x1b" not in result.stderr
     assert result.stderr.endswith(", …\n")
     assert "does not know 1 word of the input, and guesses what it means: Zebra\n" in call("translate", "Zebra").stderr
+    assert ": U+202E, U+202C\n" in call("translate", "\u202e one \u202c").stderr, "which print alike"
     assert "does not know" not in call("translate", "seven eight.").stderr

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
@@ -95,7 +96,8 @@ def generation_settings(decoding: DecodingConfig, max_len: int) -> dict[str, Any
 def search_notes(decoding: DecodingConfig) -> list[str]:
     """A sentence for each key of `decoding` that `generate` does not obey."""
     notes = [
-        f"decoding.{key} is {value}, which transformers does not do: the exported model translates without it."
+        f"decoding.{key} is {as_typed(value)}, which transformers does not do: the exported model translates without "
+        "it."
         for key, value in not_obeyed(decoding, OBEYED).items()
     ]
     notes += other_norm(decoding, "transformers")

@@ -20,6 +20,7 @@ from torch.export import Dim
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.model import ModelConfig
+from transformer_mt.config.sections.section import as_typed
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_run
@@ -104,7 +105,7 @@ def refuse_inexpressible(config: ModelConfig) -> None:
 def search_notes(decoding: DecodingConfig) -> list[str]:
     """A sentence for each key of `decoding` that the runner does not obey."""
     notes = [
-        f"decoding.{key} is {value}, which {RUNNER} does not do: it translates without it."
+        f"decoding.{key} is {as_typed(value)}, which {RUNNER} does not do: it translates without it."
         for key, value in not_obeyed(decoding, OBEYED).items()
     ]
     if decoding.beam_size > 1:
