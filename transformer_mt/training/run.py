@@ -53,6 +53,7 @@ from transformer_mt.training.resuming.resume_rules import (
     Changes,
     Splits,
     changes_the_rate,
+    other_splits,
     record_changes,
     refuse_other_data,
 )
@@ -233,10 +234,8 @@ def _prepare_together(begun: Beginning, run: RunFolder, world: World) -> Trainin
     data = world.one_first(lambda: prepared[0] if prepared else prepare_training_data(config, tokenizers))
     read = world.gather(_fingerprints(data))
     if others := [rank for rank, splits in enumerate(read) if splits != read[0]]:
-        error = UserError(
-            f"Process {others[0]} of {world.size} reads other data than process 0: {read[others[0]]}, not {read[0]}. "
-            "The same files must be on every machine."
-        )
+        lines = "\n  ".join(other_splits(read[0], read[others[0]], "process 0 has", f"process {others[0]}"))
+        error = UserError(f"The processes read other data, and the same files must be on every machine:\n  {lines}")
         raise world.told_by_one(error)
     return data
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from saved_runs import TRAINING, train
@@ -12,6 +13,7 @@ from trainings import edit_state, metrics
 
 from transformer_mt.config.loading import parse_run_config
 from transformer_mt.errors import UserError
+from transformer_mt.machine.world import World
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import validation
 from transformer_mt.training.begin import of_other_configs
@@ -55,6 +57,18 @@ def test_changed_data_is_named_with_its_counts(data: Path, run: RunFolder, tmp_p
     with pytest.raises(UserError, match=r"train: was 120 pairs \(fingerprint \w+\), is 121 \(\w+\)\n") as refused:
         train(tmp_path / "data", run, resume=True, max_steps=15)
     assert "validation" not in str(refused.value)
+
+
+def test_other_data_of_another_process_is_named_alike(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(_: World, mine: Any) -> list[Any]:
+        return [mine, {**mine, "train": {"fingerprint": "b2", "num_pairs": 119}}] if isinstance(mine, dict) else [mine]
+
+    monkeypatch.setattr(World, "gather", gather)
+    said = r"every machine:\n  train: process 0 has 120 pairs \(fingerprint \w+\), process 1 119 \(b2\)$"
+    with pytest.raises(UserError, match=said):
+        train(data, RunFolder(tmp_path / "run"), resume=False, max_steps=1)
 
 
 @pytest.mark.parametrize(("device", "second"), [("cpu", "bf16"), ("cuda:1", "fp32")])

@@ -99,19 +99,23 @@ def adapted_grad_accum(before: RunConfig, now: RunConfig, per_update: int, num_p
 
 def refuse_other_data(before: Splits, now: Splits) -> None:
     """UserError that names the splits whose data changed since the run was begun."""
-    changed = [
-        f"{name}: was {_number(before[name])} (fingerprint {before[name]['fingerprint']}), is "
-        f"{_number(split).partition(' pair')[0]} ({split['fingerprint']})"
-        for name, split in now.items()
-        if before[name] != split
-    ]
-    if changed:
+    if changed := other_splits(before, now, "was", "is"):
         lines = "\n  ".join(changed)
         raise UserError(
             f"The data changed since this run was begun, and going on would not be the same training:\n  {lines}\n"
             "Restore the files (or the version of tmt that read them), or train from the start under another name "
             "(name=NEW)."
         )
+
+
+def other_splits(before: Splits, now: Splits, of_before: str, of_now: str) -> list[str]:
+    """A line for each split that differs: `train: was 440 pairs (fingerprint a1), is 439 (b2)`."""
+    return [
+        f"{name}: {of_before} {_number(before[name])} (fingerprint {before[name]['fingerprint']}), {of_now} "
+        f"{_number(split).partition(' pair')[0]} ({split['fingerprint']})"
+        for name, split in now.items()
+        if before[name] != split
+    ]
 
 
 def _number(split: dict[str, str | int]) -> str:
