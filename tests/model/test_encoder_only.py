@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from test_laws import PLAIN, VOCAB, random_ids
+from plain_model import PLAIN, VOCAB, random_ids
 from test_parity import copy_layer, randomise
 from torch import Tensor, nn
 

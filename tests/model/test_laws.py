@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 import torch
+from plain_model import PLAIN, VOCAB, random_ids
 from safetensors.torch import load_file, save_file
 
 from transformer_mt.config.sections.model import ModelConfig
@@ -19,11 +20,6 @@ from transformer_mt.model.parts.positions import POSITIONS
 from transformer_mt.model.recurrent.cells import CELLS
 from transformer_mt.model.recurrent.decoder import RNN_ATTENTIONS
 
-VOCAB = 60
-PLAIN = {
-    "d_model": 32, "d_ff": 48, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 3, "max_len": 24,
-    "activation": "gelu",
-}  # fmt: skip
 SHAPES: dict[str, dict] = {
     "encoder_decoder": PLAIN,
     "decoder_only": {**PLAIN, "num_encoder_layers": 0},
@@ -99,10 +95,6 @@ def make_model(architecture: str, options: dict) -> TranslationModel:
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return model.eval()
-
-
-def random_ids(*size: int, seed: int = 1) -> torch.Tensor:
-    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))
 
 
 @every_option(SINGLE + TOUCHING + EVERYTHING)

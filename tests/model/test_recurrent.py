@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from plain_model import random_ids
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
@@ -37,10 +38,6 @@ def make_model(rnn: dict) -> Rnn:
     return model
 
 
-def ids(*size: int, seed: int = 1) -> Tensor:
-    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))
-
-
 @pytest.mark.parametrize("cell", CELLS)
 @torch.no_grad()
 def test_the_encoder_is_torchs_over_each_sentence_alone(cell: str) -> None:
@@ -49,7 +46,7 @@ def test_the_encoder_is_torchs_over_each_sentence_alone(cell: str) -> None:
     lengths = [4, 1, 7]
     src = torch.full((3, 9), PAD_ID)
     for row, length in enumerate(lengths):
-        src[row, :length] = ids(length, seed=row)
+        src[row, :length] = random_ids(length, seed=row, vocab_size=VOCAB)
     memory, last = model.encoder(src)
     weights = model.encoder.rnn.state_dict()
     for row, length in enumerate(lengths):
@@ -168,7 +165,7 @@ def luong(model: Rnn, words: Tensor, memory: Tensor, states: list) -> list[Tenso
 @torch.no_grad()
 def test_the_decoder_is_the_papers(rnn: dict) -> None:
     model = make_model(rnn)
-    src, tgt_in = ids(2, 5), ids(2, 4, seed=2)
+    src, tgt_in = random_ids(2, 5, vocab_size=VOCAB), random_ids(2, 4, seed=2, vocab_size=VOCAB)
     src[1, 3:] = PAD_ID
     memory, last = model.encoder(src)
     logits = model(src, tgt_in)

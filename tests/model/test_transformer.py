@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from plain_model import PLAIN, VOCAB, random_ids
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from translators import rules
@@ -20,20 +21,10 @@ from transformer_mt.model.parts.feed_forward import FeedForward
 from transformer_mt.model.parts.positions import sinusoidal_table
 from transformer_mt.model.transformer import Transformer
 
-VOCAB = 60
-
 
 def make_model(vocab_size: int = VOCAB, **changes) -> Transformer:
-    values = {
-        "d_model": 32, "d_ff": 48, "num_heads": 4, "num_encoder_layers": 2, "num_decoder_layers": 3, "max_len": 24,
-        "activation": "gelu",
-    }  # fmt: skip
     torch.manual_seed(0)
-    return Transformer(ModelConfig(**{**values, **changes}), vocab_size, vocab_size).eval()
-
-
-def random_ids(*size: int, seed: int = 1) -> torch.Tensor:
-    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))
+    return Transformer(ModelConfig(**{**PLAIN, **changes}), vocab_size, vocab_size).eval()
 
 
 def test_attention_weights_are_those_of_the_fused_kernel() -> None:

@@ -1,13 +1,8 @@
-"""A small config and random ids."""
+"""A small config."""
 
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from transformer_mt.config.sections.model import ModelConfig
-
-VOCAB = 40
 
 
 def make_config(**changes: Any) -> ModelConfig:
@@ -16,7 +11,3 @@ def make_config(**changes: Any) -> ModelConfig:
         "max_len": 32,
     }  # fmt: skip
     return ModelConfig(**{**values, **changes})
-
-
-def random_ids(*size: int, seed: int = 1) -> Tensor:
-    return torch.randint(4, VOCAB, size, generator=torch.Generator().manual_seed(seed))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import VOCAB, make_config, random_ids
+from plain_model import VOCAB, random_ids
+from small_models import make_config
 from torch import Tensor
 
 from transformer_mt.config.special_ids import PAD_ID

@@ -1,7 +1,8 @@
 """A model of one stream against torch's causal stack, and its loss on the target alone."""
 
 import torch
-from small_models import VOCAB, make_config, random_ids
+from plain_model import VOCAB, random_ids
+from small_models import make_config
 from torch import nn
 
 from transformer_mt.config.special_ids import PAD_ID

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import VOCAB, make_config, random_ids
+from plain_model import VOCAB, random_ids
+from small_models import make_config
 
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.loss import batch_loss

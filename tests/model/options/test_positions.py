@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from small_models import VOCAB, make_config, random_ids
+from plain_model import VOCAB, random_ids
+from small_models import make_config
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
