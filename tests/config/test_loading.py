@@ -4,22 +4,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from base_config import BASE
 
 from transformer_mt.config.loading import dump_config, find_config, load_config, parse_run_config, shipped_configs
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.errors import UserError
-
-BASE = """\
-name: base_name
-seed: 5
-data:
-  src_lang: en
-  tgt_lang: "no"
-  train: [{src: a.en, tgt: a.no}, {tsv: b.tsv}]
-  validation: [{src: v.en, tgt: v.no}]
-model: {d_model: 64, d_ff: 128, num_heads: 4}
-training: {max_steps: 10, max_minutes: 5}
-"""
 
 
 @pytest.fixture(autouse=True)

@@ -9,23 +9,12 @@ from typing import Any, cast
 import pytest
 import yaml
 from attempts import attempt
+from base_config import BASE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transformer_mt.config.loading import dump_config, load_config, parse_run_config
 from transformer_mt.config.yaml_text import parse_yaml
-
-BASE = """\
-name: base_name
-seed: 5
-data:
-  src_lang: en
-  tgt_lang: "no"
-  train: [{src: a.en, tgt: a.no}, {tsv: b.tsv}]
-  validation: [{src: v.en, tgt: v.no}]
-model: {d_model: 64, d_ff: 128, num_heads: 4}
-training: {max_steps: 10, max_minutes: 5}
-"""
 
 FULL: dict[str, Any] = parse_run_config(cast("dict", parse_yaml(BASE, "base")), "base").model_dump()
 
