@@ -19,6 +19,7 @@ from pages import REPOSITORY, blocks, printed_by, prose, read, section, slug, sn
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, to_jsonable_python
 from toy import toy_mapping, write_toy_corpus
+from trainings import tensorboard_events
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -374,11 +375,7 @@ def test_every_metric_is_documented(folder: Path) -> None:
 
 
 def test_every_tag_of_tensorboard_is_documented(folder: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder / "runs/quickstart"))
-    events.Reload()
-    found = events.Tags()
+    found = tensorboard_events(folder / "runs/quickstart").Tags()
     tags = {tag.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for tag in found[kind]}
     *_, table = tables(section(TRAINING, "What is recorded"))
     assert tags == {tag for row in table[1:] for tag in spans(row[0])}

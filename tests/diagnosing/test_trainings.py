@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from provoking import GARBAGE, GARBAGE_STEP, PROVOKED, Run, found, prepare, said
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from trainings import tensorboard_events
 
 from transformer_mt.config.loading import load_config
 from transformer_mt.data.preparation import prepare_data
@@ -110,7 +110,7 @@ def test_each_name_is_said_once_and_stands_in_tensorboard(
     lines = (said(begun) + capsys.readouterr().out).split("\n")
     assert lines.count(told) == 1
     assert lines.count("diagnoses: loss_spike (step 51)") == 2
-    board = EventAccumulator(str(run.path), size_guidance={"tensors": 0}).Reload()
+    board = tensorboard_events(run.path)
     texts = {tag: [event.step for event in board.Tensors(tag)] for tag in board.Tags()["tensors"] if "diagnosis" in tag}
     assert texts == {"diagnosis loss_spike/text_summary": [GARBAGE_STEP]}
 

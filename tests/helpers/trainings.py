@@ -13,6 +13,7 @@ import pytest
 from commands import call_tmt
 from copies import Copy
 from filelock import FileLock
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.manifest import write_manifest
@@ -128,6 +129,11 @@ def metrics_with_clock(run: Path) -> list[dict]:
 def metrics(run: Path) -> list[dict]:
     """The same without what the clock says."""
     return [{key: value for key, value in line.items() if key not in CLOCK} for line in metrics_with_clock(run)]
+
+
+def tensorboard_events(run: Path) -> EventAccumulator:
+    """What TensorBoard shows of a run."""
+    return EventAccumulator(str(run), size_guidance={"tensors": 0}).Reload()
 
 
 def assert_same_run(straight: Path, other: Path, last: int) -> None:

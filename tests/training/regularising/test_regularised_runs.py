@@ -5,9 +5,8 @@ from pathlib import Path
 
 import yaml
 from commands import call_tmt
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import toy_mapping, write_toy_corpus
-from trainings import killed_and_resumed, metrics
+from trainings import killed_and_resumed, metrics, tensorboard_events
 
 SECTIONS = {
     "model": {"dropout": 0.2, "num_heads": 1, "src_word_dropout": 0.1, "tgt_word_dropout": 0.1, "layer_drop": 0.2},
@@ -26,8 +25,7 @@ def test_killed_and_resumed_it_is_the_same_run_and_says_how_far_passes_are_apart
     lines = [line for line in metrics(tmp_path / "runs/straight") if line["kind"] == "train"]
     assert [line["step"] for line in lines if "divergence" in line] == [16, 20, 24]
     assert all(line["divergence"] > 0 for line in lines[3:])
-    events = EventAccumulator(str(tmp_path / "runs/straight"))
-    events.Reload()
+    events = tensorboard_events(tmp_path / "runs/straight")
     assert [event.step for event in events.Scalars("train/divergence")] == [16, 20, 24]
 
     state = json.loads((tmp_path / "runs/straight/checkpoints/step_24/state.json").read_text())

@@ -12,7 +12,7 @@ import trainings
 import yaml
 from commands import call_tmt, full_disk
 from marks import slow
-from trainings import kill_at, metrics, start, tmt, tmt_here, to_the_end, wait_for
+from trainings import kill_at, metrics, start, tensorboard_events, tmt, tmt_here, to_the_end, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -208,10 +208,7 @@ def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: 
 
 
 def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path, killed: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(killed))
-    events.Reload()
+    events = tensorboard_events(killed)
     for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
         steps = [scalar.step for scalar in events.Scalars(tag)]
         assert steps == [line["step"] for line in metrics(folder / "runs/straight") if line["kind"] == kind]
