@@ -10,6 +10,10 @@ from transformer_mt.training.regularising.unigram import smoothing_prior
 from transformer_mt.training.updates import Updater
 
 CPU = torch.device("cpu")
+REGULARISERS = {
+    "weight_decay": 0.1, "label_smoothing_by": "unigram", "consistency": {"kind": "simcut", "cut": 0.2},
+    "clip_norm": None,
+}  # fmt: skip
 
 
 def make_updater(config: RunConfig, data: PreparedData, precision: str = "fp32") -> Updater:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from toy import toy_config
-from updating import gradients, make_updater
+from updating import REGULARISERS, gradients, make_updater
 
-from transformer_mt.data.preparation import prepare_data
+from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.micro_batch import dropout_seed
@@ -105,10 +105,12 @@ def test_a_scale_of_the_loss_that_grows_skips_nothing(corpus: Path) -> None:
     assert found == [(False, 1024), (False, 2048), (False, 2048), (False, 4096)]
 
 
+@pytest.mark.parametrize("regularisers", [{}, REGULARISERS], ids=["plain", "regularised"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_reduced_precision_learns_what_fp32_learns(corpus: Path, precision: str) -> None:
-    config = toy_config(corpus, model={"dropout": 0.0}, training={"factor": 0.1})
-    data = prepare_data(config)
+def test_reduced_precision_learns_what_fp32_learns(
+    corpus: Path, data: PreparedData, precision: str, regularisers: dict
+) -> None:
+    config = toy_config(corpus, model={"dropout": 0.0}, training={**regularisers, "factor": 0.1})
     losses = {}
     for name in ("fp32", precision):
         updater = make_updater(config, data, name)

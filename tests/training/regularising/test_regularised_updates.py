@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from marks import slow
 from torch import Tensor, nn
 from toy import toy_config
-from updating import gradients, make_updater
+from updating import REGULARISERS, gradients, make_updater
 
 from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.preparation import PreparedData
@@ -29,11 +29,8 @@ from transformer_mt.training.updates import Updater
 
 ALL = {
     "model": {"dropout": 0.2, "src_word_dropout": 0.2, "tgt_word_dropout": 0.1, "layer_drop": 0.3},
-    "training": {
-        "weight_decay": 0.1, "label_smoothing_by": "unigram", "consistency": {"kind": "simcut", "cut": 0.2},
-        "clip_norm": None,
-    },
-}  # fmt: skip
+    "training": REGULARISERS,
+}
 
 
 # Weight decay
@@ -148,20 +145,9 @@ def test_the_divergence_makes_predictions_agree(corpus: Path, data: PreparedData
     assert 0 < found[1] < 0.5 * found[0]
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_reduced_precision_learns_what_fp32_learns(corpus: Path, data: PreparedData, precision: str) -> None:
-    config = toy_config(corpus, model={"dropout": 0.0}, training={**ALL["training"], "factor": 0.1})
-    losses = {}
-    for name in ("fp32", precision):
-        updater = make_updater(config, data, name)
-        losses[name] = [updater.update(data.train, [np.arange(16)], step, "").result().loss for step in range(1, 11)]
-    np.testing.assert_allclose(losses[precision], losses["fp32"], rtol=0.03)
-    assert losses[precision] != losses["fp32"]
-
-
 def test_micro_batches_add_up(corpus: Path, data: PreparedData) -> None:
     """Without chance: two passes that are equal, smoothing by the prior, one batch or three."""
-    training = {**ALL["training"], "consistency": {"kind": "simcut", "cut": 1e-9}}
+    training = {**REGULARISERS, "consistency": {"kind": "simcut", "cut": 1e-9}}
     config = toy_config(corpus, model={"dropout": 0.0}, training=training)
     whole, parts = make_updater(config, data), make_updater(config, data)
     first = whole.update(data.train, [np.arange(9)], 1, "").result()
