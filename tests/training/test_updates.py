@@ -8,16 +8,15 @@ import torch
 from toy import toy_config
 from updating import REGULARISERS, gradients, make_updater
 
-from transformer_mt.data.preparation import PreparedData, prepare_data
+from transformer_mt.data.preparation import PreparedData
 from transformer_mt.errors import UserError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.micro_batch import dropout_seed
 
 
 @pytest.mark.parametrize("cut", [[8], [4, 4], [1, 2, 5], [1] * 8])
-def test_accumulation_equals_the_big_batch(corpus: Path, cut: list[int]) -> None:
+def test_accumulation_equals_the_big_batch(corpus: Path, data: PreparedData, cut: list[int]) -> None:
     config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": None})
-    data = prepare_data(config)
     rows = np.arange(8)
     assert len(set(data.train.tgt_lengths[rows].tolist())) > 2, "the sentences should differ in length"
     whole, parts = make_updater(config, data), make_updater(config, data)
@@ -29,9 +28,8 @@ def test_accumulation_equals_the_big_batch(corpus: Path, cut: list[int]) -> None
     assert first.loss == pytest.approx(second.loss, rel=1e-5)
 
 
-def test_clipping_and_rate_are_those_of_the_config(corpus: Path) -> None:
+def test_clipping_and_rate_are_those_of_the_config(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus, model={"dropout": 0.0}, training={"clip_norm": 0.05})
-    data = prepare_data(config)
     updater = make_updater(config, data)
     result = updater.update(data.train, [np.arange(8)], 5, "").result()
     norm = torch.stack([g.norm() for g in gradients(updater)]).norm().item()
@@ -41,11 +39,10 @@ def test_clipping_and_rate_are_those_of_the_config(corpus: Path) -> None:
     assert updater.optimizer.param_groups[0]["lr"] == result.lr
 
 
-def test_steps_are_those_of_adam_as_the_config_has_it(corpus: Path) -> None:
+def test_steps_are_those_of_adam_as_the_config_has_it(corpus: Path, data: PreparedData) -> None:
     """Kingma and Ba 2015, algorithm 1, in float64 on the clipped gradients."""
     training = {"clip_norm": 0.5, "adam_betas": [0.5, 0.7], "adam_eps": 1e-3}
     config = toy_config(corpus, model={"dropout": 0.0}, training=training)
-    data = prepare_data(config)
     updater = make_updater(config, data)
     weights = [p.detach().double() for p in updater.model.parameters()]
     m, v = [[torch.zeros_like(w) for w in weights] for _ in range(2)]
@@ -60,9 +57,8 @@ def test_steps_are_those_of_adam_as_the_config_has_it(corpus: Path) -> None:
             torch.testing.assert_close(ours.detach().double(), expected, atol=1e-6, rtol=0)
 
 
-def test_dropout_is_a_function_of_seed_and_step(corpus: Path) -> None:
+def test_dropout_is_a_function_of_seed_and_step(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus, model={"dropout": 0.3})
-    data = prepare_data(config)
     losses = {}
     for name, step in (("a", 1), ("b", 1), ("c", 2)):
         updater = make_updater(config, data)
@@ -76,9 +72,8 @@ def test_micro_batches_of_an_update_draw_different_dropout() -> None:
     assert len(seeds) == 12
 
 
-def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) -> None:
+def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus)
-    data = prepare_data(config)
     updater = make_updater(config, data, "fp16")
     output = updater.model.output.weight
     output.register_hook(lambda gradient: gradient * torch.nan)
@@ -93,9 +88,8 @@ def test_fp16_stops_where_gradients_are_not_finite_at_any_scale(corpus: Path) ->
     assert torch.equal(before, output), "every step was skipped"
 
 
-def test_a_scale_of_the_loss_that_grows_skips_nothing(corpus: Path) -> None:
+def test_a_scale_of_the_loss_that_grows_skips_nothing(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus)
-    data = prepare_data(config)
     updater = make_updater(config, data, "fp16")
     updater.scaler = torch.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
     found = []
@@ -120,9 +114,8 @@ def test_reduced_precision_learns_what_fp32_learns(
     assert losses[precision] != losses["fp32"]
 
 
-def test_a_loss_that_is_not_finite_moves_nothing(corpus: Path) -> None:
+def test_a_loss_that_is_not_finite_moves_nothing(corpus: Path, data: PreparedData) -> None:
     config = toy_config(corpus)
-    data = prepare_data(config)
     updater = make_updater(config, data)
     updater.update(data.train, [np.arange(8)], 1, "")
     with torch.no_grad():
