@@ -1,6 +1,5 @@
 """`tmt align`: a line of links for every pair of lines, by the aligner that is kept beside the run."""
 
-import gzip
 import shutil
 from pathlib import Path
 
@@ -56,12 +55,6 @@ def test_the_choices_of_a_line(folder: Path) -> None:
     assert all(float(links[link]) > 0.8 for link in LINKS.split("\n")[0].split(" "))
 
 
-def test_packed_files_and_standard_input(folder: Path) -> None:
-    (folder / "packed").write_bytes(gzip.compress((folder / "src").read_bytes()))
-    result = call_tmt(folder, "align", "--src", "packed", "--ref", "-", stdin=(folder / "ref").read_bytes())
-    assert result.stdout == LINKS
-
-
 def test_long_lines_stay_blank_and_are_told(folder: Path) -> None:
     (folder / "long.src").write_text("one\n" + "one " * (MAX_WORDS + 1) + "\n" + "o" * 2**21 + "\ntwo\u2028one\n")
     (folder / "long.ref").write_text("uno\nuno\nuno\ndos\u2028uno")
@@ -71,14 +64,6 @@ def test_long_lines_stay_blank_and_are_told(folder: Path) -> None:
         "line 2: a side is longer than 2,000 words, left blank. Break it up.",
         "line 3: a side is longer than 1,048,576 bytes, left blank. Break it up.",
     ]
-
-
-def test_files_of_unequal_length_are_told_after_all_pairs(folder: Path) -> None:
-    (folder / "longer").write_text((folder / "src").read_text() + "one.\n")
-    result = call_tmt(folder, "align", "--src", "longer", "--ref", "ref")
-    assert result.returncode == 2
-    assert result.stdout == LINKS
-    assert "tmt: ref ends after line 4, and longer goes on. Line n of one must translate line n" in result.stderr
 
 
 @pytest.mark.parametrize(
