@@ -101,6 +101,13 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     return found
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Where Triton kernels are compared with the formulas: a GPU, and a CPU, where they are interpreted."""
+    pytest.importorskip("triton", reason="Triton is not installed; `pip install triton` brings it")
+    return torch.device(request.param)
+
+
 @pytest.fixture(autouse=True)
 def torch_threads() -> Iterator[None]:
     """A test leaves torch as many threads as it found: with others, sums of later tests differ in the last bit."""
