@@ -88,7 +88,7 @@ def test_a_picture_of_very_many_words_stays_within_bounds() -> None:
 
 def test_what_is_no_formula_and_no_glyph_is_drawn_as_it_is() -> None:
     words = ["$x^2$", r"\frac{", "￭.", "\x07", "\u202e", "\ud800", "a\x00b"]
-    figure = heat_map(torch.eye(len(words)), words, words, "$title")
+    figure = heat_maps(torch.eye(len(words))[None], words, words, [""], "$title")
     shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert shown == ["$x^2$", r"\frac{", "·.", "U+0007", "U+202E", "U+D800", "a\ufffdb"]
     assert imread(io.BytesIO(to_png(figure))).ndim == 3

@@ -47,10 +47,10 @@ class _Layout:
 
 
 def heat_map(
-    weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], title: str = "", key_patches: Patches = None
+    weights: Tensor, key_words: Sequence[str], query_words: Sequence[str], key_patches: Patches = None
 ) -> "Figure":
     """weights (num_queries, num_keys), each row a distribution -> a matplotlib figure."""
-    return heat_maps(weights[None], key_words, query_words, [""], title, key_patches=key_patches)
+    return heat_maps(weights[None], key_words, query_words, [""], key_patches=key_patches)
 
 
 def heat_maps(

@@ -32,7 +32,7 @@ def has_instructions(kind: Kind) -> bool | None:
     return None
 
 
-def cpu_seconds(works: Sequence[Callable[[], object]], rounds: int = ROUNDS) -> list[float]:
+def cpu_seconds(works: Sequence[Callable[[], object]]) -> list[float]:
     """The seconds of the processor that each work takes on one core, the best of many rounds in which they take turns.
 
     The clock stands still while other processes have the core, so a busy machine gives the answer of an idle one.
@@ -41,7 +41,7 @@ def cpu_seconds(works: Sequence[Callable[[], object]], rounds: int = ROUNDS) -> 
     torch.set_num_threads(1)
     best = [float("inf")] * len(works)
     try:
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             for i, work in enumerate(works):
                 start = time.thread_time_ns()
                 work()

@@ -193,7 +193,7 @@ class Service:
         refuse_missing(request.texts, found)
         return found
 
-    async def search_texts(self, kind: Kind, lines: Sequence[SourceLine], split: bool = True) -> list[Translated]:
+    async def search_texts(self, kind: Kind, lines: Sequence[SourceLine], split: bool) -> list[Translated]:
         """The translations of plain texts."""
 
         async def search(sentences: list[SourceLine]) -> list[Translated]:

@@ -77,7 +77,7 @@ def constrained_beam_search(
     options: SearchOptions,
     device: torch.device,
     constraints: Constraints,
-    rules: Rules | None = None,
+    rules: Rules | None,
 ) -> list[Found]:
     """Up to `n_best` hypotheses a sentence, best score first, that hold all constraints. `max_lengths` count EOS."""
     beams = _Beams(
