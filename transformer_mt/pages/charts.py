@@ -21,6 +21,9 @@ svg .curve { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 .key { display: inline-block; width: 0.75em; height: 0.75em; margin: 0 0.35em 0 0; vertical-align: -0.06em; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1.2rem; margin: 0.2rem 0 0.6rem; }
 .legend span { overflow-wrap: anywhere; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem 2rem; }
+.charts figure { margin: 0; }
+figcaption { font-weight: 600; font-size: 0.9rem; }
 """
 
 

@@ -14,9 +14,6 @@ from transformer_mt.storage.files import make_file, replace_file
 DEFAULTS = ("train/loss", "validation/nll", "validation/bleu", "validation/chrf")
 COLOURS = ("#08519c", "#b45309", "#15803d", "#7e22ce", "#be123c", "#0e7490", "#4d7c0f", "#6b7280")
 STYLE = """
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem 2rem; }
-.charts figure { margin: 0; }
-figcaption { font-weight: 600; font-size: 0.9rem; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { font-weight: 600; }
