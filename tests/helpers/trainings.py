@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from commands import call_tmt
 from copies import Copy
 from filelock import FileLock
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from waiting import wait_until
 
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.manifest import write_manifest
@@ -76,19 +76,10 @@ def train_here(folder: Path, *arguments: str) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
-def wait_for(path: Path) -> None:
-    """Until there is such a file or folder, a minute at most."""
-    for _ in range(6000):
-        if path.exists():
-            return
-        time.sleep(0.01)
-    pytest.fail(f"{path} did not appear")
-
-
 def kill_at(checkpoint: Path, folder: Path, *arguments: str) -> None:
     """Begin `tmt` in `folder`, and send SIGKILL once this checkpoint is there."""
     process = start(folder, *arguments)
-    wait_for(checkpoint)
+    wait_until(checkpoint.exists)
     process.kill()
     process.communicate()
 

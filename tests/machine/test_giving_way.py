@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from transformer_mt.machine.busy import fewer_cores, giving_way
 from transformer_mt.machine.busy.fewer_cores import FewerCores
@@ -250,10 +250,7 @@ def test_a_look_that_fails_ends_the_watching_in_silence(watching: None, monkeypa
     monkeypatch.setattr(giving_way, "INTERVAL", 0.0)
     before = watchers()
     give_way(2)
-    end = time.monotonic() + 10
-    while watchers() != before and time.monotonic() < end:
-        time.sleep(0.01)
-    assert watchers() == before, "neither the watch nor what held the waits short is left"
+    wait_until(lambda: watchers() == before)  # neither the watch nor what held the waits short is left
 
 
 def test_a_library_is_found_in_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

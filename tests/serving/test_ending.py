@@ -9,6 +9,7 @@ import pytest
 from marks import slow
 from servers import Answer, Serve, Served
 from toy import toy_pairs
+from waiting import wait_until
 
 from transformer_mt import Translator
 
@@ -20,8 +21,7 @@ def under_way(server: Served, pool: ThreadPoolExecutor) -> "Future[Answer]":
     """A request that the server has, and whose processes stand still."""
     server.signal_search(signal.SIGSTOP)
     answer = pool.submit(server.post, "/translate", {"q": SENTENCES, **VALUES})
-    while "tmt_waiting_requests 1" not in server.get("/metrics").body.decode():
-        time.sleep(0.01)
+    wait_until(lambda: "tmt_waiting_requests 1" in server.get("/metrics").body.decode())
     return answer
 
 
@@ -33,8 +33,7 @@ def test_a_signal_finishes_what_is_begun(serve: Serve, translator: Translator, n
         # To all processes, as a terminal and a service manager do.
         server.signal_search(number)
         os.kill(server.process.pid, number)
-        while not _refuses(server):
-            time.sleep(0.01)
+        wait_until(lambda: _refuses(server))
         assert not answer.done()
         server.signal_search(signal.SIGCONT)
         assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}
@@ -66,8 +65,4 @@ def test_processes_that_die_are_begun_again_and_none_outlives_the_server(serve: 
     assert not set(died) & set(pids)
     server.process.kill()
     server.process.wait()
-    for _ in range(600):
-        if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
-            return
-        time.sleep(0.05)
-    pytest.fail("the processes live on without their server")
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))

@@ -5,8 +5,7 @@ import random
 import signal
 import socket
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Answers, Serve, Served
 from toy import toy_pairs
+from waiting import wait_until
 
 from transformer_mt import Translator
 
@@ -29,13 +29,6 @@ def connected(server: Served, sent: bytes) -> Iterator[socket.socket]:
     with server.connect() as connection:
         connection.sendall(sent)
         yield connection
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def status_of(connection: socket.socket) -> int:

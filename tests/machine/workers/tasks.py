@@ -132,13 +132,6 @@ def ended_programs(folder: Path) -> Generator[Ended]:
         yield ended
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def is_alive(pid: str) -> bool:
     try:
         state = Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from marks import slow
-from tasks import Ended, is_alive, on_linux, started, wait_for
+from tasks import Ended, is_alive, on_linux, started
+from waiting import wait_until
 
 from transformer_mt.machine.workers import may_fork
 
@@ -84,14 +85,14 @@ def test_no_process_outlives_the_first(ending: signal.Signals, tmp_path: Path) -
     program = started(
         "list(in_processes([long] * 30, 3))", str(tmp_path), start_new_session=True, stderr=subprocess.PIPE
     )
-    wait_for(lambda: len(list(tmp_path.iterdir())) == 3)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 3)
     if ending == signal.SIGINT:
         os.killpg(program.pid, ending)
     else:
         program.send_signal(ending)
     _, said = program.communicate()
     assert said.count("Traceback") == (ending == signal.SIGINT), "of the first process alone"
-    wait_for(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
+    wait_until(lambda: not any(is_alive(path.name) for path in tmp_path.iterdir()))
 
 
 @on_linux

@@ -12,7 +12,8 @@ import time
 import pytest
 import torch
 from marks import slow
-from tasks import CPU, Ended, is_alive, on_linux, pid_of, pids, started, wait_for
+from tasks import CPU, Ended, is_alive, on_linux, pid_of, pids, started
+from waiting import wait_until
 
 from transformer_mt.machine import workers as module
 from transformer_mt.machine.workers import Workers
@@ -187,11 +188,11 @@ def test_none_at_rest_outlives_the_first_where_a_signal_ends_it(ending: signal.S
     program.send_signal(ending)
     _, said = program.communicate()
     assert said == ""
-    wait_for(lambda: not any(map(is_alive, numbers)))
+    wait_until(lambda: not any(map(is_alive, numbers)))
 
 
 @on_linux
 def test_none_at_rest_outlives_the_first(ended: Ended) -> None:
     out, said = ended(AT_REST)
     assert (len(out.split()), said) == (2, "")
-    wait_for(lambda: not any(map(is_alive, out.split())))
+    wait_until(lambda: not any(map(is_alive, out.split())))

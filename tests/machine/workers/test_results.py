@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tasks import CPU, Way, both, fail, in_parallel, in_processes, in_threads, logged, on_linux, slow, wait_for
+from tasks import CPU, Way, both, fail, in_parallel, in_processes, in_threads, logged, on_linux, slow
+from waiting import wait_until
 
 from transformer_mt.errors import UserError
 from transformer_mt.machine import workers as module
@@ -49,7 +50,7 @@ def test_nobody_runs_far_ahead_of_a_slow_one(tmp_path: Path) -> None:
 
     def work(number: int) -> int:
         if number == 0:
-            wait_for(lambda: len(list(tmp_path.iterdir())) == 2 * module.MAX_AHEAD - 1)
+            wait_until(lambda: len(list(tmp_path.iterdir())) == 2 * module.MAX_AHEAD - 1)
             time.sleep(0.1)  # in which the other one could begin what it must not
             assert len(list(tmp_path.iterdir())) == 2 * module.MAX_AHEAD - 1
         else:

@@ -14,6 +14,7 @@ from commands import call_tmt
 from measured_costs import measured_costs
 from toy import toy_config, toy_mapping
 from trainings import metrics_with_clock
+from waiting import wait_until
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.consistency import ConsistencyConfig
@@ -164,10 +165,8 @@ def test_a_signal_while_it_measures_leaves_no_process_and_no_folder(folder: Path
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, list(temporary.glob("tmt-explain-*"))) == (143, [])
     assert "Traceback" not in errors
-    until = time.monotonic() + 30  # multiprocessing's own process ends when it notices
-    while (there := [child for child in children if Path("/proc", child).exists()]) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not there
+    # Multiprocessing's own process ends when it notices.
+    wait_until(lambda: not any(Path("/proc", child).exists() for child in children))
 
 
 def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: Path) -> None:

@@ -16,7 +16,8 @@ from commands import call_tmt
 from copies import Copy
 from marks import slow
 from torchrun import TMT, copies_together, run_together, start_together, write_config
-from trainings import metrics, wait_for
+from trainings import metrics
+from waiting import wait_until
 
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -44,14 +45,14 @@ def workers(folder: Path, number: int, by: str = "LOCAL_RANK") -> list[int]:
 def begin(folder: Path, *changes: str, restarts: int = 0, number: int = 2) -> tuple[subprocess.Popen[str], list[int]]:
     """A training of some processes that has saved its second checkpoint, and their ids."""
     process = start_together(number, folder, *TMT, *training(folder), *changes, options=at_most(restarts))
-    wait_for(folder / "runs" / "toy" / "checkpoints" / "step_10")
+    wait_until((folder / "runs" / "toy" / "checkpoints" / "step_10").exists)
     return process, workers(folder, number)
 
 
 def begin_copies(folder: Path, *changes: str, restarts: int) -> tuple[Copy, list[int]]:
     """`begin`, where two processes and what started them need not load torch."""
     process = copies_together(2, folder, *training(folder), *changes, options=at_most(restarts))
-    wait_for(folder / "runs" / "toy" / "checkpoints" / "step_10")
+    wait_until((folder / "runs" / "toy" / "checkpoints" / "step_10").exists)
     # In the order of their ranks, as they were started. What `workers` looks for is not to be seen of a copy.
     ids = sorted(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
     assert len(ids) == 2
@@ -86,10 +87,7 @@ def test_a_killed_worker_comes_back_by_itself(tmp_path: Path, rank: int) -> None
 def test_a_process_that_hangs_is_named_and_replaced(tmp_path: Path) -> None:
     process, ids = begin_copies(tmp_path, "training.timeout_minutes=0.1", "training.max_steps=60", restarts=1)
     os.kill(ids[1], signal.SIGSTOP)
-    for _ in range(6000):  # until the other one has given up
-        if not Path(f"/proc/{ids[0]}").exists():
-            break
-        time.sleep(0.01)
+    wait_until(lambda: not Path(f"/proc/{ids[0]}").exists())  # the other one has given up
     os.kill(ids[1], signal.SIGCONT)  # torchrun would wait half a minute before it kills what does not end by itself
     said, _ = process.communicate(timeout=60)
     print(said)
@@ -151,7 +149,7 @@ def test_two_machines_come_back_though_one_counts_no_restart(tmp_path: Path) -> 
                "--max-restarts", "3")  # fmt: skip
     train = (*TMT, "train", "--config", "toy.yaml", "--resume", "auto", "validation.every_steps=40")
     launchers = [start_together(1, tmp_path, *train, options=options, standalone=False) for _ in range(2)]
-    wait_for(tmp_path / "runs" / "toy" / "checkpoints" / "step_10")
+    wait_until((tmp_path / "runs" / "toy" / "checkpoints" / "step_10").exists)
     os.kill(workers(tmp_path, 2, "RANK")[1], signal.SIGKILL)
     for launcher in launchers:
         said, _ = launcher.communicate(timeout=200)

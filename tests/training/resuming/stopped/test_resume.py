@@ -12,7 +12,8 @@ import trainings
 import yaml
 from commands import call_tmt, full_disk
 from marks import slow
-from trainings import kill_at, metrics, start, tensorboard_events, tmt, tmt_here, to_the_end, wait_for
+from trainings import kill_at, metrics, start, tensorboard_events, tmt, tmt_here, to_the_end
+from waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_a_signal_finishes_the_step_saves_and_says_how_to_go_on(
 ) -> None:
     name = f"signal{status}"
     process = start(folder, "train", "--config", "toy.yaml", f"name={name}")
-    wait_for(folder / "runs" / name / "checkpoints" / "step_5")
+    wait_until((folder / "runs" / name / "checkpoints" / "step_5").exists)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == status, output
