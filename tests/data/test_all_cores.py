@@ -4,7 +4,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import on_linux
 from threads import torch_threads
 from toy import all_entries, toy_config, write_toy_corpus
 
@@ -22,8 +22,6 @@ from transformer_mt.data.sources import files
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.machine.workers import Workers
-
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,10 @@
 """A search's batches on several cores: a translator's processes, and how its batches are shared out."""
 
 import multiprocessing
-import sys
 
 import pytest
 import torch
+from marks import on_linux
 from threads import torch_threads
 from toy import toy_pairs
 from translators import SMALL, make_translator
@@ -12,9 +12,6 @@ from translators import SMALL, make_translator
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.machine.workers import compute_in_copies
-
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is threads")
-
 
 SENTENCES = [" ".join(words.split()[: 1 + place % 5]) for place, (words, _) in enumerate(toy_pairs(50))]
 

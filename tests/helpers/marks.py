@@ -1,8 +1,14 @@
-"""Marks of single parameters."""
+"""Marks of tests, and of single parameters."""
 
+import sys
 from typing import Any
 
 import pytest
+
+from transformer_mt.machine.numba_modules import has_numba
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+with_numba = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
 
 
 def slow(*values: object, id: str | None = None) -> Any:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from marks import on_linux
 
 
 def is_at_work(process: str) -> bool:
@@ -24,7 +25,7 @@ def group_of(process: str) -> int | None:
         return None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+@on_linux
 def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "long.en").write_text("one two three four five six seven.\n" * 100_000)
     process = subprocess.Popen(
@@ -47,7 +48,7 @@ def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path) -
     pytest.fail("they work on")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+@on_linux
 def test_ctrl_c_ends_all_processes_of_a_search(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "long.en").write_text("one two three four five six seven.\n" * 100_000)
     process = subprocess.Popen(

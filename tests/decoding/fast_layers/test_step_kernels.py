@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 from greedy_choices import CHOICES, assert_chooses_as_torch_does, assert_equal_logits_are_decided_by_the_token
+from marks import with_numba
 from torch import Tensor
 
 from transformer_mt.config import special_ids
@@ -18,10 +19,9 @@ from transformer_mt.decoding.fast_layers import packed_layers
 from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes, kernels_for
 from transformer_mt.decoding.fast_layers.packed_layers import PackedLinear, PackedSelfAttention, Packing
 from transformer_mt.decoding.search.greedy_rows import Choice, GreedyRows
-from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.parts.attention import MultiHeadAttention
 
-pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+pytestmark = with_numba
 CPU = torch.device("cpu")
 
 

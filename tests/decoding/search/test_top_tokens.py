@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from marks import with_numba
 from torch import Tensor
 
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -19,7 +20,6 @@ from transformer_mt.decoding.search.top_tokens import (
     largest_token,
     survey,
 )
-from transformer_mt.machine.numba_modules import has_numba
 
 
 @pytest.fixture(params=["for a CPU", "for a GPU"])
@@ -73,7 +73,7 @@ def test_normalizer_is_that_of_log_softmax(monkeypatch: pytest.MonkeyPatch) -> N
         assert torch.equal(Totals.of(logits, torch.zeros(6, 5)).normalizer, expected)
 
 
-@pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+@with_numba
 @pytest.mark.parametrize("vocab_size", [2000, 2043])
 def test_what_a_survey_finds_makes_no_difference(vocab_size: int) -> None:
     generator = torch.Generator().manual_seed(vocab_size)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import on_linux
 
 from transformer_mt.machine import workers as module
 from transformer_mt.machine.workers import Workers
@@ -43,16 +44,7 @@ def in_parallel(tasks: Sequence[Callable[[], Any]], device: torch.device) -> Gen
     return Workers("the work", "Do less.").map(lambda place: tasks[place](), range(len(tasks)), device)
 
 
-both = pytest.mark.parametrize(
-    "way",
-    [
-        in_threads,
-        pytest.param(
-            in_processes, marks=pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
-        ),
-    ],
-)
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes begin as copies on Linux")
+both = pytest.mark.parametrize("way", [in_threads, pytest.param(in_processes, marks=on_linux)])
 
 
 def slow(i: int, log: Path) -> Callable[[], tuple[int, int]]:

@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from marks import slow
-from tasks import Ended, is_alive, on_linux, started
+from marks import on_linux, slow
+from tasks import Ended, is_alive, started
 from waiting import wait_until
 
 from transformer_mt.machine.workers import may_fork

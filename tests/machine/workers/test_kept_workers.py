@@ -11,8 +11,8 @@ import time
 
 import pytest
 import torch
-from marks import slow
-from tasks import CPU, Ended, is_alive, on_linux, pid_of, pids, started
+from marks import on_linux, slow
+from tasks import CPU, Ended, is_alive, pid_of, pids, started
 from waiting import wait_until
 
 from transformer_mt.machine import workers as module

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tasks import CPU, Way, both, fail, in_parallel, in_processes, in_threads, logged, on_linux, slow
+from marks import on_linux
+from tasks import CPU, Way, both, fail, in_parallel, in_processes, in_threads, logged, slow
 from waiting import wait_until
 
 from transformer_mt.errors import UserError

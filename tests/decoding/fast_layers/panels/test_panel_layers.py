@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import with_numba
 from torch import Tensor, nn
 from translators import make_translator
 
@@ -25,10 +26,9 @@ from transformer_mt.decoding.fast_layers.panels.in_panels import InPanels, float
 from transformer_mt.decoding.fast_layers.panels.panel_layers import PanelDecoderLayer, PanelLinear
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
-from transformer_mt.machine.numba_modules import has_numba
 from transformer_mt.model.interface import TranslationModel
 
-pytestmark = pytest.mark.skipif(not has_numba(), reason="numba is not installed")
+pytestmark = with_numba
 CPU = torch.device("cpu")
 PRECISIONS = ["fp32", "int8"]
 # d_model 32 with two heads of 16: the smallest that the passes take.
