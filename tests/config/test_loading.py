@@ -10,6 +10,12 @@ from transformer_mt.config.loading import dump_config, find_config, load_config,
 from transformer_mt.config.yaml_text import parse_yaml
 from transformer_mt.errors import UserError
 
+BUILTIN = "[{builtin: en-es, split: test}]"
+OF_BUILTIN = f"""\
+data: {{src_lang: en, tgt_lang: es, train: {BUILTIN}, validation: {BUILTIN}, test: {BUILTIN}}}
+training: {{max_steps: 9}}
+"""
+
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,9 +36,7 @@ def refusal(file: str, *overrides: str) -> str:
 
 def test_the_builtin_corpus_is_not_inherited_beside_data_of_ones_own():
     """The score of an English-German model on it would be a number like any other."""
-    builtin = "[{builtin: en-es, split: test}]"
-    splits = ", ".join(f"{split}: {builtin}" for split in ("train", "validation", "test"))
-    write("base.yaml", f"data: {{src_lang: en, tgt_lang: es, {splits}}}\ntraining: {{max_steps: 9}}\n")
+    write("base.yaml", OF_BUILTIN)
     own = "train: [{tsv: a.tsv}]"
     write("mine.yaml", f"extends: base.yaml\ndata: {{{own}}}\n")
     assert refusal("mine.yaml").endswith("data.validation: missing; a list is needed")
@@ -45,19 +49,17 @@ def test_the_builtin_corpus_is_not_inherited_beside_data_of_ones_own():
 
 
 def test_nor_is_it_beside_overrides_of_ones_own():
-    builtin = "[{builtin: en-es, split: test}]"
-    splits = ", ".join(f"{split}: {builtin}" for split in ("train", "validation", "test"))
-    write("base.yaml", f"data: {{src_lang: en, tgt_lang: es, {splits}}}\ntraining: {{max_steps: 9}}\n")
+    write("base.yaml", OF_BUILTIN)
     own, validation = "data.train=[{tsv: a.tsv}]", "data.validation=[{tsv: v.tsv}]"
     assert refusal("base.yaml", own) == (
         "data.train was given, and data.validation is still the built-in corpus. Give data.validation too: "
         "data.validation='[{src: FILE, tgt: FILE}]'."
     )
     assert load_config("base.yaml", [validation, own]).config.data.test == []
-    asked_for = load_config("base.yaml", [own, validation, f"data.test={builtin}"]).config.data
+    asked_for = load_config("base.yaml", [own, validation, f"data.test={BUILTIN}"]).config.data
     assert len(asked_for.test) == 1
-    assert len(load_config("base.yaml", [own, f"data.validation={builtin}"]).config.data.validation) == 1
-    for harmless in ("data.train.0.split=test", "data.tgt_lang=de", f"data.train={builtin}"):
+    assert len(load_config("base.yaml", [own, f"data.validation={BUILTIN}"]).config.data.validation) == 1
+    for harmless in ("data.train.0.split=test", "data.tgt_lang=de", f"data.train={BUILTIN}"):
         assert len(load_config("base.yaml", [harmless]).config.data.test) == 1
     write("own.yaml", "extends: base.yaml\ndata: {train: [{tsv: a.tsv}], validation: [{tsv: v.tsv}]}\n")
     assert load_config("own.yaml", ["data.train=[{tsv: b.tsv}]"]).config.data.validation != []

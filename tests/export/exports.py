@@ -15,8 +15,6 @@ from transformer_mt.export.ctranslate2 import ExportedTranslator, write_model
 from transformer_mt.export.expressible import OPTIONS
 from transformer_mt.model.interface import TranslationModel
 
-ONE_STREAM = {"architecture": "decoder_only", "num_encoder_layers": 0}
-
 
 def expressible(key: str) -> list[str]:
     """The values of a key of `model` of which their table says how CTranslate2 computes them."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 from toy import TRANSLATING, all_entries, toy_pairs
-from translators import SMALL
+from translators import ONE_STREAM, SMALL
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.config.sections.model import ModelConfig
@@ -21,7 +21,7 @@ from transformer_mt.errors import UserError
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
-from exports import ONE_STREAM, _parts, export, expressible, make_translator, our_log_probs, their_log_probs
+from exports import _parts, export, expressible, make_translator, our_log_probs, their_log_probs
 
 from transformer_mt.export.ctranslate2 import ExportedTranslator, _batches, write_model
 
@@ -218,12 +218,17 @@ def test_the_order_and_size_of_batches_change_no_text(tmp_path: Path) -> None:
     assert exported.translate([]) == []
 
 
-def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_path: Path) -> None:
-    decoding = {"length_norm": "average", "max_length_ratio": 1.0, "max_length_extra": 1}
+def endless_model(folder: Path, max_length_ratio: float) -> tuple[Translator, ExportedTranslator]:
+    """A model whose hypotheses end by their length alone, and what is exported of it."""
+    decoding = {"length_norm": "average", "max_length_ratio": max_length_ratio, "max_length_extra": 1}
     translator = make_translator({"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none"}, decoding=decoding)
     with torch.no_grad():
-        translator.model.output.bias[EOS_ID] = -40  # it would never end
-    exported = export(translator, tmp_path / "model")
+        translator.model.output.bias[EOS_ID] = -40
+    return translator, export(translator, folder / "model")
+
+
+def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_path: Path) -> None:
+    translator, exported = endless_model(tmp_path, max_length_ratio=1.0)
     texts = ["one.", "one two three four five six.", "one two three."]
     for beam_size in (1, 3):
         found = exported.translate(texts, beam_size=beam_size)
@@ -232,11 +237,7 @@ def test_a_translation_is_no_longer_than_the_rule_says_for_its_own_source(tmp_pa
 
 
 def test_a_limit_that_bites_gives_the_same_text_in_a_batch_as_alone(tmp_path: Path) -> None:
-    decoding = {"length_norm": "average", "max_length_ratio": 0.5, "max_length_extra": 1}
-    translator = make_translator({"num_encoder_layers": 1, **SMALL, "tie_embeddings": "none"}, decoding=decoding)
-    with torch.no_grad():
-        translator.model.output.bias[EOS_ID] = -40
-    exported = export(translator, tmp_path / "model")
+    _, exported = endless_model(tmp_path, max_length_ratio=0.5)
     texts = [src for src, _ in toy_pairs(60, seed=4)]
     alone = [exported.translate([text], beam_size=3)[0] for text in texts]
     for size, kind in ((60, "examples"), (7, "examples"), (40, "tokens")):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from translators import MODELS_BY_NAME, SMALL
+from translators import MODELS_BY_NAME, ONE_STREAM, SMALL
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import LinesConfig
@@ -16,7 +16,7 @@ from transformer_mt.errors import UserError
 
 pytest.importorskip("ctranslate2", reason="the extra ct2 is not installed; the extra dev brings it")
 
-from exports import ONE_STREAM, _parts, export, expressible, make_translator
+from exports import _parts, export, expressible, make_translator
 
 from transformer_mt.export.ctranslate2 import ExportedTranslator, search_notes, write_model
 from transformer_mt.export.ctranslate2_spec import refuse_inexpressible

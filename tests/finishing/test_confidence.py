@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from toy import toy_pairs
+from toy import SPANISH, toy_pairs
 from translators import SMALL, make_translator
 
 from transformer_mt.aligning.aligner import Aligner
@@ -19,7 +19,6 @@ from transformer_mt.finishing.confidence import Calibration, ConfidentTranslator
 from transformer_mt.markup.html_translator import HtmlTranslator
 
 TRANSLATOR = make_translator({"num_encoder_layers": 1, **SMALL}, tokenizer={"kind": "bpe", "vocab_size": 300})
-WORDS = ["uno", "dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez"]
 
 
 def made_up(num: int, seed: int) -> tuple[list[Evidence], list[str]]:
@@ -30,7 +29,7 @@ def made_up(num: int, seed: int) -> tuple[list[Evidence], list[str]]:
     evidence, references = [], []
     for _ in range(num):
         ease = draw.random()
-        words = [draw.choice(WORDS) for _ in range(draw.randint(3, 9))]
+        words = [draw.choice(SPANISH) for _ in range(draw.randint(3, 9))]
         given = [min(0.999, max(0.05, draw.gauss(ease, 0.3))) for _ in words]
         references.append(" ".join(w if draw.random() < p**2 else "otra" for w, p in zip(words, given, strict=True)))
         log_probs = tuple((float(np.log(p)),) for p in given)
