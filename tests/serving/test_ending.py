@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -57,9 +56,8 @@ def test_processes_that_die_are_begun_again_and_none_outlives_the_server(serve: 
         died = server.signal_search(signal.SIGKILL)
         assert answer.result().json == {"translatedText": translator.translate(SENTENCES)}, "searched again"
     assert server.translate(SENTENCES) == translator.translate(SENTENCES)
-    while "tmt_processes 2" not in (text := server.get("/metrics").body.decode()):
-        time.sleep(0.05)
-    assert "tmt_processes_begun_again_total 2" in text
+    wait_until(lambda: "tmt_processes 2" in server.get("/metrics").body.decode())
+    assert "tmt_processes_begun_again_total 2" in server.get("/metrics").body.decode()
     pids = server.search_processes()
     assert len(pids) == 2
     assert not set(died) & set(pids)
