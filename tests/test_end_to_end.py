@@ -21,6 +21,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_base_yaml_trains_and_translates_with_nothing_else(tmp_path: Path) -> None:
     """The paper's base model; fewer tokens, and of its validation 20 pairs without translations, because a test is not
     a GPU.

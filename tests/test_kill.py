@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from toy import toy_mapping, write_toy_corpus
-from trainings import assert_same_run, start, start_anew, tmt_here
+from trainings import assert_same_run, metrics, start, start_anew, tensorboard_events, tmt_here
 
 from transformer_mt.storage.files import remove
 from transformer_mt.storage.run_folder import RunFolder
@@ -97,6 +97,10 @@ def assert_same_when_killed(folder: Path, kind: str, aims: list[str], seed: int)
     assert landed.total() == len(aims)
     assert landed["finished"] == 0
     assert_same_run(folder / "runs/straight", folder / "runs" / name, last)
+    events = tensorboard_events(folder / "runs" / name)
+    for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
+        steps = [line["step"] for line in metrics(folder / "runs/straight") if line["kind"] == kind]
+        assert [scalar.step for scalar in events.Scalars(tag)] == steps, "TensorBoard shows each step once"
     print(dict(landed))
     return landed
 

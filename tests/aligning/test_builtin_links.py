@@ -45,6 +45,7 @@ def test_the_articles_of_one_sentence_belong_to_their_nouns() -> None:
     assert sure == {(i, i) for i in range(5)}
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_an_error_rate_below_the_goal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

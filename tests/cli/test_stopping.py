@@ -82,6 +82,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_disk_under_the_log_does_not_stop_a_training(tmp_path: Path) -> None:
     write_config(tmp_path)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from marks import slow
 from toy import toy_config, write_toy_corpus
 from trainings import metrics
 
@@ -33,7 +32,10 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
 
-@pytest.mark.parametrize("num_heads", [slow(2, id="heads of 8"), pytest.param(1, id="of 16, which numba would take")])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "num_heads", [pytest.param(2, id="heads of 8"), pytest.param(1, id="of 16, which numba would take")]
+)
 def test_a_compiled_training_is_the_training_and_compiles_no_more_than_is_said(
     num_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

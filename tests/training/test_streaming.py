@@ -89,6 +89,7 @@ def test_an_epoch_is_over_after_every_pair(straight: Path, corpus: Path) -> None
     assert tokens == {epoch: epoch * per_epoch for epoch in tokens}
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_that_accumulates(corpus: Path, straight: Path) -> None:
     """Losses and validations; `straight` has as many micro-batches an update."""
     folder = corpus.parent

@@ -25,6 +25,7 @@ def group_of(process: str) -> int | None:
         return None
 
 
+@pytest.mark.slow
 @on_linux
 def test_no_process_outlives_one_that_is_killed(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "long.en").write_text("one two three four five six seven.\n" * 100_000)

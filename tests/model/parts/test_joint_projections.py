@@ -127,6 +127,7 @@ def nothing_compiled() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_compiled")
 def test_layers_are_compiled_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(gpu, "unpadded_attention")  # the other way

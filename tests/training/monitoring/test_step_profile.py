@@ -57,6 +57,7 @@ def test_a_resumed_training_is_profiled_and_stays_the_same(tmp_path: Path, capsy
     assert all(rows[kind] > 0 for kind in ("matrix products", "attention products", "optimizer and clipping", OTHER))
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_early_leaves_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     corpus = write_toy_corpus(tmp_path / "toy")
     for end, files in ((FIRST_STEP - 1, []), (FIRST_STEP + 1, [f"steps_{FIRST_STEP}_{FIRST_STEP + 1}"])):

@@ -12,7 +12,7 @@ import trainings
 import yaml
 from commands import call_tmt, full_disk
 from marks import slow
-from trainings import kill_at, metrics, start, tensorboard_events, tmt, tmt_here, to_the_end
+from trainings import kill_at, metrics, start, tmt, tmt_here, to_the_end
 from waiting import wait_until
 
 
@@ -29,26 +29,10 @@ def assert_same_run(folder: Path, name: str) -> None:
     trainings.assert_same_run(folder / "runs" / "straight", folder / "runs" / name, 40)
 
 
-@pytest.fixture(scope="module")
-def killed(folder: Path) -> Path:
-    """The same run, ended by SIGKILL twice, at whatever moment follows the checkpoints of steps 10 and 25."""
-    run, arguments = folder / "runs/killed", ("train", "--config", "toy.yaml", "--resume", "auto", "name=killed")
-    for step in (10, 25):
-        kill_at(run / "checkpoints" / f"step_{step}", folder, *arguments)
-    result = to_the_end(start(folder, *arguments))
-    assert "going on from step" in result.stdout
-    assert result.returncode == 0
-    return run
-
-
 @pytest.mark.slow
 def test_the_same_seed_twice_is_the_same_run(folder: Path) -> None:
     assert to_the_end(start(folder, "train", "--config", "toy.yaml", "name=twice")).returncode == 0
     assert_same_run(folder, "twice")
-
-
-def test_killed_and_resumed_is_the_same_run(folder: Path, killed: Path) -> None:
-    assert_same_run(folder, killed.name)
 
 
 @pytest.mark.slow
@@ -206,13 +190,6 @@ def test_a_run_folder_that_is_a_file_is_refused_before_the_data_is_read(folder: 
     assert result.returncode == 2
     assert "runs/file is a file, not a folder" in result.stdout
     assert "train:" not in result.stdout
-
-
-def test_tensorboard_shows_each_step_once_after_a_kill(folder: Path, killed: Path) -> None:
-    events = tensorboard_events(killed)
-    for tag, kind in (("train/loss", "train"), ("validation/nll", "validation")):
-        steps = [scalar.step for scalar in events.Scalars(tag)]
-        assert steps == [line["step"] for line in metrics(folder / "runs/straight") if line["kind"] == kind]
 
 
 def test_averaging_beside_a_save_leaves_the_save_alone(folder: Path) -> None:
