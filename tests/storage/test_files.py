@@ -1,11 +1,12 @@
 """A file is whole or not there: on the disk before it has its name, and as it was where the writing fails."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from transformer_mt.storage.files import make_file
+from transformer_mt.storage.files import make_file, make_folder
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(
@@ -33,3 +34,17 @@ def test_half_a_file_takes_nothings_place(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         make_file(tmp_path / "old", half)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("old", b"whole")]
+
+
+def test_what_kills_left_long_ago_goes_with_the_next_of_that_name(tmp_path: Path) -> None:
+    """Whatever is younger than an hour may be in the making, and whatever has another name is not looked at."""
+    for name, age in ((".tmp-file-old", 7200), (".tmp-file-new", 60), (".tmp-other-old", 7200)):
+        left = tmp_path / name
+        left.write_bytes(b"ha")
+        os.utime(left, (time.time() - age, time.time() - age))
+    folder = tmp_path / ".tmp-folder-old"
+    (folder / "within").mkdir(parents=True)
+    os.utime(folder, (1, 1))
+    make_file(tmp_path / "file", lambda file: file.write_bytes(b"abc"))
+    make_folder(tmp_path / "folder", lambda new: (new / "model").write_bytes(b"abc"))
+    assert {path.name for path in tmp_path.iterdir()} == {".tmp-file-new", ".tmp-other-old", "file", "folder"}

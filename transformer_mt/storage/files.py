@@ -27,7 +27,9 @@ def make_file(final: Path, write: Callable[[Path], object]) -> None:
     """Let `write` write a file beside the final name, sync it, and give it the final name.
 
     Whoever reads meanwhile, or after a kill or a full disk, finds either the old file or the new one.
+    What killed processes left of a file of that name is deleted.
     """
+    _sweep(final)
     temporary = temporary_beside(final)
     try:
         write(temporary)
@@ -42,8 +44,9 @@ def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable
 
     `make_way` is called right before the renaming and removes what has the final name. Without it, there may be only an
     empty folder of that name, or nothing. Raises OSError and whatever the two functions raise, and then leaves nothing
-    behind.
+    behind. What killed processes left of a folder of that name is deleted.
     """
+    _sweep(final)
     temporary = temporary_beside(final)
     try:
         temporary.mkdir(parents=True)
@@ -71,12 +74,14 @@ def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
             raise
 
 
-def sweep(final: Path) -> None:
-    """Delete what killed processes left of this folder an hour ago or more; what is younger may be in the making."""
+def _sweep(final: Path) -> None:
+    """Delete what killed processes left of this file or folder an hour ago or more; what is younger may be in the
+    making.
+    """
     for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > 3600:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - left.lstat().st_mtime > 3600:
+                _delete(left)
 
 
 def temporary_beside(final: Path) -> Path:
@@ -88,10 +93,14 @@ def remove(path: Path) -> None:
     """Delete a folder or a file. It is renamed first, so that a kill in the middle leaves nothing that looks whole."""
     rubbish = temporary_beside(path)
     os.rename(path, rubbish)
-    if is_dir(rubbish) and not rubbish.is_symlink():
-        shutil.rmtree(rubbish, ignore_errors=True)
+    _delete(rubbish)
+
+
+def _delete(path: Path) -> None:
+    if is_dir(path) and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        rubbish.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

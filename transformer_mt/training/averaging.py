@@ -11,7 +11,7 @@ from transformer_mt.storage.checkpoint_files import AVERAGED_STEPS, SETTINGS, WE
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import average_weights, save_tensors
-from transformer_mt.training.resuming.checkpoints import sweep_half_written, write_folder
+from transformer_mt.training.resuming.checkpoints import put_back, write_folder
 
 
 def average_checkpoints(run: RunFolder, last: int) -> list[int]:
@@ -39,6 +39,6 @@ def average_checkpoints(run: RunFolder, last: int) -> list[int]:
         shutil.copyfile(settings, folder / SETTINGS)
         (folder / AVERAGED_STEPS).write_text(json.dumps(chosen) + "\n", encoding="utf-8")
 
-    sweep_half_written(run.average)
+    put_back(run.average)
     write_folder(run.average, write, "The checkpoints are as they were", "average again")
     return chosen

@@ -10,7 +10,7 @@ from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir
-from transformer_mt.storage.files import make_folder, sweep, way_to_write
+from transformer_mt.storage.files import make_folder, way_to_write
 
 KEPT, OUT, REASONS = "kept", "taken_out", ".reasons.tsv"
 
@@ -38,7 +38,6 @@ def write_clean(splits: Sequence[CheckedSplit], folder: Path, endings: tuple[str
     """
     refuse_folder(folder)
     try:
-        sweep(folder)
         make_folder(folder, lambda new: [_write(split, new, endings) for split in splits])
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):

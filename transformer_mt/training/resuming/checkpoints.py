@@ -26,7 +26,7 @@ from transformer_mt.model.named_parts import trained
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
-from transformer_mt.storage.files import TEMPORARY, make_folder, remove, sweep, way_to_write
+from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
@@ -172,9 +172,8 @@ def write_folder(final: Path, write: Callable[[Path], None], left: str = _WHOLE,
         raise SaveError(f"The checkpoint {final} could not be written: {reason}. {left}; {way} and {then}.") from error
 
 
-def sweep_half_written(final: Path) -> None:
-    """`sweep` this folder, and put back an earlier one that was set aside."""
-    sweep(final)
+def put_back(final: Path) -> None:
+    """Put back an earlier folder of this name that was set aside when a kill came."""
     aside = final.with_name(_ASIDE + final.name)
     if exists(aside) and not exists(final):
         os.rename(aside, final)
