@@ -42,3 +42,10 @@ def chromium(width: int, height: int = 900, dark: bool = False) -> Iterator[Any]
             yield page
         finally:
             page.quit()
+
+
+def until(page: Any, script: str) -> Any:
+    """What the script returns, as soon as that is anything."""
+    from selenium.webdriver.support.ui import WebDriverWait  # pyright: ignore[reportMissingImports]
+
+    return WebDriverWait(page, 60).until(lambda browser: browser.execute_script(script))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from browser import chromium
+from browser import chromium, until
 from servers import Serve, Served
 from toy import toy_pairs
 
@@ -25,13 +25,6 @@ def page(request: pytest.FixtureRequest, server: Served) -> Iterator[Any]:
         browser.get(f"http://127.0.0.1:{server.port}/")
         until(browser, "return document.getElementById('target').value")
         yield browser
-
-
-def until(page: Any, script: str) -> Any:
-    """What the script returns, as soon as that is anything."""
-    from selenium.webdriver.support.ui import WebDriverWait  # pyright: ignore[reportMissingImports]
-
-    return WebDriverWait(page, 60).until(lambda browser: browser.execute_script(script))
 
 
 def text_of(page: Any, id: str) -> str:
@@ -83,6 +76,21 @@ def test_the_words_behind_the_field_stand_where_its_own_stand(page: Any) -> None
     script = "const one = document.getElementById(arguments[0]); return [one.clientWidth, one.scrollHeight]"
     mirror, field = (page.execute_script(script, name) for name in ("mirror", "text"))
     assert mirror == field
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_translation_is_copied(page: Any, is_secure: bool) -> None:
+    """Over plain http, from another machine, browsers have no clipboard for a page."""
+    from selenium.webdriver.common.keys import Keys  # pyright: ignore[reportMissingImports]
+
+    typed(page, " ".join(ENGLISH))
+    copied = text_of(page, "output")
+    if not is_secure:
+        page.execute_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.find_element("id", "copy").click()
+    until(page, "return document.getElementById('status').textContent === 'Copied.'")
+    page.find_element("id", "text").send_keys(Keys.CONTROL, "av")
+    assert page.find_element("id", "text").get_property("value") == copied
 
 
 def test_the_keys_reach_everything(page: Any) -> None:

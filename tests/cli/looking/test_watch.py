@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import chromium
+from browser import chromium, until
 from commands import call_tmt
 from filelock import FileLock
 from servers import Answer, Served
@@ -204,30 +204,26 @@ def test_mistakes_get_a_sentence(tmp_path: Path, run: Path) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [400, 1400])
 def test_a_browser_follows_and_survives(run: Path, width: int) -> None:
-    from selenium.webdriver.support.ui import WebDriverWait  # pyright: ignore[reportMissingImports]
     from torch.utils.tensorboard.writer import SummaryWriter
 
     board = SummaryWriter(str(run))
     board.add_text("sample 1", "**source**: one\n\n**reference**: uno\n\n**translation**: dos", 600)
     board.close()
 
-    def until(page: Any, script: str) -> None:
-        WebDriverWait(page, 60).until(lambda browser: browser.execute_script(f"return {script}"))
-
     with chromium(width) as page:
         with Served(run, verb="watch") as served:
             page.get(f"http://127.0.0.1:{served.port}/")
-            until(page, "document.querySelectorAll('article').length === 5")
+            until(page, "return document.querySelectorAll('article').length === 5")
             assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
             page.execute_script("document.querySelector('summary').click()")
             with (run / "metrics.jsonl").open("a") as file:
                 file.write('{"kind": "train", "step": 1300, "loss": 7.5, "nll": 7.25, "elapsed_seconds": 99.0}\n')
-            until(page, "document.getElementById('curves').innerHTML.includes('step 1,300')")
+            until(page, "return document.getElementById('curves').innerHTML.includes('step 1,300')")
             assert page.execute_script("return document.querySelector('details').open")
             page.refresh()
-            until(page, "document.getElementById('curves').innerHTML.includes('step 1,300')")
-            until(page, "document.querySelectorAll('article').length === 5")
-        until(page, "!document.getElementById('away').hidden")
+            until(page, "return document.getElementById('curves').innerHTML.includes('step 1,300')")
+            until(page, "return document.querySelectorAll('article').length === 5")
+        until(page, "return !document.getElementById('away').hidden")
         with Served(run, "--port", str(served.port), verb="watch"):
-            until(page, "document.getElementById('away').hidden")
+            until(page, "return document.getElementById('away').hidden")
         assert not [one for one in page.get_log("browser") if "Refused" in one["message"]]

@@ -324,6 +324,21 @@ function swap() {
   translate();
 }
 
+// Browsers give the clipboard to pages of https and of this machine itself; elsewhere what is selected is copied.
+async function copy() {
+  if (!navigator.clipboard) {
+    getSelection().selectAllChildren(at("output"));
+    const copied = document.execCommand("copy");
+    return copied ? tell("Copied.") : tell("The translation is selected. Copy it by the keys.", true);
+  }
+  try {
+    await navigator.clipboard.writeText(at("output").textContent);
+    tell("Copied.");
+  } catch (error) {
+    tell(`The browser forbids copying: ${error.message}`, true);
+  }
+}
+
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   at("theme").textContent = theme === "dark" ? "Light" : "Dark";
@@ -357,10 +372,7 @@ async function begin() {
   at("target").addEventListener("change", () => (setDirections(), translate()));
   at("key").addEventListener("change", translate);
   at("swap").addEventListener("click", swap);
-  at("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(at("output").textContent);
-    tell("Copied.");
-  });
+  at("copy").addEventListener("click", copy);
   at("look").addEventListener("click", look);
   at("kind").addEventListener("change", chooseKind);
   for (const id of ["layer", "head"]) at(id).addEventListener("change", draw);
