@@ -32,6 +32,9 @@ def test_names_of_options_are_whole_in_the_help(verb: tuple[str, ...], columns: 
     assert [name for name in names if name not in shown.replace("│", " ").split()] == []
     written = sum((getattr(option, "help", None) or "").count("…") for option in VERBS[verb].params)
     assert shown.count("…") == written
+    words = {option.metavar for option in VERBS[verb].params if option.param_type_name == "option"}
+    assert words <= {"PATH", "TEXT", "INTEGER", "FLOAT", "A B", "", None}
+    assert "\n" not in (VERBS[verb].help or "").replace("\n\n", ""), "a paragraph is wrapped by the terminal alone"
 
 
 @pytest.mark.parametrize(

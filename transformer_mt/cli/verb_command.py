@@ -1,19 +1,24 @@
 """What every verb does before it begins: how its help is drawn, and what is refused of the words typed behind it."""
 
+import inspect
+import re
 import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import typer
 from typer.core import TyperCommand
+from typer.models import OptionInfo
 
 from transformer_mt.cli.foreign_options import RUN, meant
 from transformer_mt.errors import UserError
 from transformer_mt.paths import is_file
 
 FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
+METAVARS = {str: "TEXT", int: "INTEGER", float: "FLOAT", bool: ""}
 
 
 class Verb(TyperCommand):
@@ -72,8 +77,26 @@ class Verbs(typer.Typer):
     """Verbs, each a `Verb`."""
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """As `typer.Typer.command`."""
-        return super().command(name, **{"cls": Verb, **settings})
+        """As `typer.Typer.command`. Each kind of value has the same word in the help, whatever the version of Typer; a
+        paragraph of a docstring is wrapped by the terminal alone.
+        """
+
+        def register(verb: Callable[..., None]) -> Callable[..., None]:
+            help = re.sub(r"(?<!\n)\n(?!\n)", " ", settings.get("help") or inspect.getdoc(verb) or "")
+            for parameter in inspect.signature(verb, eval_str=True).parameters.values():
+                kind, *notes = get_args(parameter.annotation) or [parameter.annotation]
+                for option in notes:
+                    if isinstance(option, OptionInfo) and option.metavar is None:
+                        option.metavar = _word_of(kind)
+            return super(Verbs, self).command(name, **{"cls": Verb, **settings, "help": help})(verb)
+
+        return register
+
+
+def _word_of(kind: Any) -> str | None:
+    """The word for a value of this type in the help: nothing for a switch, or for what Typer knows by itself."""
+    inner = next((one for one in (*get_args(kind), kind) if one is not NoneType), kind)
+    return _word_of(inner) if inner is not kind else METAVARS.get(kind)
 
 
 def _refuse_repeated(given: list[Any]) -> None:
