@@ -1,8 +1,9 @@
 """What every verb does before it begins; see `cli/verb_command.py`."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -35,6 +36,15 @@ def test_names_of_options_are_whole_in_the_help(verb: tuple[str, ...], columns: 
     words = {option.metavar for option in VERBS[verb].params if option.param_type_name == "option"}
     assert words <= {"PATH", "TEXT", "INTEGER", "FLOAT", "A B", "", None}
     assert "\n" not in (VERBS[verb].help or "").replace("\n\n", ""), "a paragraph is wrapped by the terminal alone"
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_what_reads_a_value_has_a_name(verb: tuple[str, ...]) -> None:
+    """Older versions of Typer ask for it, and fail before any verb is there."""
+    parameters = inspect.signature(VERBS[verb].callback).parameters.values()
+    options = [note for parameter in parameters for note in get_args(parameter.annotation)[1:]]
+    parsers = [option.parser for option in options if getattr(option, "parser", None)]
+    assert [parser for parser in parsers if not hasattr(parser, "__name__")] == []
 
 
 @pytest.mark.parametrize(

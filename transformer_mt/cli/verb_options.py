@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from functools import partial, wraps
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -54,16 +54,21 @@ def _parameter(name: str, flag: Flag) -> inspect.Parameter:
     kind = list[flag.type] if flag.is_repeatable else flag.type
     if flag.can_be_none and flag.type is not str:
         metavar = {int: "INTEGER", float: "FLOAT"}[flag.type]
-        option = typer.Option(help=flag.whole_help, parser=partial(_number_or_none, flag.type), metavar=metavar)
+        option = typer.Option(help=flag.whole_help, parser=_number_or_none(flag.type), metavar=metavar)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
 
 
-def _number_or_none(kind: type[int] | type[float], text: str) -> int | float | str:
-    """The number that a user typed, or `none`."""
-    try:
-        return text if text == NONE else kind(text)
-    except ValueError:
-        named = "integer" if kind is int else "float"
-        raise typer.BadParameter(f"{text!r} is not a valid {named}, and not {NONE}.") from None
+def _number_or_none(kind: type[int] | type[float]) -> Callable[[str], int | float | str]:
+    """What reads the number that a user typed, or `none`."""
+
+    def read(text: str) -> int | float | str:
+        """A function, since Typer asks a parser for its name."""
+        try:
+            return text if text == NONE else kind(text)
+        except ValueError:
+            named = "integer" if kind is int else "float"
+            raise typer.BadParameter(f"{text!r} is not a valid {named}, and not {NONE}.") from None
+
+    return read
