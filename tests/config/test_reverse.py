@@ -46,6 +46,18 @@ def test_what_is_dumped_is_reversed_once() -> None:
     assert parse_run_config(config.model_dump(), "dump") == config
 
 
+def test_text_in_one_language_stays_in_that() -> None:
+    Path("text.yaml").write_text(
+        "extends: forward.yaml\ndata:\n  train: [{mono: a.en, tgt_lang: en}, {mono: a.es}, {src: a.en, tgt: a.es}]\n"
+        "  noise: {kind: infilling}\ntokenizer: {joint: true, masks: 1}\n"
+    )
+    config = load_config("text.yaml", ["data.reverse=true"]).config
+    languages = [config.data.languages_of(source) for source in config.data.train]
+    assert languages == [("en", "en"), ("es", "es"), ("es", "en")]
+    Path("dumped.yaml").write_text(dump_config(config))
+    assert load_config("dumped.yaml", ["name=text-reverse"]).config == config
+
+
 def test_reversed_twice_is_forward() -> None:
     forward = load_config("forward.yaml").config
     Path("dumped.yaml").write_text(dump_config(load_config("es_en.yaml").config))

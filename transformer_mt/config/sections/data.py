@@ -171,13 +171,15 @@ class DataConfig(Section):
                     "change places with its sources; name the sources of the other direction yourself, each with "
                     "reverse: true and its own tag"
                 )
-        splits = {split: [_turned(source) for source in getattr(self, split)] for split in SPLITS}
+        splits = {split: [_turned(source, self.tgt_lang) for source in getattr(self, split)] for split in SPLITS}
         return self.model_copy(
             update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
         )
 
 
-def _turned(source: SourceConfig) -> SourceConfig:
-    """The source with its sides and languages exchanged."""
+def _turned(source: SourceConfig, tgt_lang: str) -> SourceConfig:
+    """The source with its sides and languages exchanged; text in one language stays in that, by default `tgt_lang`."""
+    if source.mono:
+        return source.model_copy(update={"tgt_lang": source.tgt_lang or tgt_lang})
     languages = {"src_lang": source.tgt_lang, "tgt_lang": source.src_lang}
     return source.model_copy(update={"reverse": not source.reverse, **languages})
