@@ -89,6 +89,26 @@ def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str,
     assert sentences(split_by_epochs(prepare_training_data(config), config), 1) == second
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("tag", [None, "<2es>"])
+def test_a_causal_source_is_empty_though_its_vocabulary_has_other_pieces(
+    folder: Path, streaming: bool, tag: str | None
+) -> None:
+    """The source's vocabulary has learned English too, and cuts Spanish into more pieces than the target's."""
+    pairs = {"src": "train.en", "tgt": "train.es", "tag": tag}
+    stream = {"streaming": True, "shuffle_window": 300} if streaming else {}
+    tokenizer = {"kind": "bpe", "vocab_size": 320, "joint": False, "tags": ["<2es>"], "masks": 0}
+    write_config(
+        folder, "a.yaml", tokenizer=tokenizer, model={"max_len": 60},
+        data={"train": [pairs, {"mono": "train.es", "tag": tag}], "noise": {"kind": "causal"}, **stream},
+    )  # fmt: skip
+    config = load_config(str(folder / "a.yaml"), ["data.validation=[{mono: valid.es, tag: <2es>}]"]).config
+    data = prepare_training_data(config)
+    found = sentences(split_by_epochs(data, config), 0)
+    sources = {tuple(src) for where, (src, _) in found.items() if where.startswith("train.es,")}
+    assert sources == {tuple(data.src_tokenizer.encode(tag or ""))}
+
+
 @pytest.mark.parametrize(
     "stream", [slow((), id="whole"), pytest.param(("data.streaming=true", "data.shuffle_window=100"), id="stream")]
 )

@@ -17,7 +17,7 @@ from transformer_mt.data.batches.plan import EPOCH_BITS, LengthsByPart, Training
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.id_file import IdColumn
 from transformer_mt.data.noise.bpe_dropout import BPEDropout, line_seeds
-from transformer_mt.data.noise.noise import Noise, mono_rows
+from transformer_mt.data.noise.noise import Noise, mono_rows, tag_rows
 from transformer_mt.data.preparation import Split, TrainingData
 from transformer_mt.data.tokenizers import BPETokenizer
 from transformer_mt.plurals import counted
@@ -84,6 +84,7 @@ class EpochSplit:
         self.noise = noise
         self.form = AS_PAIRS if noise is None else noise.form
         self.is_mono = np.empty(0, bool) if noise is None else mono_rows(split.corpus)
+        self.num_tags = np.empty(0, np.int32) if noise is None else tag_rows(split.corpus)
         self._lengths: dict[int, tuple[Lengths, NDArray[np.int64]]] = {}
         self._lock = threading.Lock()
         self.src_lengths = LengthsByPart(lambda epoch: self.lengths(epoch)[0], 2**EPOCH_BITS)
@@ -144,9 +145,9 @@ class EpochSplit:
         columns = [_with_rows_of(other, is_long, one) for one, other in zip(usual, dropped, strict=True)]
         num_cut = 0
         if self.noise is not None:
-            num_tags = usual[0].lengths - usual[1].lengths
             of_src, of_tgt = columns
-            *columns, num_cut = self.noise.hidden(of_src, of_tgt, self.is_mono[lines], (epoch,), lines, num_tags)
+            is_mono, num_tags = self.is_mono[lines], self.num_tags[lines]
+            *columns, num_cut = self.noise.hidden(of_src, of_tgt, is_mono, num_tags, (epoch,), lines)
         src, tgt = (_with_rows_of(columns[side], turned, columns[1 - side]) for side in (0, 1))
         return src, tgt, np.array([is_long.sum(), num_cut])
 

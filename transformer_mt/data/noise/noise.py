@@ -4,6 +4,7 @@ What is hidden of a line is a function of the seed, the epoch and the line's pla
 on any number of processes.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.data.batches.forms import AS_PAIRS, IN_PLACE
 from transformer_mt.data.batches.stream_window import Window
@@ -54,20 +56,20 @@ class Noise:
         src: IdColumn,
         tgt: IdColumn,
         is_mono: NDArray[np.bool_],
+        num_tags: NDArray[np.int32],
         place: tuple[int, ...],
         lines: NDArray[np.int64],
-        num_tags: NDArray[np.int32] | None = None,
     ) -> tuple[IdColumn, IdColumn, int]:
         """Both sides of some pairs, with noise on those that are text in one language. `place` and the numbers of the
         lines decide what is hidden. What stands before the line in its source, its tag, stays there: `num_tags` ids a
-        pair, by default as many as the source is longer than the line.
+        pair.
 
         A line whose noised form is longer than `max_len` is cut to its first half, and so on; the third value says how
         many were.
         """
         rows = np.flatnonzero(is_mono)
         before, line = src.take(rows), tgt.take(rows)
-        of_tags = before.lengths - line.lengths if num_tags is None else num_tags[rows]
+        of_tags = num_tags[rows]
         seeds = line_seeds((self.seed, *place, _NOISE), lines[rows])
         whole = line.lengths
         while True:
@@ -89,21 +91,36 @@ class Noise:
     def of_validation(self, split: Split) -> Split:
         """The split with noise that is the same in every validation."""
         ids, lines = split.ids, np.arange(len(split.ids))
-        src, tgt, _ = self.hidden(ids.src, ids.tgt, mono_rows(split.corpus), _VALIDATION, lines)
+        is_mono, num_tags = mono_rows(split.corpus), tag_rows(split.corpus)
+        src, tgt, _ = self.hidden(ids.src, ids.tgt, is_mono, num_tags, _VALIDATION, lines)
         return replace(split, ids=replace(ids, src=src, tgt=tgt), form=self.form)
 
     def of_window(self, window: Window, epoch: int) -> Window:
         """A window of a stream as this epoch has it."""
-        is_mono = np.array([source.mono is not None for source in self.sources])
+        is_mono, num_tags = _are_mono(self.sources)[window.sources], _have_tags(self.sources)[window.sources]
         lines = window.lines + (window.sources.astype(np.int64) << _SOURCE_BITS)
-        src, tgt, _ = self.hidden(window.src, window.tgt, is_mono[window.sources], (epoch,), lines)
+        src, tgt, _ = self.hidden(window.src, window.tgt, is_mono, num_tags, (epoch,), lines)
         return replace(window, src=src, tgt=tgt, form=self.form)
 
 
 def mono_rows(corpus: Corpus) -> NDArray[np.bool_]:
     """Of each pair whether it is text in one language."""
-    is_mono = np.array([source.config.mono is not None for source in corpus.sources])
-    return is_mono[corpus.dataset.data.column("source").to_numpy()]
+    return _are_mono([source.config for source in corpus.sources])[corpus.dataset.data.column("source").to_numpy()]
+
+
+def tag_rows(corpus: Corpus) -> NDArray[np.int32]:
+    """Of each pair how many ids of tags the config puts before its source: one or none. The lengths of its sides do not
+    say so, since two vocabularies may cut a line into other pieces.
+    """
+    return _have_tags([source.config for source in corpus.sources])[corpus.dataset.data.column("source").to_numpy()]
+
+
+def _are_mono(sources: Sequence[SourceConfig]) -> NDArray[np.bool_]:
+    return np.array([source.mono is not None for source in sources])
+
+
+def _have_tags(sources: Sequence[SourceConfig]) -> NDArray[np.int32]:
+    return np.array([source.tag is not None for source in sources], np.int32)
 
 
 def _first(column: IdColumn, lengths: NDArray[np.int32]) -> IdColumn:
