@@ -15,7 +15,7 @@ from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
-from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.kinds import sources_of_pairs, those_of_pairs
 from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_folder, written_to
 from transformer_mt.storage.manifest import DamagedError
@@ -62,7 +62,7 @@ def train_run_aligner(run: RunFolder, remark: Remark) -> Aligner:
 def _training_pairs(config: RunConfig) -> tuple[Iterator[Pair], str]:
     """Up to `MOST_PAIRS` of the run's pairs, from all over a corpus or the first of a stream, and what they are."""
     if config.data.streaming:
-        sources = sources_of(_untagged(config.data), config.data)
+        sources = sources_of_pairs(_untagged(config.data), config.data)
         first = islice(stream_pairs(sources), MOST_PAIRS)
         pairs = ((pair.src, pair.tgt) for _, pair in first if not (is_beyond(pair.src) or is_beyond(pair.tgt)))
         return pairs, f"up to {MOST_PAIRS:,} pairs"
@@ -73,5 +73,5 @@ def _training_pairs(config: RunConfig) -> tuple[Iterator[Pair], str]:
 
 
 def _untagged(data: DataConfig) -> list[SourceConfig]:
-    """The training sources without their tags, which are no words of either side."""
-    return [source.model_copy(update={"tag": None}) for source in data.train]
+    """The training sources of pairs without their tags, which are no words of either side."""
+    return [source.model_copy(update={"tag": None}) for source in those_of_pairs(data.train)]

@@ -14,6 +14,7 @@ from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.data.sources.kinds import those_of_pairs
 from transformer_mt.decoding.glossary import Glossary
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -53,7 +54,7 @@ def plan(
     that the models do not read, or that shows nothing of what is expected.
     """
     data = config.data
-    is_tagged = any(language_of(source.tag) for source in data.validation)
+    is_tagged = any(language_of(source.tag) for source in those_of_pairs(data.validation))
     of_pairs = (data.src_lang, data.tgt_lang) if is_tagged else languages
     names = names_of(pairs)
     planned = []

@@ -96,7 +96,8 @@ def load_corpus(configs: list[SourceConfig], data: DataConfig, mono: bool = Fals
 
     A pair with a side that is blank (white space only) is dropped as a pair; so is one with a side that `is_beyond`,
     with a warning, or with `data.too_long: error` it is refused. Raises `UserError` for a source that cannot be read,
-    for line counts that differ, for a corpus without a single pair, and for text in one language unless `mono`.
+    for line counts that differ, and for a corpus without a single pair. Unless `mono`, text in one language is passed
+    over beside pairs, and refused where there is nothing else.
     """
     sources = sources_of(configs, data) if mono else sources_of_pairs(configs, data)
     key = _corpus_key(sources)

@@ -17,7 +17,7 @@ from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.preparation import load_split
 from transformer_mt.data.sources.files import read_line_blocks
-from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.kinds import sources_of, those_of_pairs
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
@@ -107,7 +107,7 @@ class Scoring:
         return config.model_copy(update={"data": data.model_copy(update={"too_long": "filter", "root": root})})
 
     def sources(self, config: RunConfig) -> list[SourceConfig]:
-        """The files, or what the config names for the split. UserError where it names nothing."""
+        """The files, or the pairs that the config names for the split. UserError where it names nothing."""
         if self.files:
             # A path that a user types starts at the current folder, not at data.root.
             sides = [(str(one.src.absolute()), str(one.refs[0].absolute())) for one in self.files]
@@ -123,7 +123,7 @@ class Scoring:
                 f"The run's config names no {self.split} data. Use the split validation (--split validation), or "
                 "files: src and ref (--src FILE --ref FILE)."
             )
-        return sources
+        return those_of_pairs(sources)
 
     def description(self, config: RunConfig) -> str:
         """The sources in words. Raises UserError as `sources` does."""

@@ -35,8 +35,7 @@ def neighbours(translator: Translator, src: list[int], number: int, remark: Rema
     config = translator.config
     if config.data.streaming:
         raise UserError("The run's data.streaming is on, so its pairs have no places. Look for them in its files.")
-    pairs = [source for source in config.data.train if not source.mono]  # text in one language has nothing beside it
-    corpus = load_corpus(pairs or config.data.train, config.data.model_copy(update={"too_long": "filter"}))
+    corpus = load_corpus(config.data.train, config.data.model_copy(update={"too_long": "filter"}))
     index = _index(translator, corpus, remark)
     query = pooled(translator.model, [src])[0].numpy()
     found: dict[tuple[str, str], Neighbour] = {}

@@ -13,7 +13,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.corpus import load_corpus
-from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.kinds import sources_of, those_of_pairs
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions
@@ -130,8 +130,9 @@ def calibrate_run(
 
 
 def _of_language(data: DataConfig, to: str | None) -> list[SourceConfig]:
-    """The validation sources that are translated to this language; all where none is, or no language is named."""
-    return [one for one in data.validation if data.languages_of(one)[1] == to] or data.validation
+    """The validation sources of pairs to this language; all of them where none is, or no language is named."""
+    pairs = those_of_pairs(data.validation)
+    return [one for one in pairs if data.languages_of(one)[1] == to] or pairs
 
 
 def _validation_pairs(data: DataConfig, to: str | None) -> list[tuple[str, str]]:

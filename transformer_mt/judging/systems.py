@@ -8,6 +8,7 @@ from typing import Any
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.decoding import search_in_words
 from transformer_mt.data.bleu_tokenizers import bleu_tokenizer
+from transformer_mt.data.sources.kinds import those_of_pairs
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
@@ -67,7 +68,7 @@ def scoring_of_second(first: RunConfig, second: RunConfig, scoring: Scoring) -> 
     refuse_other_languages(first, second)
     if scoring.files:
         return scoring
-    own, others = getattr(second.data, scoring.split), scoring.sources(first)
+    own, others = those_of_pairs(getattr(second.data, scoring.split)), scoring.sources(first)
     return scoring if (own, second.data.root) == (others, first.data.root) else replace(scoring, data=first.data)
 
 

@@ -145,7 +145,7 @@ def _detector(served: Sequence[Served]) -> Detector | None:
 
 def _add_words(words: dict[str, set[str]], config: RunConfig) -> None:
     """Add the words of each language that the training pairs of a run show. UserError where they cannot be read."""
-    for source in sources_of_pairs([one for one in config.data.train if not one.mono], config.data):
+    for source in sources_of_pairs(config.data.train, config.data):
         languages = config.data.languages_of(source.config)
         for pair in islice(source.streamed(), MOST_PAIRS):
             for code, text in zip(languages, (pair.src, pair.tgt), strict=True):

@@ -7,14 +7,19 @@ import pytest
 import yaml
 from commands import call_tmt
 from marks import slow
-from toy import toy_mapping, write_toy_corpus
+from toy import ENGLISH, toy_mapping, write_toy_corpus
 from trainings import killed_and_resumed, metrics
 
+from transformer_mt import Translator, evaluate
+from transformer_mt.aligning.run_aligner import train_run_aligner
+from transformer_mt.behaviour.planning import validation_pairs
 from transformer_mt.config.loading import load_config
 from transformer_mt.config.special_ids import EOS_ID
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import prepare_training_data
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.finishing.run_calibration import calibrate_run
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 
@@ -199,6 +204,33 @@ def test_text_in_one_language_is_no_test_set(folder: Path) -> None:
     result = call_tmt(folder, "evaluate", "--run", "runs/toy", "--split", "validation")
     assert result.returncode == 2
     assert "valid.en is text in one language, without translations" in result.stderr
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_beside_pairs_text_is_passed_over_where_pairs_are_needed(folder: Path, streaming: bool) -> None:
+    """Text that stands first, in a direction of its own, and that a teacher would translate into itself."""
+    write_config(
+        folder, "both.yaml", tokenizer={"tags": ["<2en>"]}, training={"max_steps": 1},
+        data={"train": [{"mono": "train.en", "tag": "<2en>"}, *PAIRS["train"]], "streaming": streaming,
+              "validation": [{"mono": "valid.es"}, *PAIRS["train"]]},
+    )  # fmt: skip
+    assert call_tmt(folder, "train", "--config", "both.yaml", "name=both").returncode == 0
+    run = RunFolder(folder / "runs" / "both")
+    texts = (folder / "data/train.en").read_text().splitlines()
+    translator = Translator.load(run.path, device="cpu")
+    found = evaluate(translator, split="validation", beam_size=1)
+    assert [row["src"] for row in found.rows] == texts
+    assert found.scores.directions == {}
+    assert [src for src, _ in validation_pairs(translator.config, None)] == texts
+    said: list[str] = []
+    calibrate_run(translator, search_options(translator.config.decoding, to="en"), said.append)
+    assert "on 120 validation pairs" in said[0]
+    aligner = train_run_aligner(run, said.append)
+    assert not {*ENGLISH} & {*aligner.tgt_vocabulary.words}
+    if not streaming:
+        distilled = call_tmt(folder, "distill", "--run", "runs/both", "--output", "distilled")
+        assert distilled.returncode == 0, distilled.stderr
+        assert "distilled/train.en and distilled/train.es: 120 lines" in distilled.stdout
 
 
 def test_validation_hides_the_same_each_time(folder: Path) -> None:

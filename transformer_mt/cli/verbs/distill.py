@@ -105,7 +105,7 @@ def _training_sources(translator: "Translator", config: str | None, overrides: l
             f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
         )
     sources = sources_of_pairs(data.train, data)
-    tags = frozenset(source.tag for source in data.train if source.tag is not None)
+    tags = frozenset(source.config.tag for source in sources if source.config.tag is not None)
     unknown = sorted(tags.difference(translator.config.tokenizer.tags))
     for one in unknown:
         if language_of(one):  # without it another language would be written
@@ -121,6 +121,6 @@ def _training_sources(translator: "Translator", config: str | None, overrides: l
             f"--to is {to}, and the sources of data.train have tags of their own, such as {named}. Leave --to out, or "
             "give the text of one direction with --input."
         )
-    directions = list(dict.fromkeys(map(data.languages_of, data.train)))
+    directions = list(dict.fromkeys(data.languages_of(source.config) for source in sources))
     languages = directions[0] if len(directions) == 1 else MIXED
     return _Sources((pair.src for _, pair in stream_pairs(sources)), tags, languages if named else None)

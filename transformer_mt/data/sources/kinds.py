@@ -1,6 +1,6 @@
 """The table of all kinds of sources, and the way from an entry of the configuration to its source."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.sources import SourceConfig
@@ -34,12 +34,17 @@ def sources_of(configs: Iterable[SourceConfig], data: DataConfig) -> list[Source
     return [source_of(config, data) for config in configs]
 
 
-def sources_of_pairs(configs: Iterable[SourceConfig], data: DataConfig) -> list[Source]:
-    """`source_of` each; UserError for text in one language."""
-    sources = sources_of(configs, data)
+def sources_of_pairs(configs: Sequence[SourceConfig], data: DataConfig) -> list[Source]:
+    """`source_of` each of `those_of_pairs`; UserError where there is nothing but text in one language."""
+    sources = sources_of(those_of_pairs(configs), data)
     for source in sources:
         if source.config.mono:
             raise UserError(
                 f"{source.description} is text in one language, without translations. Name sources of pairs."
             )
     return sources
+
+
+def those_of_pairs(configs: Sequence[SourceConfig]) -> list[SourceConfig]:
+    """The entries without the text in one language that stands beside pairs; all where there are no pairs."""
+    return [config for config in configs if not config.mono] or list(configs)
