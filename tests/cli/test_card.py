@@ -132,6 +132,14 @@ def test_what_is_damaged_is_named(folder: Path, name: str, text: str) -> None:
     assert "delete it and run `tmt evaluate` again" in result.stderr
 
 
+def test_a_state_that_became_another_is_not_told(folder: Path) -> None:
+    (state,) = folder.glob("runs/toy/checkpoints/step_1200/state.json")
+    state.write_text(state.read_text().replace('"num_pairs": 6000', '"num_pairs": 6001'))
+    result = call_tmt(folder, "card", "--run", "runs/toy")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "state.json is damaged: it was changed or cut short since it was written." in result.stderr
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"bleu": 1}'])
 def test_a_damaged_evaluation_of_another_checkpoint_is_left_out_with_a_remark(
     folder: Path, text: str, caplog: pytest.LogCaptureFixture

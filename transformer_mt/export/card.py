@@ -26,6 +26,7 @@ from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
 from transformer_mt.plurals import rounded
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name
+from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.metrics_lines import whole_lines
 from transformer_mt.storage.origin import Origin, read_origin
 from transformer_mt.storage.run_folder import RunFolder
@@ -172,9 +173,9 @@ def _beginning(origin: Origin) -> str:
 
 def _data(config: RunConfig, run: RunFolder) -> str:
     """A table of the splits. The newest checkpoint has counted the pairs of those that a training reads."""
-    state = run.step(run.trained_steps()[-1]) / STATE
-    with _undamaged(state, f"Put back a copy of it; `tmt train --resume {run.quoted}` sets its checkpoint aside."):
-        counted = json.loads(state.read_text(encoding="utf-8")).get("data", {})
+    newest = run.step(run.trained_steps()[-1])
+    check_manifest(newest, [STATE], f"Put back a copy of it; `tmt train --resume {run.quoted}` sets it aside.")
+    counted = json.loads((newest / STATE).read_text(encoding="utf-8")).get("data", {})
     rows = ["| split | pairs | from |", "|---|---|---|"]
     for split in SPLITS:
         sources = sources_of(getattr(config.data, split), config.data)

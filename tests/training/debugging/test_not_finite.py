@@ -20,6 +20,7 @@ from transformer_mt.data.batches.batching import Rows
 from transformer_mt.data.preparation import PreparedData, prepare_data
 from transformer_mt.decoding.load_model import build_model
 from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import WEIGHTS
 from transformer_mt.storage.files import make_folder
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder
@@ -229,6 +230,25 @@ def test_without_its_weights_a_checkpoint_is_needed(config: RunConfig, data: Pre
     stop(updater, data, run)
     (run.debug / "step_4_weights.safetensors").unlink()
     with pytest.raises(UserError, match="has no checkpoint yet"):
+        replay_file(run.debug / "step_4.safetensors", run)
+
+
+@PADDED_ALONE
+def test_a_checkpoint_that_stands_in_must_be_whole(config: RunConfig, data: PreparedData, run: RunFolder) -> None:
+    updater = make_updater(config, data)
+
+    def write(folder: Path) -> None:
+        save_file(updater.tensors()[0], folder / WEIGHTS)
+        write_manifest(folder, [WEIGHTS])
+
+    make_folder(run.step(3), write)
+    plant_gradient(updater.model, "decoder")
+    stop(updater, data, run)
+    beside, weights = run.debug / "step_4_weights.safetensors", run.step(3) / WEIGHTS
+    beside.unlink()
+    assert f"note: there is no {beside}" in replay_file(run.debug / "step_4.safetensors", run).notes[0]
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(UserError, match=f"{weights} is damaged: it was changed"):
         replay_file(run.debug / "step_4.safetensors", run)
 
 

@@ -16,7 +16,8 @@ from transformer_mt.inspect.text_table import ELLIPSIS, GAP, Paint, wrapped
 from transformer_mt.machine.device import choose_device, choose_precision, set_up
 from transformer_mt.model.named_parts import freeze
 from transformer_mt.paths import is_file
-from transformer_mt.storage.checkpoint_files import WEIGHTS, find_checkpoint
+from transformer_mt.storage.checkpoint_files import WEIGHTS, find_checkpoint, way_out_of_damage
+from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import load_weights
 from transformer_mt.training.debugging.replay import (
@@ -89,6 +90,7 @@ def _weights(path: Path, run: RunFolder, checkpoint: str | None) -> tuple[Path, 
     if checkpoint is None and is_file(beside):
         return beside, "those of the update", []
     folder = find_checkpoint(run, checkpoint or "last")
+    check_manifest(folder, [WEIGHTS], way_out_of_damage(run, folder))
     missing = [] if checkpoint else [f"note: there is no {beside}; the weights of the newest checkpoint stand in"]
     return folder / WEIGHTS, f"checkpoint {folder.name}", missing
 
