@@ -89,6 +89,13 @@ def test_minutes_are_steps_and_validations_and_checkpoints(corpus: Path) -> None
     config = config.model_copy(update={"training": config.training.model_copy(update={"consistency": LATE})})
     seconds = (16 + 9 / 2) * 4 * 0.5 + 3 * 7 + 6 + 3 * 3
     assert minutes(config, epoch, steps, found) == pytest.approx(seconds / 60)
+    # The weights of another run are validated before the first step, parts of them are not.
+    for parts, more in ((None, 7), (["encoder"], 0)):
+        begun_from = {"init_from": {"run": "runs/mine", "parts": parts}}
+        training = {"max_steps": 25, "checkpoint_every_steps": 8, **begun_from}
+        config = toy_config(corpus, training=training, validation={"every_steps": 10})
+        seconds = 25 * 4 * 0.5 + 3 * 7 + 6 + 3 * 3 + more
+        assert minutes(config, epoch, steps, found) == pytest.approx(seconds / 60)
 
 
 def test_epochs_of_both_directions_are_validated_once(corpus: Path) -> None:

@@ -87,6 +87,7 @@ def minutes(config: RunConfig, epoch: Epoch | None, steps: int | None, found: Me
         num_epochs = epochs_of(config, steps / epoch.updates)
         num_validations = math.ceil(round(num_epochs, 6) / (validation.every_epochs or 1))
     num_validations += training.average_last is not None
+    num_validations += training.init_from is not None and training.init_from.parts is None  # before the first step
     num_saves = steps // training.checkpoint_every_steps
     # What was measured are steps with both passes, where there are any.
     full_steps = training.passes_from(1, steps) / 2 if training.consistency else steps
