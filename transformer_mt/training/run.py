@@ -131,8 +131,7 @@ def _train(
     watch: Watch | None,
 ) -> Outcome:
     config, state, going_on = begun.config, begun.state, begun.going_on
-    is_over = (reason := state.reason_to_stop(config)) and state.last_validation_step == state.step
-    if reason and is_over:
+    if reason := state.reason_of_the_end(config):
         if not world.first(lambda: average_is_due(config, run, state)):
             return _leave_alone(begun, run, world, profiled, reason)
         asked, begun = _for_its_average(asked, begun, run, world)

@@ -102,7 +102,7 @@ class LiveRun:
             return "training"
         if newest is None:
             return "stopped before its first checkpoint" if self.metrics.last else "not begun"
-        reason = newest.reason_to_stop(self.config)
+        reason = newest.reason_of_the_end(self.config)
         return "stopped" if reason is None else f"finished: {reason}"
 
 

@@ -110,7 +110,7 @@ def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
     check_manifest(newest, [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
     state = TrainingState.read(newest / STATE)
     summary.minutes = state.elapsed_seconds / 60
-    summary.state = "stopped" if state.reason_to_stop(summary.config) is None else "finished"
+    summary.state = "stopped" if state.reason_of_the_end(summary.config) is None else "finished"
     best = state.best_step if state.best_step in steps else steps[-1]  # the one that verbs take
     summary.test_bleu = own_test_bleu(run, summary.config, run.step(best).name, summary.problems)
     for step in sorted({steps[-1], best}):

@@ -60,6 +60,10 @@ class TrainingState:
             return f"{config.validation.metric} has not improved in {patience} validations"
         return None
 
+    def reason_of_the_end(self, config: RunConfig) -> str | None:
+        """`reason_to_stop`, where the last validation is done too: a signal may have cut it short."""
+        return self.reason_to_stop(config) if self.last_validation_step == self.step else None
+
     def validation_is_due(self, config: RunConfig) -> bool:
         """Whether the last step is to be validated: at regular steps or epochs, at the end of the training, and before
         the first step where all weights are those of another run, whose scores the later ones are compared with.

@@ -11,9 +11,11 @@ from stopped_runs import write_config
 from toy import toy_config
 from trainings import metrics, start, tmt_here
 
+from transformer_mt.judging.runs.summary import summary_of
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.monitor import Monitor
 from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.watching.live_run import LiveRun
 
 
 def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
@@ -79,9 +81,14 @@ def test_a_signal_in_the_last_validation_is_no_end(folder: Path) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "saved at step 9; go on with: tmt train --resume runs/last" in output
+    run = folder / "runs/last"
+    assert summary_of(run).state == "stopped"
+    assert "finished" not in LiveRun(RunFolder(run)).look().parts["state"]
     result = tmt_here(folder, "train", "--resume", "runs/last")
     assert result.returncode == 0
     assert "max_steps 9 reached" in result.stdout
+    assert summary_of(run).state == "finished"
+    assert "finished: max_steps 9 reached" in LiveRun(RunFolder(run)).look().parts["state"]
     assert [line["step"] for line in metrics(folder / "runs/last") if line["kind"] == "validation"] == [9]
     state = json.loads((folder / "runs/last/checkpoints/step_9/state.json").read_text())
     assert state["last_validation_step"] == state["best_step"] == 9
