@@ -82,14 +82,15 @@ def _of(most: int | None) -> str:
 
 
 def _last_step(now: Now) -> float | None:
-    """The step at which the config's steps or epochs are over; None while it is not known. An epoch to come is taken to
-    have as many steps as those that were over at the newest checkpoint.
+    """The step at which the config's steps or epochs are over; None while it is not known. A pass over the pairs, of
+    which an epoch of both directions has two, is taken to have as many steps as those that were over at the newest
+    checkpoint.
     """
-    training, newest = now.config.training, now.newest
+    training, newest, num_passes = now.config.training, now.newest, now.config.data.num_passes
     limits = [] if training.max_steps is None else [float(training.max_steps)]
     if training.max_epochs is not None and newest is not None and newest.epoch:
         steps = newest.step - newest.micro_batch / newest.micro_batches_per_update
-        limits.append(training.max_epochs * steps / newest.epoch)
+        limits.append(num_passes(0, training.max_epochs) * steps / num_passes(0, newest.epoch))
     return min(limits, default=None)
 
 

@@ -160,6 +160,12 @@ def test_epochs_and_a_training_that_was_made_longer(run: Path) -> None:
             said = " ".join(told(limits).split())
             assert f"step {steps} epoch {epochs} minutes of" in said
             assert f"minutes left, about {left}" in said
+        # Two of the 3 epochs were of both directions: 6 steps a pass, and 10 passes in 8 epochs.
+        plain = config
+        config = plain.replace("both_directions_epochs: 0", "both_directions_epochs: 2")
+        config = config.replace("joint: false", "joint: true")
+        assert "minutes left, about 24" in " ".join(told("max_steps: 5000\n  max_epochs: 8").split())
+        config = plain
         # 201 of the steps to come have two passes; then all, and six of the nineteen that the pace is taken from.
         for start_step, left in ((1000, "1,365"), (31, f"{1164 * 2 * 19 / 25:,.0f}")):
             config = re.sub("consistency: .*", f"consistency: {{kind: simcut, start_step: {start_step}}}", config)
