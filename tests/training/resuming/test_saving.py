@@ -96,6 +96,22 @@ def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(
     assert 0 < sizes[0] < sizes[1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is read from /proc")
+def test_a_resumed_training_lets_go_of_the_files_that_it_read(data: Path, run: RunFolder, monkeypatch) -> None:
+    """Windows deletes no file that is mapped into memory, and the old checkpoint is to be deleted."""
+    mapped: list[str] = []
+
+    def save(*arguments) -> Path:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        mapped.extend(line for line in lines if str(run.path) in line)
+        return checkpoints.save_checkpoint(*arguments)
+
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    assert train(data, run, resume=True, max_steps=14).exit_status == 0
+    assert run.steps()[-1] == 14
+    assert not mapped
+
+
 def test_whoever_may_read_new_files_may_read_a_checkpoint(straight: RunFolder) -> None:
     mode = (straight.path / "config.yaml").stat().st_mode
     assert {path.stat().st_mode for path in straight.step(straight.steps()[-1]).iterdir()} == {mode}

@@ -140,11 +140,14 @@ def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensor
     """The way back from `optimizer_tensors`."""
     held = (parameter for group in optimizer.param_groups for parameter in group["params"])
     order = {id(parameter): i for i, parameter in enumerate(held)}
-    places = {name: order[id(parameter)] for name, parameter in trained(model).items()}
+    parameters = trained(model)
     states: dict[int, dict[str, Tensor]] = {}
     for full, value in tensors.items():
         name, _, key = full.rpartition(".")
-        states.setdefault(places[name], {})[key] = value
+        # What was read lies in the file, mapped into memory. On a CPU the optimizer would keep it there, and Windows
+        # deletes no file that is mapped.
+        kept = value.clone() if parameters[name].is_cpu else value
+        states.setdefault(order[id(parameters[name])], {})[key] = kept
     optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
 
 
