@@ -1,5 +1,6 @@
 """What a server takes on, and what it says to the others."""
 
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from commands import call_tmt
 from servers import Answer, Answers, Serve, Served
 from starlette.requests import Request
 
+from transformer_mt.serving.begin import MANY_FILES, allow_many_files
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.endpoints import DEEPL, Server, check_key, key_from
@@ -189,3 +191,30 @@ def test_metrics_name_no_address_and_no_key(server: Served) -> None:
     assert len(names) == len(set(names)) > 5
     for line in text.splitlines():
         assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed", "then"),
+    [
+        ((256, 2**63 - 1), MANY_FILES, MANY_FILES),  # of macOS
+        ((256, 2**63 - 1), 128, 256),
+        ((1024, 524_288), 524_288, 524_288),  # of Linux
+        ((524_288, 524_288), 524_288, 524_288),
+        ((1024, 4096), 4096, 4096),
+    ],
+)
+def test_a_server_takes_as_many_open_files_as_it_may(
+    limits: tuple[int, int], allowed: int, then: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS says that there is no limit, and refuses more than it has."""
+    now = [limits]
+
+    def setrlimit(_: int, wanted: tuple[int, int]) -> None:
+        if wanted[0] > min(wanted[1], allowed):
+            raise ValueError("current limit exceeds maximum limit")
+        now.append(wanted)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    allow_many_files()
+    assert now[-1] == (then, limits[1])

@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -29,6 +30,7 @@ from transformer_mt.storage.checkpoint_files import find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
 
 MOST_PAIRS = 50_000  # of each source, whose words tell languages apart
+MANY_FILES = 10_240  # of one process on macOS, which says that there is no limit and refuses to have none
 Remark = Callable[[str], None]
 
 
@@ -155,8 +157,10 @@ def _add_words(words: dict[str, set[str]], config: RunConfig) -> None:
 def allow_many_files() -> None:
     """Let this process have as many open files as the system allows it, because every connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for most in (hard, max(soft, MANY_FILES)):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            return
 
 
 def _address(served: Sequence[Served], host: str, port: int) -> str:
