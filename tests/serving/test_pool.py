@@ -1,8 +1,10 @@
 """The processes of the search on an event loop that makes what it listens to return at once, as uvloop does."""
 
 import asyncio
+import multiprocessing
 import os
-from multiprocessing.context import ForkServerProcess
+import sys
+from multiprocessing.context import ForkServerProcess, SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,14 @@ class HastyLoop(asyncio.SelectorEventLoop):
         os.set_blocking(fd, False)
 
 
-def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(run: Path) -> None:
-    pool = Pool(Setup([run]), 1)
+@pytest.mark.parametrize(("platform", "kind"), [("linux", ForkServerProcess), ("darwin", SpawnProcess)])
+def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(
+    run: Path, platform: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whether or not the process is a copy: on a Mac none is."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", platform)
+        pool = Pool(Setup([run]), 1)
 
     async def ask() -> Any:
         pool.attach()
@@ -36,6 +44,7 @@ def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(run: Path) -> 
 
     try:
         pool.begin()
+        assert kind in map(type, multiprocessing.active_children())
         pool.wait_until_ready()
         with asyncio.Runner(loop_factory=HastyLoop) as runner:
             found = runner.run(ask())

@@ -13,7 +13,7 @@ from typing import Any
 from transformer_mt.errors import UserError
 from transformer_mt.serving.search_process import Job, Outcome, Setup, live
 
-# What a process imports, once for all of them: the server's process of processes has it, and they are its copies.
+# What a process imports, once for all of them where they are copies of one that has it.
 LIBRARIES = ["torch", "numpy", "tokenizers", "pydantic", "regex", "safetensors.torch", "numba"]
 MOST_TRIES = 3  # to begin a process anew, one after the other, before the server gives the place up
 PAUSE = 1.0  # in seconds, before the next try where the system gave no process
@@ -41,7 +41,8 @@ class Pool:
         self.setup = setup
         self.num_begun_again = 0
         self.on_idle: Callable[[], None] = lambda: None
-        self._context = multiprocessing.get_context("forkserver")
+        # Metal, by which torch asks Apple's GPUs, does not work in a process that began as a copy of another.
+        self._context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
         self._context.set_forkserver_preload(LIBRARIES)
         self._places = [_Place() for _ in range(num_processes)]
         self._idle: deque[_Place] = deque()
