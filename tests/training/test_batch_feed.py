@@ -197,3 +197,9 @@ def test_a_batch_that_finds_no_room_ahead_of_its_step_stays_here(
     if not isinstance(error, torch.OutOfMemoryError):
         with pytest.raises(RuntimeError, match="gone"):
             moved(batch, torch.device("meta"))
+
+
+def test_no_other_thread_moves_a_batch_to_apples_gpu(data: PreparedData) -> None:
+    """Two threads at once end the process there. The step itself moves its batch."""
+    batch = data.train.batch(np.arange(3))
+    assert moved(batch, torch.device("mps")) is batch

@@ -24,8 +24,11 @@ DATA_WAIT = "data wait"  # the name in a profile of the time in which a step wai
 
 def moved(batch: Batch, device: torch.device) -> Batch:
     """The batch on the device. Where the device has no room for it beside the running step, the batch stays where it
-    is: its own step moves it, and can be split if it does not fit.
+    is: its own step moves it, and can be split if it does not fit. So does one for Apple's GPU, where torch ends the
+    process if two threads ask for work at once.
     """
+    if device.type == "mps":
+        return batch
     try:
         return batch.to(device)
     except Exception as error:
