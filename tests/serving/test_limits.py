@@ -13,6 +13,8 @@ from commands import call_tmt
 from servers import Answer, Answers, Serve, Served
 from starlette.requests import Request
 
+from transformer_mt.cli.verbs.serve import refuse_windows
+from transformer_mt.errors import UserError
 from transformer_mt.serving.begin import MANY_FILES, allow_many_files
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
@@ -218,3 +220,11 @@ def test_a_server_takes_as_many_open_files_as_it_may(
     monkeypatch.setattr(resource, "setrlimit", setrlimit)
     allow_many_files()
     assert now[-1] == (then, limits[1])
+
+
+def test_windows_is_refused_with_a_way_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is loaded that Windows lacks."""
+    refuse_windows()
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(UserError, match=r"^tmt serve does not run on Windows itself\. Start it in the"):
+        refuse_windows()

@@ -1,6 +1,7 @@
 """`tmt serve`."""
 
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +47,7 @@ def serve(
     decoding: dict[str, Any],
 ) -> None:
     """Translate over the network: a page for people, and the APIs of LibreTranslate and DeepL for programs."""
+    refuse_windows()
     refuse_without_extra("serve")
     if api_key is None:  # typer takes a variable that is there and blank for none: then anybody could ask
         api_key = os.environ.get(KEY_VARIABLE)
@@ -56,6 +58,15 @@ def serve(
     limits = Limits(max_chars, max_lines, max_waiting, timeout)
     options = Options(host, port, limits, checkpoint, device, workers, api_key)
     begin(chosen_runs(run, runs), decoding, options, remark)
+
+
+def refuse_windows() -> None:
+    """Raise UserError on Windows: no event loop there hears of the processes that search."""
+    if sys.platform == "win32":
+        raise UserError(
+            "tmt serve does not run on Windows itself. Start it in the Windows Subsystem for Linux, or translate with "
+            "tmt translate."
+        )
 
 
 def refuse_without_extra(verb: str) -> None:
