@@ -19,7 +19,8 @@ from waiting import wait_until
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.consistency import ConsistencyConfig
 from transformer_mt.storage.run_folder import RunFolder
-from transformer_mt.training.costs.measuring import _in_a_process, _train
+from transformer_mt.training.costs import measuring
+from transformer_mt.training.costs.measuring import _in_a_process, _peak_bytes, _train
 from transformer_mt.training.costs.total import costs, epochs_of, minutes, steps_to_the_end, told
 from transformer_mt.training.run import start_or_resume
 
@@ -153,6 +154,18 @@ def test_a_few_steps_are_measured(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert 100e6 < found["training_bytes"] < 3e9
     assert found["minutes"] > 400 * found["seconds_a_step"] / 60 > 0
     assert not (folder / "runs").exists()
+
+
+def test_on_windows_all_but_the_memory_is_told(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's module that asks the system for it is not there."""
+    assert (_peak_bytes() or 0) > 1e6
+    config = toy_config(corpus)
+    found = costs(config, measured=False) | {"measured_steps": 16, "validation_seconds": 1.0, "minutes": 1.0}
+    monkeypatch.setattr(measuring, "Path", lambda _: corpus / "nowhere")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert _peak_bytes() is None
+    assert "memory of training  not known here\n" in told(config, found)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import json
 import math
 import multiprocessing
 import os
-import resource
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -40,14 +39,14 @@ SAMPLE = 4  # batches of the search
 class Measured:
     """Seconds of a target token in a step, of a validation with its checkpoint, of another checkpoint, and those that
     the first validations took beyond a later one. Bytes of the training and of a search: of the process, or on a GPU of
-    torch's tensors there; None of a model that writes no text. What `max_tokens: auto` came to.
+    torch's tensors there; None on Windows, and of a model that writes no text. What `max_tokens: auto` came to.
     """
 
     seconds_a_token: float
     validation_seconds: float
     first_validations_seconds: float
     checkpoint_seconds: float
-    training_bytes: int
+    training_bytes: int | None
     decoding_bytes: int | None
     max_tokens: int
     micro_batches: int
@@ -119,8 +118,8 @@ def _of_steps(folder: str) -> tuple[dict[int, float], dict[int, int]]:
     return seconds, {now["step"]: now["num_tokens"] - before["num_tokens"] for before, now in both}
 
 
-def _in_a_process(work: Any, config: RunConfig, folder: str) -> tuple[int, Any]:
-    """The peak memory of a process that does this and nothing else, and what it returned; or its UserError."""
+def _in_a_process(work: Any, config: RunConfig, folder: str) -> tuple[int | None, Any]:
+    """The `_peak_bytes` of a process that does this and nothing else, and what it returned; or its UserError."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_do, args=(work, sender, config, folder))
@@ -167,13 +166,19 @@ def _search(config: RunConfig, folder: str) -> None:
     translator.translate([src for src, _ in split.sample_texts(number, config.seed)])
 
 
-def _peak_bytes() -> int:
-    """Of this process so far. The system's own peak may be one that the process inherited from its parent."""
+def _peak_bytes() -> int | None:
+    """Of this process so far. The system's own peak may be one that the process inherited from its parent. None on
+    Windows, which Python asks for none.
+    """
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         return torch.cuda.max_memory_reserved()  # graphs keep memory that torch counts as free
     try:
         lines = Path("/proc/self/status").read_text().split("\n")
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
+        if sys.platform == "win32":
+            return None
+        import resource
+
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024

@@ -118,7 +118,8 @@ def told(config: RunConfig, found: dict[str, Any]) -> str:
     if found["measured_steps"] is None:
         rows.append(("memory, minutes", "not measured"))
     else:
-        rows.append(("memory of training", gibibytes(found["training_bytes"])))
+        of_training = found["training_bytes"]
+        rows.append(("memory of training", "not known here" if of_training is None else gibibytes(of_training)))
         if found["decoding_bytes"] is not None:
             rows.append(("memory of decoding", gibibytes(found["decoding_bytes"])))
         if found["seconds_a_step"] is not None:
