@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,6 +95,19 @@ def test_the_metrics_of_a_checkpoint_are_on_the_disk_before_it(
     monkeypatch.setattr(loop, "save_checkpoint", save)
     assert train(data, run, max_steps=6).exit_status == 0
     assert 0 < sizes[0] < sizes[1]
+
+
+def test_on_windows_no_process_is_asked_whether_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal of 0 is Ctrl-C there, for all processes of the console. The lock alone tells."""
+    run = RunFolder(tmp_path)
+    run.lock.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+    asked: list[int] = []
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "kill", lambda pid, _: asked.append(pid))
+    assert not is_trained_now(run)
+    with sole_trainer(run):
+        assert is_trained_now(run)
+    assert not asked
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is read from /proc")

@@ -86,11 +86,13 @@ def _holder(run: RunFolder) -> str:
 
 def _may_live(run: RunFolder) -> bool | None:
     """Whether the process that wrote its name into the file still lives. None where that cannot be known: on another
-    machine, and where there is no name.
+    machine, on Windows, and where there is no name.
     """
     try:
         named = re.fullmatch(r"process (\d+) on (.*)", run.lock.read_text(encoding="utf-8", errors="replace"))
         if named is None or named[2] != socket.gethostname():
+            return None
+        if sys.platform == "win32":  # where a signal of 0 is Ctrl-C
             return None
         os.kill(int(named[1]), 0)
     except (FileNotFoundError, ProcessLookupError):
