@@ -2,6 +2,7 @@
 
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from starlette.requests import Request
 
 from transformer_mt.cli.verbs.serve import refuse_windows
 from transformer_mt.errors import UserError
+from transformer_mt.machine.listening import bound
 from transformer_mt.serving.begin import MANY_FILES, allow_many_files
 from transformer_mt.serving.refusal import Refusal
 from transformer_mt.serving.service import Service
@@ -137,6 +139,14 @@ def test_a_port_that_is_taken_is_told(server: Served, run: Path) -> None:
     assert result.returncode == 2
     assert f"cannot listen on 127.0.0.1, port {server.port}" in result.stderr
     assert "Give another --port." in result.stderr
+
+
+def test_on_windows_too_a_place_is_one_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There two may have the place of a socket that asks for what lets a server begin at once elsewhere."""
+    for platform, asks in (("linux", True), ("win32", False)):
+        monkeypatch.setattr(sys, "platform", platform)
+        with bound("127.0.0.1", 0) as listener:
+            assert (listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) != 0) == asks
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid", "a..b"])
