@@ -1,6 +1,7 @@
 """A file is whole or not there: on the disk before it has its name, and as it was where the writing fails."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -48,3 +49,28 @@ def test_what_kills_left_long_ago_goes_with_the_next_of_that_name(tmp_path: Path
     make_file(tmp_path / "file", lambda file: file.write_bytes(b"abc"))
     make_folder(tmp_path / "folder", lambda new: (new / "model").write_bytes(b"abc"))
     assert {path.name for path in tmp_path.iterdir()} == {".tmp-file-new", ".tmp-other-old", "file", "folder"}
+
+
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_a_folder_takes_the_place_of_an_empty_one_and_of_no_other(
+    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows too, which renames no folder to a name that is taken."""
+    replace = os.replace
+
+    def renamed(old: Path, new: Path) -> None:
+        if platform == "win32" and new.exists():
+            raise PermissionError(13, "Permission denied")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(sys, "platform", platform)
+    for name in ("empty", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full/old").touch()
+    make_folder(tmp_path / "empty", lambda folder: (folder / "new").touch())
+    with pytest.raises(OSError, match=r"Permission denied|not empty"):
+        make_folder(tmp_path / "full", lambda folder: (folder / "new").touch())
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "empty", str(Path("empty/new")), "full", str(Path("full/old")),
+    ]  # fmt: skip

@@ -54,6 +54,9 @@ def make_folder(final: Path, write: Callable[[Path], object], make_way: Callable
         for path in [*temporary.rglob("*"), temporary]:
             _sync(path)
         make_way()
+        if sys.platform == "win32":  # which gives no folder the name of another, even of an empty one
+            with suppress(OSError):
+                final.rmdir()
         os.replace(temporary, final)
         _sync(final.parent)
     finally:
