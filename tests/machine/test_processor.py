@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,10 +181,16 @@ def test_auto_of_a_search_times_what_the_processor_may_have(
 
 def test_the_clock_is_that_of_the_processor_alone() -> None:
     """It stands still while this process waits, as it does while another has the core."""
-    import time
-
     asleep, at_work = cpu_seconds([lambda: time.sleep(0.005), lambda: sum(range(100_000))])
     assert asleep < at_work
+
+
+def test_on_windows_short_works_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a thread stands still there for a 64th of a second, in which either work is over."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(time, "thread_time_ns", lambda: time.perf_counter_ns() // 15_625_000 * 15_625_000)
+    short, long = cpu_seconds([lambda: sum(range(10_000)), lambda: sum(range(40_000))])
+    assert 1e-6 < short < long < 0.5
 
 
 @pytest.mark.parametrize(
