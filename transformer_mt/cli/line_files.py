@@ -30,7 +30,8 @@ def open_lines(path: Path, option: str) -> "Iterator[ByteStream]":
     if path == STANDARD:
         if sys.__stdin__ is None:
             raise UserError(f"Standard input is closed. Name a file after {option}.")
-        with _plain(io.FileIO(sys.stdin.fileno(), closefd=False)) as lines:
+        # What is typed into a console on Windows comes from `open` as UTF-8, from `io.FileIO` in a code page.
+        with _plain(open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)) as lines:
             yield lines
         return
     try:

@@ -2,15 +2,18 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from transformer_mt.cli import line_files
 from transformer_mt.errors import UserError
 
 SENTENCES = {
@@ -258,3 +261,12 @@ def test_bytes_on_the_command_line_that_are_not_utf8(trained: Path) -> None:
     result = subprocess.run(command, cwd=trained, capture_output=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count(b"\n") == 1
+
+
+def test_what_is_typed_into_a_console_of_windows_is_read_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There `open` has a stream of its own for a console, which gives UTF-8, and `io.FileIO` bytes of a code page."""
+    console = io.BytesIO("über\n".encode())
+    monkeypatch.setattr(sys, "stdin", Mock(fileno=lambda: 0))
+    monkeypatch.setattr(line_files, "open", lambda *_, **options: console, raising=False)
+    with line_files.open_lines(line_files.STANDARD, "--input") as lines:
+        assert lines.read() == "über\n".encode()
