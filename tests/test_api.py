@@ -1,8 +1,10 @@
 """From Python: `train`, `evaluate` and `score` do what the command line does, and a stopped training goes on."""
 
+import io
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,16 @@ def test_every_step_is_reported_with_what_the_metrics_say(folder: Path) -> None:
     best = min(validations, key=lambda step: validations[step]["nll"])
     assert (result.best_step, result.best_score) == (best, validations[best]["nll"])
     assert result.best_scores["bleu"] == validations[best]["bleu"]
+
+
+def test_what_it_prints_may_go_to_a_stream_of_few_characters(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a program's output goes to a file on Windows."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert train("toy.yaml", {"training.max_steps": 1}).step == 1
+    assert sys.stdout.errors == "strict"
+    sys.stdout.flush()
+    assert "\\uffed" in written.getvalue().decode("cp1252")
 
 
 def test_a_second_training_in_a_process_is_the_one_of_a_process_of_its_own(folder: Path) -> None:

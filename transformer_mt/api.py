@@ -1,5 +1,6 @@
 """What Python users call beside `Translator`: train a config, evaluate a run, score given translations."""
 
+import io
 import json
 import os
 import signal
@@ -86,7 +87,7 @@ def train(
         raise UserError(f"on_step is {on_step!r}, which cannot be called. Give a function, or leave it out.")
     wanted = _config_of(config, overrides)
     run = RunFolder(_path(runs) / wanted.name)
-    with _notebook_bar(wanted, progress) as advance:
+    with _notebook_bar(wanted, progress) as advance, _any_text_printed():
 
         def watch(report: StepReport) -> None:
             advance(report)
@@ -243,6 +244,22 @@ def _loaded(
             )
     refuse_other_precision(run.precision, search)
     return run
+
+
+@contextmanager
+def _any_text_printed() -> Iterator[None]:
+    """Inside, characters that standard output has no bytes for are written as escapes. On Windows a file or a pipe has
+    some for a few hundred characters alone, and examples of the pairs may have any.
+    """
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper) or stream.errors != "strict":
+        yield
+        return
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors="strict")
 
 
 def _call(on_step: Callable[[StepReport], object], report: StepReport) -> None:
