@@ -118,6 +118,19 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
     assert call("translate", "seven eight.").stderr.endswith("\ntmt: stopped\n"), "sentences are soon typed again"
 
 
+def test_ctrl_c_at_a_terminal_says_how_to_go_on_with_a_file(
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard input is a terminal there, and the lines come from elsewhere."""
+    monkeypatch.setattr(line_stream, "translate_chunks", stopped_after_the_first(line_stream.translate_chunks))
+    monkeypatch.setattr(os, "pipe", os.openpty)  # of which `call` makes standard input
+    source, out = write_input(tmp_path), tmp_path / "out.txt"
+    result = call("translate", "--input", str(source), "--batch-size", "4", "--output", str(out))
+    assert result.returncode == 130
+    first = out.read_text().count("\n") + 1
+    assert f"Go on with the same options: tail -n +{first} {source} | tmt translate … >> {out}" in result.stderr
+
+
 def test_ctrl_c_between_a_write_and_its_count_loses_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said to be there, and by which command the others follow, is what the file holds."""
     with (tmp_path / "out").open("w", encoding="utf-8") as stream:

@@ -78,7 +78,7 @@ def translate(
         chunks = iter([pictures]) if pictures else lined
         format = FORMATS[asked.format]
         by_number = format.is_numbered(asked.n_best) or options.is_sampling or asked.prefix_file is not None
-        is_told = not text.is_waited_for and not sys.stdin.isatty()
+        is_told = not text.is_waited_for and (text.path is not None or not sys.stdin.isatty())
         others = _other_files(image, asked, options)
         with open_sink(output, text.streams, partial(text.rest, by_number), is_told=is_told, others=others) as sink:
             positions = translator.config.model.max_len
