@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from translators import MODELS_BY_NAME, ONE_STREAM, SMALL
+from translators import MODELS_BY_NAME, ONE_STREAM, PICTURES, SMALL
 
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import LinesConfig
@@ -34,6 +34,7 @@ INEXPRESSIBLE = [(key, name) for key in OPTIONS for name in OPTIONS[key] if name
         ({"attention_window": 3, **ONE_STREAM}, "model.attention_window is 3"),
         ({"attention_window": 47, **ONE_STREAM}, "model.attention_window is 47"),
         ({"positions": "relative_bias", **ONE_STREAM}, "model.positions is relative_bias"),
+        ({**PICTURES, "num_experts": 4}, r"^model.patches is set, .*\nmodel.num_experts is 4"),
         *(({key: name}, f"model.{key} is {name}, .* Train one with model.{key}: ") for key, name in INEXPRESSIBLE),
     ],
 )

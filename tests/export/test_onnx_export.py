@@ -232,12 +232,10 @@ def test_the_runner_tells_which_of_its_streams_is_closed(command: str, status: i
 
 
 def test_tags_are_refused_by_their_key_beside_all_others(tmp_path: Path) -> None:
-    translator = make_translator({**SMALL, **ONE_STREAM}, tokenizer={"kind": "word", "tags": ["<BT>"]})
-    sides = translator.model, translator.src_tokenizer, translator.tgt_tokenizer, translator.config
-    with pytest.raises(
-        UserError, match=r"architecture is .*\ntokenizer.tags holds <BT>, .* a model without tokenizer.tags"
-    ):
-        onnx_export.write_model(*sides, tmp_path / "model")
+    translator = make_translator({**SMALL, **ONE_STREAM}, tokenizer={"kind": "word", "tags": ["<BT>"], "masks": 2})
+    of_tags = r"tokenizer.tags holds <BT>, .* a model without tokenizer.tags .*\ntokenizer.masks is 2, "
+    with pytest.raises(UserError, match=rf"architecture is .*\n{of_tags}"):
+        write(translator, tmp_path / "model")
 
 
 def test_what_is_no_encoder_and_decoder_is_refused_by_its_key(tmp_path: Path) -> None:

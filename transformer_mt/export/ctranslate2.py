@@ -37,7 +37,7 @@ except ImportError as error:
 
 from transformer_mt.export.card import EXAMPLE, Usage, model_card
 from transformer_mt.export.ctranslate2_spec import make_spec, refuse_inexpressible
-from transformer_mt.export.expressible import all_refusals, not_obeyed, other_norm, refuse_pictures
+from transformer_mt.export.expressible import all_refusals, not_obeyed, other_norm
 from transformer_mt.export.folder import DESCRIPTION, TOKENIZERS, refuse_occupied, save_description, write_folder
 from transformer_mt.export.subwords import refuse_languages
 
@@ -112,7 +112,6 @@ def write_model(
 ) -> None:
     """`export_run` of a model in memory; `checkpoint` is only noted."""
     check_quantization(quantization)
-    refuse_pictures(config.model, "CTranslate2")
     all_refusals(lambda: refuse_inexpressible(config.model), lambda: refuse_languages(config, "CTranslate2"))
     spec = make_spec(model, vocabulary(src), vocabulary(tgt))
     spec.validate()

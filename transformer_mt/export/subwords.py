@@ -32,9 +32,9 @@ def refuse_tokenizer(config: TokenizerConfig, engine: str) -> None:
 
 
 def refuse_tags(config: TokenizerConfig, engine: str) -> None:
-    """UserError, with the key, where the config has tags, of which our other tokenizers alone know."""
+    """UserError, with the keys, where the config has tags or masks, of which our other tokenizers alone know."""
     if said := _about_tags(config, engine):
-        raise UserError(said[0])
+        raise UserError("\n".join(said))
 
 
 def refuse_languages(config: RunConfig, engine: str) -> None:
