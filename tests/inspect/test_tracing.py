@@ -4,17 +4,21 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from toy import ENGLISH, SPANISH
 from translators import MODELS_BY_NAME, SMALL, make_translator, model_names
 
 from transformer_mt.config.presets import MODELS
+from transformer_mt.decoding import translator as translator_module
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census
+from transformer_mt.inspect.sentence_pair import sentence_pair
 from transformer_mt.inspect.stack_trace import RecurrentTrace, SublayerTrace
 from transformer_mt.inspect.trace import Trace, trace
 from transformer_mt.inspect.trace_json import trace_json
@@ -296,3 +300,16 @@ def test_a_sentence_that_is_too_long_is_refused() -> None:
     assert len(trace(translator, " ".join(["one"] * 23)).src_tokens) == 24
     with pytest.raises(UserError, match="has 24 tokens, and the model reads 23"):
         trace(translator, " ".join(["one"] * 24))
+
+
+def test_a_sentence_of_which_every_translation_holds_a_phrase_to_avoid_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tmt translate` leaves such a line blank; there is nothing to trace, to draw or to explain."""
+    monkeypatch.setattr(translator_module, "SEARCHES_TO_AVOID", 1)  # as where each search finds another phrase
+    (tmp_path / "avoid.txt").write_text("\n".join([*ENGLISH, *SPANISH, "."]))
+    translator = make_translator(SMALL, decoding={"avoid": str(tmp_path / "avoid.txt"), "min_length": 1})
+    assert translator.translate([SENTENCE]) == [""]
+    for look in (lambda: trace(translator, SENTENCE), lambda: sentence_pair(translator, SENTENCE, None, 128)):
+        with pytest.raises(UserError, match=r"no translation of the sentence without a phrase of .*avoid.txt"):
+            look()

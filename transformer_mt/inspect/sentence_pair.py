@@ -2,7 +2,7 @@
 
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.filling.masked_words import MaskedModel
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
@@ -12,7 +12,8 @@ def sentence_pair(
 ) -> tuple[list[int], list[int]]:
     """The ids of both sides without BOS and EOS. Without a `target` the translation is that of `tmt translate`.
 
-    Raises UserError where a side is blank, or longer, EOS counted, than the model's positions or `max_tokens`.
+    Raises UserError where a side is blank, or longer, EOS counted, than the model's positions or `max_tokens`, and as
+    `own_translation`.
     """
     src = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
     _refuse_more("The sentence", src, max_tokens)
@@ -20,13 +21,26 @@ def sentence_pair(
         tgt = sentence_ids("--target", target, translator.tgt_tokenizer, translator)
         _refuse_more("--target", tgt, max_tokens)
         return src, tgt
-    ((hypothesis,),) = translator.search([src], search_options(translator.config.decoding))
-    if len(hypothesis.tokens) + 1 > max_tokens:
+    own = own_translation(translator, src, search_options(translator.config.decoding))
+    if len(own) + 1 > max_tokens:
         raise UserError(
-            f"The model's translation has {len(hypothesis.tokens)} tokens, and {max_tokens - 1} can be shown. "
+            f"The model's translation has {len(own)} tokens, and {max_tokens - 1} can be shown. "
             "Give a shorter sentence, or a translation with --target."
         )
-    return src, hypothesis.tokens
+    return src, own
+
+
+def own_translation(translator: Translator, src: list[int], options: SearchOptions) -> list[int]:
+    """The ids, without EOS, of what the search finds for a source of these ids. UserError where it finds nothing
+    without a phrase of `avoid`.
+    """
+    (found,) = translator.search([src], options)
+    if not found:
+        raise UserError(
+            f"The search finds no translation of the sentence without a phrase of {options.avoid}. Give another one, "
+            "or take decoding.avoid out of the run's config."
+        )
+    return found[0].tokens
 
 
 def masked_ids(model: MaskedModel, text: str, max_tokens: int) -> list[int]:

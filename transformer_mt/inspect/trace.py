@@ -24,7 +24,7 @@ from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.inspect.hooks import hooked
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
 from transformer_mt.inspect.recurrent_trace import recurrent_stacks
-from transformer_mt.inspect.sentence_pair import sentence_ids
+from transformer_mt.inspect.sentence_pair import own_translation, sentence_ids
 from transformer_mt.inspect.stack_trace import ExpertsTrace, StackTrace, SublayerTrace
 from transformer_mt.model.parts.experts import MixtureOfExperts, choose_experts
 from transformer_mt.model.recurrent.rnn import Rnn
@@ -83,7 +83,7 @@ class Trace:
 def trace(translator: Translator, sentence: str) -> Trace:
     """Trace one sentence through the model of `translator`, under its config's search, in fp32.
 
-    Raises UserError where the sentence is blank or longer than the model's positions.
+    Raises UserError where the sentence is blank or longer than the model's positions, and as `own_translation`.
     """
     model = translator.model
     assert not model.training, "dropout would change the numbers"
@@ -200,10 +200,10 @@ def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Ten
     """The tokens that the search finds, without EOS, and the logits (vocab_size,) of each step, with that of EOS."""
     decoding = translator.config.decoding
     # A config that asks for samples is traced through its beam.
-    ((hypothesis,),) = translator.search([row], search_options(decoding, beam_size=decoding.beam_size))
+    tokens = own_translation(translator, row, search_options(decoding, beam_size=decoding.beam_size))
     decoder = ModelDecoder(translator.model, pad_sources([row]).to(translator.device))
-    fed = torch.tensor([[BOS_ID, *hypothesis.tokens]], device=translator.device)
-    return hypothesis.tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]
+    fed = torch.tensor([[BOS_ID, *tokens]], device=translator.device)
+    return tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]
 
 
 def candidates(
