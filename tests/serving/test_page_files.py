@@ -7,12 +7,14 @@ from typing import cast
 import pytest
 from servers import Serve, Served
 from toy import toy_config, toy_pairs
+from translators import SMALL, make_translator, write_run
 
 from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
-from transformer_mt.serving import service
+from transformer_mt.serving import search_process, service
 from transformer_mt.serving.batcher import Batcher
 from transformer_mt.serving.refusal import Limits, Refusal
+from transformer_mt.serving.search_process import Setup
 
 pytest.importorskip("starlette", reason="tmt serve needs the extra serve")
 from transformer_mt.serving.web.page import FILES, FOLDER, NUM_ALTERNATIVES
@@ -61,10 +63,16 @@ def test_of_three_candidates_three_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("search", [{"temperature": 1.0}, {"glossary": "terms.tsv"}])
-def test_the_constraints_of_a_config_are_left_out(tmp_path: Path, search: dict) -> None:
+def test_the_constraints_of_a_config_are_left_out(
+    tmp_path: Path, search: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No request has any; samples are refused beside them, and a glossary beside those in order."""
-    config = toy_config(tmp_path, decoding={"constraints": "ordered"})
-    assert service.options_of(service.Served(0, "toy", config, None, decoding=search)).constraints is None
+    monkeypatch.chdir(tmp_path)
+    Path("terms.tsv").write_text("one\tuno\n")
+    made = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"constraints": "ordered"})
+    assert service.options_of(service.Served(0, "toy", made.config, None, decoding=search)).constraints is None
+    (loaded,) = search_process._load(Setup([write_run(tmp_path / "run", made)], decoding=search))
+    assert loaded.config.decoding.constraints == "ordered"
 
 
 def test_attention_is_a_distribution_over_words(server: Served) -> None:

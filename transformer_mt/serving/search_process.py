@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
@@ -96,7 +97,7 @@ def _load(setup: Setup) -> list[Translator]:
         translator = Translator.load(run, setup.checkpoint, setup.device, setup.decoding.get("precision"))
         # What is read or made at the first search is so before anybody waits for it, or hears that a file is not there.
         to = translator.languages.names[:1]  # any will do
-        translator.translate(["."], **{"to": next(iter(to), None), **setup.decoding})
+        translator.translate(["."], **{"to": next(iter(to), None), "constraints": NONE, **setup.decoding})
         translators.append(translator)
     return translators
 
