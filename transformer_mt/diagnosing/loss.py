@@ -8,7 +8,6 @@ from transformer_mt.diagnosing.thresholds import threshold
 from transformer_mt.plurals import counted
 
 NUM_SHOWN = 3  # pairs of a spike
-NUM_NAMED = 20  # lines of its other pairs
 MOST_SHOWN = 80  # characters of a text
 
 
