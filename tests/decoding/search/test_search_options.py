@@ -81,6 +81,11 @@ def test_what_is_given_replaces_the_config() -> None:
             "diverse_beam_groups too, or leave it out.",
         ),
         (
+            {"diverse_beam_strength": 0.3, "temperature": 0.7},
+            "diverse_beam_strength is 0.3, and temperature 0.7 asks for samples, which have no beam. Leave one of them "
+            "out.",
+        ),
+        (
             {"mbr": "bleu", "mbr_candidates": 2, "n_best": 3},
             "n_best is 3, and mbr_candidates 2 leaves no more to choose from. Use mbr_candidates 3 or more.",
         ),

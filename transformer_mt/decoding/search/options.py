@@ -178,6 +178,11 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
             f"seed is {options.seed}, and nothing is drawn by chance. Ask for samples with {', '.join(SAMPLING[:2])} "
             f"or {SAMPLING[2]}, or leave seed out."
         )
+    if "diverse_beam_strength" in given and options.is_sampling:
+        raise UserError(
+            f"diverse_beam_strength is {options.diverse_beam_strength}, and {options.asks_for_samples}. Leave one of "
+            "them out."
+        )
     if "diverse_beam_strength" in given and options.diverse_beam_groups == 1:
         raise UserError(
             f"diverse_beam_strength is {options.diverse_beam_strength}, and a beam of one group has nothing to keep "
