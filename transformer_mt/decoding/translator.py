@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.batches.batching import pad_sources
@@ -226,7 +227,11 @@ class Translator:
         size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
         refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
         compiled = are_compiled(self.search_model, len(batches), len(to_do) * rows, self.device, self.precision)
-        jobs = [([ids[i] for i in batch], options, [demands[i] for i in batch], compiled) for batch in batches]
+        languages = [language_of(one.tag) or self.config.data.tgt_lang for one in tagged]
+        jobs = [
+            ([ids[i] for i in batch], options, [demands[i] for i in batch], [languages[i] for i in batch], compiled)
+            for batch in batches
+        ]
         with closing(self._workers.map(self._search_texts, jobs, self.device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 for index, (found, problem) in zip(batch, result, strict=True):
@@ -353,12 +358,12 @@ class Translator:
         return WordEdges(self.tgt_tokenizer.ids_within_words(), self.tgt_tokenizer.ids_ending_within_words())
 
     def _search_texts(
-        self, job: tuple[list[list[int]], SearchOptions, list[Demand], bool]
+        self, job: tuple[list[list[int]], SearchOptions, list[Demand], list[str], bool]
     ) -> list[tuple[list[Translation], str]]:
         """`search`, and the text of the ids that it finds: both are work for the process that searches. With it what
         could not be met, where it finds none.
         """
-        rows, options, demands, compiled = job
+        rows, options, demands, languages, compiled = job
         with compiled_passes(compiled):
             outcomes = self._find(rows, options.of_search, demands)
         candidates = [found.hypotheses for found in outcomes]
@@ -366,7 +371,7 @@ class Translator:
         if options.evidence:
             texts = self._with_evidence(rows, candidates, texts, options.batch_size)
         if options.mbr is not None:
-            texts = [most_useful(found, options, options.to or self.config.data.tgt_lang) for found in texts]
+            texts = [most_useful(found, options, to) for found, to in zip(texts, languages, strict=True)]
         problems = [
             problem_of(found, demand, options.avoid, self.tgt_tokenizer)
             for found, demand in zip(outcomes, demands, strict=True)

@@ -13,6 +13,7 @@ from translators import SMALL, make_translator
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.lines.target_language import Tagged, as_read
+from transformer_mt.decoding.minimum_bayes_risk import expected_utilities, shares_of_probability
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.decoding.translator import Translator
@@ -81,6 +82,20 @@ def test_each_piece_of_a_long_line_has_the_tag(translator: Translator) -> None:
     assert [line.too_long for line in lines_of(translator, [fits, over], to="en")] == [False, True]
     (begun,) = lines_of(translator, [over], to="en", too_long=TooLong.TRUNCATE)
     assert begun.text == translator.translate([fits], to="en")[0]
+
+
+@pytest.mark.parametrize(("text", "to"), [("one two three.", "ko"), ("<2ko> one two three.", None)])
+def test_bleu_among_candidates_counts_words_as_their_language_does(text: str, to: str | None) -> None:
+    """Of Korean the characters, whatever the config's own target language is."""
+    translator = of_sources("<2ko>", "<2en>", tokenizer={"tags": ["<2ko>", "<2en>"]})
+    (line,) = lines_of(translator, [text], to=to, mbr="bleu", beam_size=4, n_best=4)
+    weights = shares_of_probability([h.log_prob for h in line.hypotheses])
+    utilities = {
+        language: expected_utilities([h.text for h in line.hypotheses], weights, "bleu", language).tolist()
+        for language in ("ko", "es")
+    }
+    assert [h.utility for h in line.hypotheses] == pytest.approx(utilities["ko"])
+    assert utilities["ko"] != pytest.approx(utilities["es"])
 
 
 def test_what_is_done_to_lines_sees_no_tag(translator: Translator) -> None:
