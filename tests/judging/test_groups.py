@@ -7,6 +7,7 @@ import pytest
 from sets import small_set
 from toy import toy_config
 
+from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.judging.groups import by_certainty, by_length, by_rarity, in_groups
 from transformer_mt.judging.scores import score_set
 from transformer_mt.judging.words import Frequencies, frequencies_in, frequencies_of_training, words_of
@@ -58,6 +59,17 @@ def test_words_seen_in_training_are_never_unseen_whatever_their_case(tmp_path, l
     texts = ["Der Hund schläft"]
     groups = by_rarity(small_set(None, texts, texts), frequencies, lowercase)
     assert [(group.label, group.sizes) for group in groups] == [("1,000+", [3])]
+
+
+def test_text_beside_pairs_is_no_training_pair(tmp_path) -> None:
+    for side, text in (("en", "The dog sleeps\n"), ("es", "Der Hund schläft\n")):
+        (tmp_path / f"train.{side}").write_text(text * 10, encoding="utf-8")
+    config = toy_config(tmp_path)
+    text = SourceConfig(mono="train.en")
+    config = config.model_copy(update={"data": config.data.model_copy(update={"train": [*config.data.train, text]})})
+    frequencies = frequencies_of_training(config, lowercase=False)
+    assert frequencies.counts == {"Der": 10, "Hund": 10, "schläft": 10}
+    assert frequencies.place == "in the 10 training pairs"
 
 
 def test_frequencies_are_counted_in_words() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import regex
 
 from transformer_mt.config.schema import RunConfig
-from transformer_mt.data.sources.kinds import sources_of
+from transformer_mt.data.sources.kinds import sources_of_pairs
 from transformer_mt.data.word_splitting import UNSPACED, has_word
 from transformer_mt.errors import UserError
 
@@ -55,12 +55,12 @@ def frequencies_in(texts: Iterable[str]) -> Frequencies:
 
 
 def frequencies_of_training(config: RunConfig, lowercase: bool) -> Frequencies:
-    """The words of the target side of the run's training data, of `MOST_PAIRS` at most; in lower case where texts are
-    compared so. UserError where it cannot be read any more.
+    """The words of the target side of the run's training pairs, of `MOST_PAIRS` at most, in lower case where texts are
+    compared so; text in one language beside the pairs is not counted. UserError where they cannot be read any more.
     """
     counts: Counter[str] = Counter()
     num_pairs = 0
-    for source in sources_of(config.data.train, config.data):
+    for source in sources_of_pairs(config.data.train, config.data):
         for block in source.blocks():
             texts = block.tgt[: MOST_PAIRS - num_pairs]
             counts += _counted(text.lower() if lowercase else text for text in texts)
