@@ -123,7 +123,8 @@ def test_numbers_of_a_long_line_are_not_compared_each_with_each() -> None:
     assert calls < 2_000 * 2_000
 
 
-PARTS = ["a", "?", "é", "=", "://", "www.", " ", "\t", "\x1c", "\x01", "\x85", "\ufffd"]
+# No letter of Latin-1: with two control characters behind it, that would be UTF-8 read wrongly.
+PARTS = ["a", "?", "ł", "=", "://", "www.", " ", "\t", "\x1c", "\x01", "\x85", "\ufffd"]
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=14))
