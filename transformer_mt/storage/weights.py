@@ -29,7 +29,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
+        number = re.search(r"(?:os error|code:) (\d+)", str(error))  # as its versions from 0.6 on say it, and before
         reason = (int(number[1]), os.strerror(int(number[1]))) if number else (errno.EIO, str(error))
         raise OSError(*reason, str(path)) from error
     path.chmod(mode)
