@@ -251,6 +251,7 @@ def test_a_look_that_fails_ends_the_watching_in_silence(watching: None, monkeypa
     before = watchers()
     give_way(2)
     wait_until(lambda: watchers() == before)  # neither the watch nor what held the waits short is left
+    assert next(looks, None) is None, "there was a look before the one that failed"
 
 
 def test_a_library_is_found_in_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

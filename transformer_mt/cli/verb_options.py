@@ -53,8 +53,7 @@ def _parameter(name: str, flag: Flag) -> inspect.Parameter:
     option = typer.Option(help=flag.whole_help)
     kind = list[flag.type] if flag.is_repeatable else flag.type
     if flag.can_be_none and flag.type is not str:
-        metavar = {int: "INTEGER", float: "FLOAT"}[flag.type]
-        option = typer.Option(help=flag.whole_help, parser=_number_or_none(flag.type), metavar=metavar)
+        option = typer.Option(help=flag.whole_help, parser=_number_or_none(flag.type))
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )

@@ -86,6 +86,7 @@ def _unlike(numbers: set[int], others: set[int]) -> list[int]:
     ends = {one[-length:] for one in digits for length in own_lengths if 1 < length < len(one)}
 
     def is_like(number: int) -> bool:
+        """Whether the other side may have this number in another form."""
         own = str(number)
         # pm, and the times of clocks; 1990s and 90er; 12.50 and 12.5, 1.5 million and 1500000
         return (

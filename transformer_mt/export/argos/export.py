@@ -95,6 +95,7 @@ def write_model(
     backend = json.loads(tokenizer.backend.to_str())["model"]
 
     def write(temporary: Path) -> None:
+        """The archive, with the model's own folder beside it while it is made."""
         folder = f"translate-{src}_{tgt}-1_0".replace("/", "_")  # one folder, or the package cannot be installed
         beside = tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{temporary.name}-")  # a kill leaves it there
         with beside as made, zipfile.ZipFile(temporary, "w") as archive:
