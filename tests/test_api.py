@@ -205,6 +205,8 @@ def test_what_a_loaded_translator_cannot_follow_is_refused_by_name(folder: Path)
     assert translator.translate(["one."], precision="fp32") == translator.translate(["one."])
     with pytest.raises(UserError, match="constraints is unordered, and what is evaluated has none"):
         evaluate(run, split="validation", constraints="unordered")
+    with pytest.raises(UserError, match="n_best is 3, and the best translation of a whole source is scored"):
+        evaluate(run, split="validation", n_best=3)
 
 
 def test_a_home_is_meant_in_every_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

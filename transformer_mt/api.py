@@ -18,9 +18,10 @@ import numpy as np
 
 from transformer_mt.config.loading import load_config, load_mapping
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.scoring import Scored
-from transformer_mt.decoding.search.options import refuse_other_precision, search_options
+from transformer_mt.decoding.search.options import SearchOptions, refuse_other_precision, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, SetFiles, save_evaluation
@@ -133,6 +134,10 @@ def evaluate(
     checkpoint, a device or another precision of a translator that is loaded already.
     """
     keep_freed_memory()
+    for name in search.keys() & SearchOptions.model_fields.keys() - SearchConfig.model_fields.keys():
+        raise UserError(
+            f"{name} is {search[name]!r}, and the best translation of a whole source is scored. Leave it out."
+        )
     if (constraints := search.get("constraints", NONE)) not in (None, NONE):
         raise UserError(f"constraints is {constraints}, and what is evaluated has none. Leave it out.")
     for name, value in (("split", split), ("data_root", data_root)):

@@ -15,6 +15,7 @@ from translators import MODELS_BY_NAME, SMALL, make_translator, model_names
 
 from transformer_mt.config.presets import MODELS
 from transformer_mt.decoding import translator as translator_module
+from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census
@@ -313,3 +314,17 @@ def test_a_sentence_of_which_every_translation_holds_a_phrase_to_avoid_is_refuse
     for look in (lambda: trace(translator, SENTENCE), lambda: sentence_pair(translator, SENTENCE, None, 128)):
         with pytest.raises(UserError, match=r"no translation of the sentence without a phrase of .*avoid.txt"):
             look()
+
+
+def test_the_search_is_that_of_tmt_translate_where_it_writes_several_translations() -> None:
+    """Its beam holds them all, and a wider beam may find another translation."""
+    found = {}
+    for n_best in (1, 6):
+        translator = make_translator(SMALL, decoding={"beam_size": 1, "lines": {"n_best": n_best}})
+        traced = trace(translator, SENTENCE)
+        assert traced.beam_size == n_best
+        best = translator.translate_lines([SENTENCE], search_options(translator.config.decoding, n_best=n_best))[0]
+        _, target = sentence_pair(translator, SENTENCE, None, 128)
+        assert traced.translation == best.text == translator.tgt_tokenizer.decode(target)
+        found[n_best] = best.text
+    assert found[1] != found[6]

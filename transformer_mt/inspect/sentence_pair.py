@@ -1,5 +1,6 @@
 """A sentence and its translation as ids. The translation is the model's own, or a given one."""
 
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.filling.masked_words import MaskedModel
 from transformer_mt.decoding.search.options import SearchOptions, search_options
@@ -21,13 +22,18 @@ def sentence_pair(
         tgt = sentence_ids("--target", target, translator.tgt_tokenizer, translator)
         _refuse_more("--target", tgt, max_tokens)
         return src, tgt
-    own = own_translation(translator, src, search_options(translator.config.decoding))
+    own = own_translation(translator, src, options_of(translator.config.decoding))
     if len(own) + 1 > max_tokens:
         raise UserError(
             f"The model's translation has {len(own)} tokens, and {max_tokens - 1} can be shown. "
             "Give a shorter sentence, or a translation with --target."
         )
     return src, own
+
+
+def options_of(decoding: DecodingConfig) -> SearchOptions:
+    """As `tmt translate` searches: where it writes several translations of a line, its beam holds as many."""
+    return search_options(decoding, n_best=decoding.lines.n_best)
 
 
 def own_translation(translator: Translator, src: list[int], options: SearchOptions) -> list[int]:

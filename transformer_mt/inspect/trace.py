@@ -13,18 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.special_ids import BOS_ID, EOS_ID
 from transformer_mt.data.batches.batching import pad_sources
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.model_decoder import ModelDecoder
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.inspect.attention import looks_at_source, recorded_attention
 from transformer_mt.inspect.flops import flops_by_part
 from transformer_mt.inspect.hooks import hooked
 from transformer_mt.inspect.part_sizes import parameters_by_part, residual_census, stacks_of, sublayers_of
 from transformer_mt.inspect.recurrent_trace import recurrent_stacks
-from transformer_mt.inspect.sentence_pair import own_translation, sentence_ids
+from transformer_mt.inspect.sentence_pair import options_of, own_translation, sentence_ids
 from transformer_mt.inspect.stack_trace import ExpertsTrace, StackTrace, SublayerTrace
 from transformer_mt.model.parts.experts import MixtureOfExperts, choose_experts
 from transformer_mt.model.recurrent.rnn import Rnn
@@ -88,7 +89,8 @@ def trace(translator: Translator, sentence: str) -> Trace:
     model = translator.model
     assert not model.training, "dropout would change the numbers"
     row = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
-    found, step_logits = _search(translator, row)
+    options = _options_of_beam(translator.config.decoding)
+    found, step_logits = _search(translator, row, options)
     src = pad_sources([row]).to(translator.device)
     tgt_in = torch.tensor([[BOS_ID, *found]], device=translator.device)
     with recorded_attention(model) as weights, recorded_calls(model) as calls:
@@ -105,7 +107,7 @@ def trace(translator: Translator, sentence: str) -> Trace:
     return Trace(
         sentence=sentence,
         translation=translator.tgt_tokenizer.decode(found),
-        beam_size=translator.config.decoding.beam_size,
+        beam_size=options.beam_size,
         positions=model.config.positions,
         norm=model.config.norm,
         src_tokens=translator.src_tokenizer.tokens(src[0].tolist(), sentence),
@@ -196,11 +198,14 @@ def _sublayer(
 # The search
 
 
-def _search(translator: Translator, row: list[int]) -> tuple[list[int], list[Tensor]]:
+def _options_of_beam(decoding: DecodingConfig) -> SearchOptions:
+    """As `tmt translate` searches, but a config that asks for samples is traced through its beam."""
+    return search_options(decoding, beam_size=decoding.beam_size) if decoding.is_sampling else options_of(decoding)
+
+
+def _search(translator: Translator, row: list[int], options: SearchOptions) -> tuple[list[int], list[Tensor]]:
     """The tokens that the search finds, without EOS, and the logits (vocab_size,) of each step, with that of EOS."""
-    decoding = translator.config.decoding
-    # A config that asks for samples is traced through its beam.
-    tokens = own_translation(translator, row, search_options(decoding, beam_size=decoding.beam_size))
+    tokens = own_translation(translator, row, options)
     decoder = ModelDecoder(translator.model, pad_sources([row]).to(translator.device))
     fed = torch.tensor([[BOS_ID, *tokens]], device=translator.device)
     return tokens, [decoder.step(token)[0] for token in fed.unbind(dim=1)]

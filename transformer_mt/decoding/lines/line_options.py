@@ -79,6 +79,9 @@ def _flag(name: str) -> str:
 
 def _refuse_without_need(lines: LineOptions, given: Mapping[str, Any], searched: Mapping[str, Any]) -> None:
     """Raise UserError for an option that is given without the one that it needs, or with what makes it useless."""
+    if given.get("alignment_from") is not None and lines.html:  # which excludes --alignment
+        one = _origin("lines.html", set(given))
+        raise UserError(f"{one} and --alignment-from were both given. Words of HTML hold tags: leave one out.")
     if given.get("alignment_from") is not None and lines.alignment is None:
         raise UserError("--alignment-from was given without --alignment. Give --alignment hard or soft too.")
     by_attention = lines.alignment is not None and lines.alignment_from == "attention"
