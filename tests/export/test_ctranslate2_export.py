@@ -175,7 +175,7 @@ def ending_model(tmp_path: Path) -> tuple[Translator, ExportedTranslator]:
 def as_ctranslate2_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one rule of a beam that is CTranslate2's own and shows in these models."""
 
-    def are_enough(self: Any, best_live: Tensor, _length: int) -> Tensor:
+    def are_enough(self: Any, best_live: Tensor, *_others: Any) -> Tensor:
         return (self.counts >= self._options.beam_size) | (best_live == -torch.inf)
 
     monkeypatch.setattr(Finished, "are_enough", are_enough)

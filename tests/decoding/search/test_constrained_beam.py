@@ -123,6 +123,28 @@ def test_a_phrase_stands_where_it_is_likeliest() -> None:
         assert found.hypotheses[0].log_prob == pytest.approx(math.log(0.95 * 0.08 * 0.5), abs=1e-5)
 
 
+class _Drawling(dict):
+    """A language that writes A again and again. B and B follow C in half of its texts, and then they end."""
+
+    def get(self, prefix: tuple[int, ...], _default: object = None) -> dict[int, float]:
+        after = prefix[prefix.index(C) :] if C in prefix else ()
+        begun = {(): {A: 0.98, C: 0.02}, (C,): {B: 0.5, A: 0.5}, (C, B): {B: 1.0}, (C, B, B): {EOS_ID: 1.0}}
+        return begun.get(after, {A: 1.0})
+
+
+@pytest.mark.parametrize(("changes", "steps"), [({}, 5), ({"patience": 2}, 7), ({"n_best": 3}, 6)])
+def test_hypotheses_that_lack_much_keep_no_sentence_waiting(changes: dict[str, int], steps: int) -> None:
+    """A text of A alone stands better at every length. Half of the beam's places are enough, times `patience`: the
+    phrase ends at the fourth step, and at each behind it, one A later.
+    """
+    demands, limits, decoder = [demand([[(C, B, B)]])], [30], Table([_Drawling()])
+    options = rules(4, 1, PLAIN).model_copy(update=changes)
+    constraints = Constraints(demands, False, WordEdges(), CPU)
+    (found,) = constrained_beam_search(decoder, limits, options, CPU, constraints, None)
+    assert found.hypotheses[0].tokens == [C, B, B]
+    assert len(decoder.num_rows_fed) == steps
+
+
 def test_a_phrase_of_the_prefix_counts() -> None:
     table = random_table(3, LIMIT)
     demands = [demand([[(B, C)]], (A, B, C)), demand([[(B, C)], [(A,)]], (A, B, C))]

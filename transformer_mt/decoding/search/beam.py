@@ -88,7 +88,14 @@ class Beams:
 
     def judge(self) -> None:
         """Which sentences are done after the newest step."""
-        self.is_done = self.is_done | self.finished.are_enough(self.log_probs.amax(dim=1), self.tokens.size(2) - 1)
+        best_live, best_rival = self.log_probs.amax(dim=1), self.rivals().amax(dim=1)
+        self.is_done = self.is_done | self.finished.are_enough(best_live, best_rival, self.tokens.size(2) - 1)
+
+    def rivals(self) -> Tensor:
+        """The log-probabilities of the live hypotheses that a sentence waits for while one of them stands better than
+        what is finished; -inf in the places of others. (sentences, rows_per_sentence).
+        """
+        return self.log_probs
 
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""

@@ -6,6 +6,10 @@ which phrases begin and go on. They are parted into banks by how many tokens of 
 places of the beam go to the best of each bank, the fullest bank first, then to the second best of each, and so on. So a
 phrase that is unlikely does not compete with hypotheses that leave it out. Only a hypothesis with all phrases may end.
 
+So at most half of the beam may end at a step, and a sentence waits for half as many finished hypotheses as in a plain
+beam. Live ones that lack more than a token of the phrases do not keep it waiting, however well they stand: what they
+lack still lies before them.
+
 There is a bank for each token of the constraints and one for none. A beam of fewer places would write every phrase at
 once, wherever it belongs, and therefore grows to as many.
 """
@@ -25,6 +29,8 @@ from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Rules
 from transformer_mt.decoding.search.top_tokens import BLOCK, Totals, best_extensions, largest_token, survey
 
+LITTLE = 1  # tokens of phrases, which a hypothesis may lack and yet be compared as it stands
+SHARE = 0.5  # of the finished hypotheses that a plain beam waits for
 _LAST = torch.iinfo(torch.long).max  # a rank behind all others
 
 
@@ -46,6 +52,10 @@ class _Beams(Beams):
     sizes: Tensor  # places of each sentence (sentences,)
     progress: Progress
     missing: Tensor  # tokens of the constraints that are not written (sentences, rows_per_sentence)
+
+    def rivals(self) -> Tensor:
+        """All but those that lack much."""
+        return self.log_probs.masked_fill(self.missing > LITTLE, -torch.inf)
 
     def keep(self, places: Tensor) -> None:
         """Drop all sentences but those at these places."""
@@ -81,7 +91,7 @@ def constrained_beam_search(
 ) -> list[Found]:
     """Up to `n_best` hypotheses a sentence, best score first, that hold all constraints. `max_lengths` count EOS."""
     beams = _Beams(
-        **vars(Beams.begin(max_lengths, options, device)),
+        **vars(Beams.begin(max_lengths, options.model_copy(update={"patience": options.patience * SHARE}), device)),
         constraints=constraints,
         sizes=beam_sizes(constraints, options.beam_size),
         progress=constraints.begin(),

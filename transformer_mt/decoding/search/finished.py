@@ -60,13 +60,14 @@ class Finished:
         if not self._reads_later or sum(note.tokens.numel() for note in self._notes) > NUMBERS_AT_ONCE:
             self._read()
 
-    def are_enough(self, best_live: Tensor, length: int) -> Tensor:
+    def are_enough(self, best_live: Tensor, best_rival: Tensor, length: int) -> Tensor:
         """The stopping rule, of each sentence (sentences,). `best_live` are the highest log-probabilities of the live
-        hypotheses, all of `length` tokens; -inf where none lives.
+        hypotheses, all of `length` tokens, -inf where none lives, and `best_rival` of those that are compared as they
+        stand.
         """
         options, worst_wanted = self._options, self.scores[:, -1]
         enough = self.counts >= math.ceil(options.beam_size * options.patience)
-        has_won = enough & (best_live / options.norm(length) <= worst_wanted)
+        has_won = enough & (best_rival / options.norm(length) <= worst_wanted)
         cannot_lose = best_live / self._largest_norms < worst_wanted
         return (best_live == -torch.inf) | ((self.counts >= options.n_best) & (has_won | cannot_lose))
 
