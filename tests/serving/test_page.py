@@ -172,6 +172,18 @@ def test_every_text_has_enough_contrast(server: Served, dark: bool) -> None:
         assert page.execute_script("return document.documentElement.dataset.theme") == ("light" if dark else "dark")
 
 
+def test_a_browser_that_forbids_storage_forgets_the_theme_alone(server: Served) -> None:
+    forbids = "Object.defineProperty(window, 'localStorage', {get() { throw new DOMException('', 'SecurityError'); }})"
+    with chromium(1400) as page:
+        page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": forbids})
+        page.get(f"http://127.0.0.1:{server.port}/")
+        until(page, "return document.getElementById('target').value")
+        page.find_element("id", "theme").click()
+        assert page.execute_script("return document.documentElement.dataset.theme") == "dark"
+        typed(page, ENGLISH[0])
+        assert text_of(page, "output")
+
+
 def contrast(page: Any, ink: str, ground: str) -> float:
     """The ratio of luminances of an element's colour and another's background."""
     script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"

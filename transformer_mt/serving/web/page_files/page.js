@@ -345,12 +345,21 @@ function setTheme(theme) {
   at("theme").setAttribute("aria-label", theme === "dark" ? "Light colours" : "Dark colours");
 }
 
+// Browsers may forbid a page its storage; the theme is then forgotten, and that is all.
+function stored(ask) {
+  try {
+    return ask(localStorage);
+  } catch {
+    return null;
+  }
+}
+
 async function begin() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  setTheme(localStorage.getItem("theme") || (dark.matches ? "dark" : "light"));
+  setTheme(stored((memory) => memory.getItem("theme")) || (dark.matches ? "dark" : "light"));
   at("theme").addEventListener("click", () => {
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    localStorage.setItem("theme", document.documentElement.dataset.theme);
+    stored((memory) => memory.setItem("theme", document.documentElement.dataset.theme));
   });
   state.settings = await (await fetch("page/settings")).json();
   at("key-field").hidden = !state.settings.needs_key;
