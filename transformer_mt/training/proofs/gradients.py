@@ -14,14 +14,23 @@ WITHOUT_EFFECT = "k_proj.bias"
 
 def gradients(subject: Subject) -> Failure | None:
     """Those of the loss of the batch, in the training's precision. fp16 needs a scale that is found in training, so it
-    is fp32 then. A part that was given no token, such as an expert that none was sent to, needs no gradient.
+    is fp32 then. An expert needs no gradient where no token was sent to it, nor where no logit depends on those that
+    were: padding, and in the last layer of a stream its source.
     """
     model = subject.model
     parameters = trained(model)
     with forward_order(model) as order:
         loss = subject.loss("fp32" if subject.precision == "fp16" else subject.precision)
-    found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    idle = {id(parameter) for module in order.idle for parameter in module.parameters()}
+    outputs = [output for _, output in order.experts]
+    all_found = torch.autograd.grad(loss, [*parameters.values(), *outputs], allow_unused=True)
+    found, of_outputs = all_found[: len(parameters)], all_found[len(parameters) :]
+    # What the loss does not read at all has None here, and is a fault.
+    read_by_none = [
+        expert
+        for (expert, _), gradient in zip(order.experts, of_outputs, strict=True)
+        if gradient is not None and not bool(gradient.any())
+    ]
+    idle = {id(parameter) for module in [*order.idle, *read_by_none] for parameter in module.parameters()}
     without = [
         name
         for (name, parameter), gradient in zip(parameters.items(), found, strict=True)
