@@ -46,6 +46,19 @@ def test_a_resumed_run_needs_room_for_what_it_does_not_hold_yet(data: Path, run:
     assert train(data, run, resume=True, max_steps=13).exit_status == 0
 
 
+def test_a_short_run_needs_no_room_for_what_it_will_never_write(
+    data: Path, tmp_path: Path, straight: RunFolder, monkeypatch
+) -> None:
+    """Of 12 steps every third is saved, and one after the only validation before the end."""
+    size = checkpoints.checkpoint_bytes(config_of(data), load_run(straight, "last")[1])
+    monkeypatch.setattr(checkpoints, "free_bytes", lambda path: 9 * size + 2**13)
+    run = RunFolder(tmp_path / "run")
+    assert train(data, run, keep_checkpoints=10**9).exit_status == 0
+    assert {3, 6, 9, 12} <= set(run.steps())
+    assert checkpoints.most_checkpoints(config_of(data, keep_checkpoints=10**9)) == 4 + 1 + 2 + 2
+    assert checkpoints.most_checkpoints(config_of(data, keep_checkpoints=10**9, max_steps=None, max_epochs=1)) > 10**9
+
+
 @pytest.mark.parametrize("training", [{}, {"freeze": ["encoder"], "ema_decay": 0.9}])
 def test_what_a_checkpoint_weighs_is_known(data: Path, tmp_path: Path, training: dict) -> None:
     """Of what is frozen Adam has no means."""

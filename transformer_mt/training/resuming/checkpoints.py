@@ -201,15 +201,23 @@ def refuse_without_room(run: RunFolder, model: nn.Module, config: RunConfig) -> 
     missing = most - len(regular_steps(run))
     if free < missing * size:
         raise UserError(
-            f"The run will hold up to {most} checkpoints of {megabytes(size)}, of which {missing} are still to be "
+            f"The run will hold up to {most:,} checkpoints of {megabytes(size)}, of which {missing:,} are still to be "
             f"written, and where {run.path} lies {megabytes(free)} are free. Free some space, lower "
             "training.keep_checkpoints, or choose another place with --runs."
         )
 
 
 def most_checkpoints(config: RunConfig) -> int:
-    """On the disk at once: the newest, the best, and one that is being written, or an average, which is smaller."""
-    return config.training.keep_checkpoints + 2
+    """On the disk at once: the newest, the best, and one that is being written, or an average, which is smaller. A
+    short run never has as many newest ones as it would keep: it saves at regular steps, after its validations at most,
+    before the first step and at the end.
+    """
+    training, every_steps = config.training, config.validation.every_steps
+    newest = training.keep_checkpoints
+    if training.max_steps is not None:
+        regular = training.max_steps // training.checkpoint_every_steps
+        newest = min(newest, regular + training.max_steps // (every_steps or 1) + 2)
+    return newest + 2
 
 
 def checkpoint_bytes(config: RunConfig, model: nn.Module) -> int:
