@@ -94,6 +94,16 @@ def test_the_tag_stays_and_each_epoch_hides_other_words(folder: Path, kind: str,
     assert sentences(split_by_epochs(prepare_training_data(config), config), 1) == second
 
 
+@pytest.mark.parametrize("model", [{}, {"positions": "relative_bias"}, {"architecture": "rnn"}])
+def test_proofs_hold_where_every_source_is_empty(folder: Path, model: dict) -> None:
+    """An attention to the end of the sentence alone has no gradient for queries and keys, which is no fault."""
+    data = {"train": [{"mono": "train.en"}], "validation": [{"mono": "valid.en"}], "noise": {"kind": "causal"}}
+    write_config(folder, "a.yaml", data=data, tokenizer={"tags": []}, model=model, training={"max_steps": 1})
+    result = call_tmt(folder, "pretrain", "--config", "a.yaml")
+    assert result.returncode == 0, result.stderr
+    assert "proofs: causality, padding, cache, batch order, gradients and loss hold, on 4 pairs" in result.stdout
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("tag", [None, "<2es>"])
 def test_a_causal_source_is_empty_though_its_vocabulary_has_other_pieces(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from transformer_mt.config.special_ids import PAD_ID, UNK_ID
 from transformer_mt.data.batches.batching import Batch, Rows
 from transformer_mt.data.batches.plan import TrainingSplit
 from transformer_mt.machine.device import autocast
@@ -114,7 +115,20 @@ def few_pairs(split: TrainingSplit, micro_batches: list[Rows], skipped: int = 0)
     batch = split.batch(rows[np.unique(np.minimum(places, len(rows) - 1))])
     if batch.src is batch.tgt_in:  # of an encoder alone, whose sides are one
         return batch
+    if batch.src.size(1) == 1:
+        batch = _with_words(batch)
     return batch.widened(int(batch.src.size(1) == batch.tgt_in.size(1)), 0)
+
+
+def _with_words(batch: Batch) -> Batch:
+    """One or two unknown words before EOS, where every source is empty, as under `noise: causal`. An attention to one
+    key gives it all the weight, whatever the query, so that neither of both has a gradient.
+    """
+    words = torch.full((len(batch.src), 2), UNK_ID)
+    src = torch.cat((words, batch.src), dim=1)
+    src[::2] = src[::2].roll(-1, dims=1)
+    src[::2, -1] = PAD_ID
+    return Batch.of(src, batch.tgt_in, batch.tgt_out)
 
 
 def select(batch: Batch, rows: list[int]) -> Batch:
