@@ -49,6 +49,10 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
             "model: experts_per_token is 3, more than num_experts 2",
         ),
         (
+            {"model": {"load_balancing_weight": 0.1}},
+            "model: load_balancing_weight is 0.1 and has no meaning where num_experts is 1; leave it out, or at 0.01",
+        ),
+        (
             {"model": {"num_encoder_layers": 0}},
             "model: num_encoder_layers is 0; an encoder_decoder model needs 1 or more",
         ),

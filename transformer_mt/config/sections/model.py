@@ -152,4 +152,6 @@ class ModelConfig(Section):
             )
         if self.experts_per_token > self.num_experts:
             raise ValueError(f"experts_per_token is {self.experts_per_token}, more than num_experts {self.num_experts}")
+        if self.num_experts == 1:
+            refuse_unless_default(self, ("load_balancing_weight",), "where num_experts is 1")
         return self
