@@ -137,6 +137,21 @@ def test_blank_and_endless_lines_have_no_links(aligner: Aligner) -> None:
     assert aligner.align([]) == []
 
 
+def test_blank_and_endless_lines_are_as_if_they_were_not_there(tmp_path: Path) -> None:
+    """Their words too, which stand nowhere else. The training ended with an error."""
+    left_out = [("alone", ""), (" ", "solo"), ("long " * (MAX_WORDS + 1), "largo"), ("short", "corto " * 2001)]
+    pairs = toy_pairs(40)
+    aligners = [Aligner.train(pairs), Aligner.train([*left_out[:2], *pairs[:7], *left_out[2:], *pairs[7:]])]
+    for number, one in enumerate(aligners):
+        one.save(tmp_path / str(number))
+    first, second = (tmp_path / str(number) for number in range(2))
+    assert {file.name: file.read_bytes() for file in first.iterdir()} == {
+        file.name: file.read_bytes() for file in second.iterdir()
+    }
+    longest = Aligner.train([*pairs, ("longest " * MAX_WORDS, "uno")])
+    assert longest.src_vocabulary.words == [*aligners[0].src_vocabulary.words, "longest"]
+
+
 def test_an_alignment_does_not_depend_on_the_other_pairs(aligner: Aligner) -> None:
     pairs = [*toy_pairs(40), ("one Zara six", "Zara uno seis"), ("Zara", "dos Zara")]
     assert aligner.align(pairs) == [aligner.align([pair])[0] for pair in pairs]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.aligning.words import Vocabulary
+from transformer_mt.data.word_splitting import bare_words
 
 MAX_WORDS = 2000  # of a side. Work and memory grow with the product of both sides.
 
@@ -58,15 +59,22 @@ class Bitext:
 def read_bitext(pairs: Iterable[tuple[str, str]], src: Vocabulary, tgt: Vocabulary) -> Bitext:
     """The pairs as numbers; words that the vocabularies lack are added to them.
 
-    A pair with a blank side is left out, and so is one with more than `MAX_WORDS` words on a side.
+    A pair with a blank side is left out, and so is one with more than `MAX_WORDS` words on a side. Nothing of it goes
+    to the vocabularies: a word without a sentence would have no row in a table of probabilities.
     """
     ids, starts = (array("i"), array("i")), (array("q", [0]), array("q", [0]))
     for pair in pairs:
-        sentences = src.add_line(pair[0]), tgt.add_line(pair[1])
-        if not all(0 < len(sentence) <= MAX_WORDS for sentence in sentences):
+        if not all(map(_has_words, pair)):
             continue
-        for side, sentence in enumerate(sentences):
+        for side, sentence in enumerate((src.add_line(pair[0]), tgt.add_line(pair[1]))):
             ids[side].extend(sentence)
             starts[side].append(len(ids[side]))
     sides = [Side(np.array(ids[i], np.int32), np.array(starts[i], np.int64)) for i in (0, 1)]
     return Bitext(*sides)
+
+
+def _has_words(line: str) -> bool:
+    """Whether the line has a word, and at most `MAX_WORDS`. A word has a character at least, so few lines are split."""
+    if len(line) <= MAX_WORDS:
+        return bool(line.strip())
+    return 0 < sum(len(bare_words(chunk)) for chunk in line.split()) <= MAX_WORDS
