@@ -18,6 +18,7 @@ from transformer_mt.model.consistency import consistent_batch_loss
 from transformer_mt.model.encoder_only.encoder_only import EncoderOnly
 from transformer_mt.model.layers import RESIDUALS, EncoderLayer
 from transformer_mt.model.loss import batch_loss
+from transformer_mt.model.parts.norms import NORMS
 from transformer_mt.model.unpadded import BlockDiagonal
 
 
@@ -139,6 +140,15 @@ def test_two_passes_that_differ_in_nothing_are_one(kind: str) -> None:
     assert twice.divergence is not None
     assert abs(float(twice.divergence)) < 1e-4
     torch.testing.assert_close(twice.loss, batch_loss(model, src, src, tgt, 0.1, real).loss)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_in_bf16_the_norm_of_the_head_has_all_digits(norm: str, recwarn: pytest.WarningsRecorder) -> None:
+    """As those of the layers have. Of fewer torch warned on standard error, under rmsnorm."""
+    head = make_model(norm=norm).head
+    with torch.autocast("cpu", torch.bfloat16):
+        assert head(torch.randn(3, PLAIN["d_model"])).dtype == torch.float32
+    assert not recwarn.list
 
 
 def test_it_writes_nothing() -> None:

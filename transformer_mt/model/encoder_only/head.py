@@ -17,4 +17,5 @@ class PredictionHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (…, d_model) -> the same shape."""
-        return self.norm(self.activation(self.dense(x)))
+        # Under autocast the linear map returns fewer digits than x has, of which torch's RMSNorm warns.
+        return self.norm(self.activation(self.dense(x)).to(x.dtype))
