@@ -279,3 +279,17 @@ def test_many_tags_of_a_segment_take_no_time() -> None:
     begun = time.process_time()
     assert identity(line) == line
     assert time.process_time() - begun < 15, "1 to 5 s"
+
+
+@pytest.mark.parametrize("unit", ["a <b/> ", "<b>a</b> a "])
+def test_nor_do_those_of_a_segment_without_links(unit: str) -> None:
+    """As one has that is too long to be aligned. All words were looked through for each point, and for words without
+    links all others of their kind: 60 and 100 s here.
+    """
+    line = unit * 10_000
+    marked = take_out(line)
+    (segment,) = marked.segments
+    begun = time.process_time()
+    written = put_back(marked, [segment.text], [word_links(segment.text, segment.text)])
+    assert time.process_time() - begun < 10, "0.5 to 1 s"
+    assert signs(written) == signs(line)

@@ -75,9 +75,9 @@ class _Placing:
         first, end = max(first, own.start), min(end, own.stop)
         return range(first, end) if first < end else range(own.start, own.start)
 
-    def _best_span(self, covered: range, free: Iterable[Span]) -> Span | None:
+    def _best_span(self, covered: range, free: Sequence[Span]) -> Span | None:
         """The stretch with the largest sum of agreement, in which each word counts from -1 to 1."""
-        if not covered:
+        if not covered or not free:
             return None
         linked = [j for i in covered for j in self.tgt_of[i]]
         outer = range(min(linked), max(linked) + 1) if linked else range(0)  # the rest agrees with nothing here
@@ -107,19 +107,19 @@ class _Placing:
             (min(self.tgt_of[i]) for i in range(covered.stop, len(self.tgt_of)) if self.tgt_of[i]), len(self.src_of)
         )
         for first, end in free:
-            between = [j for j in range(max(first, before + 1), min(end, after)) if not self.src_of[j]]
-            if between:
-                last = next((j for j in between if j + 1 not in between), between[-1])
-                return between[0], last + 1
+            between = range(max(first, before + 1), min(end, after))
+            start = next((j for j in between if not self.src_of[j]), None)
+            if start is not None:
+                return start, next((j for j in range(start, between.stop) if self.src_of[j]), between.stop)
         return None
 
     def _boundary(self, point: Element, own: range, region: Span) -> int:
         """Before which word of the region a point stands: as it does in the source, next to the nearest linked word."""
         split = bisect_left(self.words.src_words, point.start, key=lambda span: span[0])
         before, after = range(own.start, min(split, own.stop)), range(max(split, own.start), own.stop)
-        if not before or not after:
+        if not before or not after or not self.words.links:
             return region[1] if before else region[0]
-        sides = [(i, True) for i in after], [(i, False) for i in reversed(before)]
+        sides = ((i, True) for i in after), ((i, False) for i in reversed(before))  # as far as they are looked at
         touches_last = point.space_after and not point.space_before
         for pair in zip(*(reversed(sides) if touches_last else sides), strict=False):
             for i, is_after in pair:
