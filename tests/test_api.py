@@ -133,6 +133,8 @@ def test_evaluate_and_score_give_what_the_command_line_gives(folder: Path) -> No
     saved = json.loads((folder / told.stdout.split("saved: ")[1].strip()).read_text())
     for name in ("bleu", "chrf", "nll", "num_sentences", "bleu_signature"):
         assert getattr(found.scores, name) == saved[name]
+    moved = evaluate(run, data_root=Path("data"), beam_size=1, save=False)
+    assert moved.rows == found.rows
     of_files = evaluate(str(run), src="data/valid.en", ref=["data/valid.es", "data/valid.es"], beam_size=1)
     assert "nrefs:2" in of_files.scores.bleu_signature
     assert of_files.saved is not None
@@ -179,6 +181,12 @@ def test_mistakes(folder: Path) -> None:
         evaluate("runs/toy")
     with pytest.raises(UserError, match=r"\['a', 'b'\] stands where a path is needed"):
         evaluate("runs/toy", src=["a", "b"], ref="c")  # pyright: ignore[reportArgumentType]
+    no_paths: list[dict[str, Any]] = [
+        {"run": None}, {"run": "runs/toy", "src": "a", "ref": 5}, {"run": "runs/toy", "data_root": 5},
+    ]  # fmt: skip
+    for given in no_paths:
+        with pytest.raises(UserError, match=r"(None|5) stands where a path is needed"):
+            evaluate(**given)
     with pytest.raises(UserError, match="src and ref go together"):
         evaluate("runs/toy", src="data/valid.en")
     with pytest.raises(UserError, match="src and split were both given"):

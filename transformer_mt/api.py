@@ -118,7 +118,7 @@ def evaluate(
     device: str = "auto",
     bleu_tokenize: str | None = None,
     lowercase: bool = False,
-    data_root: str | None = None,
+    data_root: PathText | None = None,
     save: bool = True,
     progress: bool = True,
     **search: Any,
@@ -146,7 +146,8 @@ def evaluate(
     if (src is None) != (ref is None):
         raise UserError("src and ref go together. Give both, or neither for a split.")
     files = (SetFiles(_path(src), tuple(map(_path, _several(ref)))),) if src is not None and ref is not None else ()
-    scoring = Scoring(split or "test", files, data_root, bleu_tokenize, lowercase)
+    root = None if data_root is None else str(_path(data_root))
+    scoring = Scoring(split or "test", files, root, bleu_tokenize, lowercase)
     translator = _loaded(run, checkpoint, device, search)
     if not translator.checkpoints:
         raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
@@ -222,7 +223,7 @@ def _plain(value: Any) -> Any:
 
 
 def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
-    return [paths] if isinstance(paths, str | PathLike) else list(paths)
+    return [paths] if isinstance(paths, str | PathLike) or not isinstance(paths, Iterable) else list(paths)
 
 
 def _path(path: PathText) -> Path:
