@@ -44,11 +44,27 @@ class SourceLine:
     patches: "NDArray[np.uint8] | None" = field(default=None, compare=False)
 
 
-def source_rows(lines: Sequence[SourceLine], texts: Sequence[str], tokenizer: Tokenizer) -> list[Any]:
-    """The ids of the text of each line, or its patches."""
+def source_rows(
+    lines: Sequence[SourceLine], texts: Sequence[str], tokenizer: Tokenizer, model: ModelConfig
+) -> list[Any]:
+    """The ids of the text of each line, or its patches. UserError for patches that the model does not read."""
     drawn = {i for i, line in enumerate(lines) if line.patches is not None}
+    for i in sorted(drawn):
+        _refuse_other_patches(i + 1, lines[i].patches, model)
     rows = tokenizer.encode_batch(["" if i in drawn else text for i, text in enumerate(texts)])
     return [lines[i].patches if i in drawn else row for i, row in enumerate(rows)]
+
+
+def _refuse_other_patches(number: int, patches: Any, model: ModelConfig) -> None:
+    """UserError where a model reads text, or patches of another size or type than the line of this number has."""
+    if model.patches is None:
+        raise UserError(f"Line {number} has patches, and this model reads text. Give a text without patches.")
+    shape, dtype = getattr(patches, "shape", ()), getattr(patches, "dtype", type(patches).__name__)
+    if len(shape) != 2 or shape[1] != model.patches.pixels or dtype != np.uint8:
+        raise UserError(
+            f"The patches of line {number} are of the type {dtype} and the shape {shape}. Give an array of uint8, of "
+            f"{model.patches.pixels} columns, as `read_picture` makes it."
+        )
 
 
 def with_places(lines: Sequence[str | SourceLine], first: int = 0) -> list[SourceLine]:

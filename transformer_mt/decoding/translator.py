@@ -192,7 +192,7 @@ class Translator:
         beyond = {index for index, line in enumerate(lines) if is_beyond(line.text)}
         texts = ["" if i in beyond else line.text for i, line in enumerate(lines)]
         tagged = self.languages.all_parted(texts, options.to)
-        ids = source_rows(lines, [one.whole for one in tagged], self.src_tokenizer)
+        ids = source_rows(lines, [one.whole for one in tagged], self.src_tokenizer, self.config.model)
         to_do: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):

@@ -90,6 +90,20 @@ def test_what_cannot_be_translated(arguments: tuple[str, ...], said: str, folder
     assert re.search(said, result.stderr), result.stderr
 
 
+def test_patches_that_the_model_does_not_read_are_refused(translator: Translator) -> None:
+    columns = PICTURES["patches"]["height"] * PICTURES["patches"]["width"]
+    right = np.zeros((3, columns), np.uint8)
+    for reader, patches, said in (
+        (make_translator(SMALL), right, "Line 2 has patches, and this model reads text. Give a text without patches"),
+        (translator, right[:, 1:], rf"patches of line 2 are of the type uint8 and the shape \(3, {columns - 1}\)"),
+        (translator, right.astype(float), rf"of the type float64 and .*Give an array of uint8, of {columns} columns"),
+        (translator, right.tolist(), r"The patches of line 2 are of the type list and the shape \(\)"),
+    ):
+        with pytest.raises(UserError, match=said):
+            reader.translate(["one", SourceLine("it", patches=patches)])  # pyright: ignore[reportArgumentType]
+    assert len(translator.translate(["one", SourceLine("it", patches=right)])) == 2
+
+
 def test_words_cannot_be_explained_to_a_model_that_reads_patches(folder: Path) -> None:
     result = call_tmt(folder, "explain", TEXTS[0], *RUN)
     assert result.returncode == 2
