@@ -149,7 +149,7 @@ class Translator:
         and for a string, whose letters would be texts.
         """
         refuse_other_precision(self.precision, changes)
-        options = search_options(self.config.decoding, scored=False, **changes)
+        options = search_options(self.config.decoding, **{"scored": False, **changes})
         return [translated.text for translated in self.translate_lines(texts, options)]
 
     def score(self, texts: Iterable[str], translations: Iterable[str], **changes: Any) -> list[Scored]:

@@ -3,12 +3,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from translators import toy_translator
 
 from transformer_mt.cli.search_flags import SCORE_FLAGS
 from transformer_mt.config.sections.decoding import SCORING, DecodingConfig, SearchConfig
 from transformer_mt.decoding.demands import list_of_texts
 from transformer_mt.decoding.lines.long_lines import TooLong
-from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
@@ -205,6 +206,16 @@ def test_what_is_no_list_of_texts_and_no_path_is_told() -> None:
     for checkpoint, meant in ((7, "step_7"), ([7], "step_7"), (2.5, "step_200")):
         with pytest.raises(UserError, match=rf"^A checkpoint is a name such as 'step_200', .* Give '{meant}'\.$"):
             Translator.load("runs/s", checkpoint)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_no_config_has_is_an_option_of_translate_too() -> None:
+    """That of scores was given to the search twice."""
+    translator = toy_translator("word")
+    plain, options = translator.translate(["one two."]), search_options(DecodingConfig())
+    for key in SearchOptions.model_fields.keys() - DecodingConfig.model_fields.keys():
+        assert translator.translate(["one two."], **{key: getattr(options, key)}) == plain, key
+    with pytest.raises(UserError, match="scored: 3 is a number, true or false is needed"):
+        translator.translate(["one two."], scored=3)
 
 
 @pytest.mark.parametrize("name", list(TooLong))

@@ -35,7 +35,7 @@ class WrappingTranslator(ABC):
     def translate(self, texts: Iterable[str | SourceLine], **changes: Any) -> list[str]:
         """As `Translator.translate`."""
         refuse_other_precision(self.precision, changes)
-        options = search_options(self.config.decoding, scored=False, **changes)
+        options = search_options(self.config.decoding, **{"scored": False, **changes})
         return [translated.text for translated in self.translate_lines(texts, options)]
 
     @abstractmethod
