@@ -86,6 +86,8 @@ def test_an_option_for_one_file_is_given_once(arguments: tuple[str, ...], name: 
         (("train", "--learning-rate", "5"), "Write it without dashes: training.lr=5"),
         (("train", "--seed", "--profile"), "Write it without dashes: seed=VALUE"),
         (("config", "explain", "toy.yaml", "--beam-size", "5"), "Write it without dashes: decoding.beam_size=5"),
+        (("distill", "--constraints", "ordered", "--output", "o"), "No such option: --constraints"),
+        (("distill", "--html", "--output", "o"), "No such option: --html"),
         (("translate", "--seeed", "5"), "No such option: --seeed"),
         (("train", "--zzz", "5"), "No such option: --zzz"),
         (("train", "--config"), "Option '--config' requires an argument"),

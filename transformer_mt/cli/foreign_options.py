@@ -41,7 +41,8 @@ def meant(
     from transformer_mt.config.messages import place_of
 
     key = place_of(name.removeprefix("--").replace("-", "_"))
-    if key is None:
+    # A verb with options for the search goes by these, whatever the overrides of a config say.
+    if key is None or (key.startswith("decoding.") and "--beam-size" in options):
         return None
     written = shlex.quote(f"{key}={_value(name, typed)}")
     return f"{name} is no option, it is a setting of the config. Write it without dashes: {written}"
