@@ -60,7 +60,8 @@ def test_n_best_lists_have_the_alignment_of_each_hypothesis(call) -> None:
     ("options", "message"),
     [
         (["--html", "--alignment", "hard"], "--html and --alignment were both given."),
-        (["--html", "--alignment-from", "attention"], "--html and --alignment-from were both given."),
+        (["--html", "--alignment-from", "attention"], "--html and --alignment-from were both given. Words of HTML"),
+        (["--html", "--alignment-layer", "1"], "--html and --alignment-layer were both given. Words of HTML hold tags"),
         (["--alignment-from", "attention"], "--alignment-from was given without --alignment. Give --alignment"),
         (["--alignment", "hard", "--alignment-layer", "1"], "was given without --alignment-from attention. Give both."),
         (

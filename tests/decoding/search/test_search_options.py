@@ -99,6 +99,20 @@ def test_what_is_given_replaces_the_config() -> None:
             "seed is 3, and nothing is drawn by chance. Ask for samples with sampling_topk, sampling_topp or "
             "temperature, or leave seed out.",
         ),
+        *(
+            (
+                {"seed": 3, **given},
+                f"seed is 3, and {key} is {given[key]}, which is of a search, where nothing is drawn by chance. Leave "
+                "one of them out.",
+            )
+            for key, given in (
+                ("beam_size", {"beam_size": 2}),
+                ("diverse_beam_groups", {"diverse_beam_groups": 2}),
+                ("diverse_beam_strength", {"diverse_beam_strength": 1.0}),
+                ("constraints", {"constraints": "ordered"}),
+                ("glossary", {"glossary": "terms.tsv"}),
+            )
+        ),
     ],
 )
 def test_values_that_are_none_are_told_by_name(options: dict, said: str) -> None:

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from transformer_mt.config.sections.section import PositiveInt, Section
 
+WORDS_OF_HTML = "Words of HTML hold tags"  # why they have no alignments
+
 
 class LinesConfig(Section):
     """What `tmt translate` does with each line before and after the search, and how it writes it."""
@@ -62,7 +64,7 @@ def clash_of(lines: LinesConfig, constraints: str | None, has_prefix: bool) -> C
     if lines.html and has_prefix:
         return Clash("lines.html", "lines.prefix", "Tags are put into whole translations")
     if lines.html and lines.alignment is not None:
-        return Clash("lines.html", "lines.alignment", "Words of HTML hold tags")
+        return Clash("lines.html", "lines.alignment", WORDS_OF_HTML)
     if lines.html and constraints is not None:
         because = "A constraint belongs to a whole line, of which HTML makes segments"
         return Clash("lines.html", "constraints", because)

@@ -7,10 +7,12 @@ from pydantic import ValidationError
 
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import DecodingConfig
-from transformer_mt.config.sections.lines import LinesConfig, clash_of
+from transformer_mt.config.sections.lines import WORDS_OF_HTML, LinesConfig, clash_of
 from transformer_mt.config.switching_off import in_config, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
+
+OF_ALIGNMENTS = ("alignment_from", "alignment_layer")  # keys that mean nothing without one
 
 
 class LineOptions(LinesConfig):
@@ -79,9 +81,9 @@ def _flag(name: str) -> str:
 
 def _refuse_without_need(lines: LineOptions, given: Mapping[str, Any], searched: Mapping[str, Any]) -> None:
     """Raise UserError for an option that is given without the one that it needs, or with what makes it useless."""
-    if given.get("alignment_from") is not None and lines.html:  # which excludes --alignment
-        one = _origin("lines.html", set(given))
-        raise UserError(f"{one} and --alignment-from were both given. Words of HTML hold tags: leave one out.")
+    if lines.html and (of_alignments := [key for key in OF_ALIGNMENTS if given.get(key) is not None]):
+        html = _origin("lines.html", set(given))
+        raise UserError(f"{html} and {_flag(of_alignments[0])} were both given. {WORDS_OF_HTML}: leave one out.")
     if given.get("alignment_from") is not None and lines.alignment is None:
         raise UserError("--alignment-from was given without --alignment. Give --alignment hard or soft too.")
     by_attention = lines.alignment is not None and lines.alignment_from == "attention"

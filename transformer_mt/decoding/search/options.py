@@ -32,7 +32,8 @@ class LengthNorm:
 LENGTH_NORMS = {"gnmt": lambda length: (5 + length) / 6, "average": lambda length: float(length)}
 
 
-BEAM = {"beam_size", "diverse_beam_groups", "diverse_beam_strength"}  # a caller who gives one asks for no samples
+BEAM = ("beam_size", "diverse_beam_groups", "diverse_beam_strength")  # a caller who gives one asks for no samples
+NO_BEAM = {"beam_size": 1, "diverse_beam_groups": 1}
 SAMPLES_OF_MBR = 30  # as many as Eikema and Aziz (2020) draw
 
 
@@ -174,6 +175,13 @@ def _check_what_needs_more(options: SearchOptions, given: dict[str, Any]) -> Non
             "number of samples."
         )
     if "seed" in given and not options.is_sampling:
+        keys = (*BEAM, "constraints", "glossary")
+        searched = next((key for key in keys if given.get(key) not in (None, NO_BEAM.get(key))), None)
+        if searched is not None:
+            raise UserError(
+                f"seed is {options.seed}, and {searched} is {given[searched]}, which is of a search, where nothing is "
+                "drawn by chance. Leave one of them out."
+            )
         raise UserError(
             f"seed is {options.seed}, and nothing is drawn by chance. Ask for samples with {', '.join(SAMPLING[:2])} "
             f"or {SAMPLING[2]}, or leave seed out."
@@ -209,8 +217,8 @@ def _replaced(config: SearchConfig, given: dict[str, Any]) -> dict[str, Any]:
     """Keys of the config that what a caller gives has no room for, without their effect."""
     asks = any(given.get(key) is not None for key in SAMPLING)
     stays = any(getattr(config, key) is not None and key not in given for key in SAMPLING)
-    if asks or (stays and not BEAM & given.keys()):
-        return {"beam_size": 1, "diverse_beam_groups": 1}
+    if asks or (stays and not given.keys() & BEAM):
+        return NO_BEAM
     replaced: dict[str, Any] = dict.fromkeys(SAMPLING)
     beam_size = given.get("beam_size")
     if beam_size == 1:  # greedy search
