@@ -33,6 +33,9 @@ def in_yaml(value: object) -> str:
 TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
 
 
+BUILTIN = {"builtin": "en-es", "split": "train"}
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -151,6 +154,11 @@ TWO = {"train": [{"tsv": "a"}, {"tsv": "b"}], "validation": [{"tsv": "c"}]}
         (
             {"tokenizer": {"kind": "unigram", "min_frequency": 1}},
             "tokenizer: min_frequency is 1 and has no meaning under kind: unigram; leave it out, or at 2",
+        ),
+        (
+            {"data": {"train": [BUILTIN], "validation": [BUILTIN], "columns": {"src": "x", "tgt": "y"}}},
+            "data: columns is {src: x, tgt: y} and has no meaning where no source has columns; leave it out, or at "
+            "null",
         ),
         (
             {"data": {**data_with({"tsv": "a"}), "shuffle_window": 7}},

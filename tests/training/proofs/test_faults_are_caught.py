@@ -114,8 +114,8 @@ def test_experts_that_were_given_nothing_that_counts(corpus: Path, architecture:
     """Of many experts some get padding alone; and in the last layer of a stream its source, on which no logit depends.
     Half of all trainings with four experts or eight were refused for it.
     """
-    experts = {"num_experts": 64, "experts_per_token": 2}
-    updater, split = make_updater(corpus, architecture=architecture, num_encoder_layers=num_encoder_layers, **experts)
+    shape: dict[str, Any] = {"architecture": architecture, "num_encoder_layers": num_encoder_layers}
+    updater, split = make_updater(corpus, **shape, num_experts=64, experts_per_token=2)
     assert told(updater, split).startswith("proofs: ")
 
 

@@ -93,6 +93,12 @@ class DataConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        if not any(source.has_columns for source in (*self.train, *self.validation, *self.test)):
+            refuse_unless_default(self, ("columns",), "where no source has columns")
+        return self
+
+    @model_validator(mode="after")
     def _check_streaming(self) -> Self:
         if not self.streaming:
             refuse_unless_default(self, ("shuffle_window", "streaming_tokenizer_pairs"), "without streaming: true")

@@ -63,6 +63,11 @@ class SourceConfig(Section):
         """`text`, or the one of `SOURCE_KINDS` that is set."""
         return next((kind for kind in SOURCE_KINDS if getattr(self, kind) is not None), "text")
 
+    @property
+    def has_columns(self) -> bool:
+        """Whether both sides stand in one file, as columns with names."""
+        return self.kind not in ("text", "builtin", "mono")
+
     @model_validator(mode="after")
     def _check_one_kind(self) -> Self:
         kinds = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
