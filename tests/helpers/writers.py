@@ -24,7 +24,7 @@ PAIRS = [("The cat", "El gato"), ("NA", "null"), ("None", "nan"), ("a\x85b\x0bc"
 
 
 def make_config(root: Path, **settings: Any) -> DataConfig:
-    anything = [SourceConfig(builtin="en-es", split="train")]
+    anything = [SourceConfig(csv="any.csv")]
     return DataConfig(root=str(root), train=anything, validation=anything, **settings)
 
 

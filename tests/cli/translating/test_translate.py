@@ -101,15 +101,15 @@ def test_a_file_may_be_packed(call, trained: Path) -> None:
     (trained / "in.utf16").write_text("seven eight.\n", encoding="utf-16")
     result = call("translate", "--input", "in.utf16")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "The input is UTF-16. Convert it: iconv" in result.stderr
+    assert "in.utf16 is UTF-16. Convert it: iconv" in result.stderr
     packed = call("translate", stdin=(trained / "in.gz").read_bytes())  # by a pipe
     assert (packed.returncode, packed.stdout) == (2, "")
-    assert "The input is gzip. Unpack it" in packed.stderr
+    assert "standard input is gzip. Unpack it" in packed.stderr
     for module, kind, unpack in ((bz2, "bzip2", "bzcat"), (lzma, "xz", "xzcat")):
         (trained / "in.packed").write_bytes(module.compress(b"seven eight.\n"))
         result = call("translate", "--input", "in.packed")
         assert (result.returncode, result.stdout) == (2, "")
-        assert f"The input is {kind}. Unpack it: {unpack} FILE | tmt translate." in result.stderr
+        assert f"in.packed is {kind}. Unpack it: {unpack} FILE | tmt translate." in result.stderr
     command = f"{sys.executable} -m transformer_mt translate < in.gz"
     result = subprocess.run(["bash", "-c", command], cwd=trained, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (0, "ocho siete.\n\nuno tres dos.\n")

@@ -76,13 +76,18 @@ def test_words_for_missing_values_and_odd_line_ends_are_text(write: Any, tmp_pat
     assert read(tmp_path, write(tmp_path, PAIRS)) == PAIRS
 
 
+PACKS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
 @pytest.mark.parametrize("write", [write_text, write_tsv, write_csv, write_jsonl])
-@pytest.mark.parametrize("suffix", [".gz", ""])
-def test_gzip_is_seen_by_suffix_and_by_its_first_bytes(write: Any, suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "suffix"), [(".gz", ".gz"), (".gz", ""), (".bz2", ""), (".xz", "")])
+def test_packed_files_are_seen_by_suffix_and_by_their_first_bytes(
+    write: Any, kind: str, suffix: str, tmp_path: Path
+) -> None:
     source = write(tmp_path, PAIRS)
     names = {}
     for key, name in source.model_dump(exclude_defaults=True).items():
-        (tmp_path / (name + suffix)).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        (tmp_path / (name + suffix)).write_bytes(PACKS[kind]((tmp_path / name).read_bytes()))
         names[key] = name + suffix
     assert read(tmp_path, SourceConfig.model_validate(names)) == PAIRS
 
@@ -129,10 +134,10 @@ def test_lines_before_the_header_of_csv_are_none(tmp_path: Path) -> None:
     assert list(source_of(SourceConfig(csv="a.csv"), make_config(tmp_path)).pairs()) == [RawPair("a", "b", 4)]
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, gzip.compress, lzma.compress])
-def test_packed_files_are_unpacked(pack: Any, tmp_path: Path) -> None:
-    name = {bz2.compress: "a.tsv.bz2", gzip.compress: "a.tsv.gz", lzma.compress: "a.tsv.xz"}[pack]
-    content = pack(b"a\tb\nc\td\n")
+@pytest.mark.parametrize("ending", PACKS)
+def test_packed_files_are_unpacked(ending: str, tmp_path: Path) -> None:
+    name = f"a.tsv{ending}"
+    content = PACKS[ending](b"a\tb\nc\td\n")
     (tmp_path / name).write_bytes(content)
     assert read(tmp_path, SourceConfig(tsv=name)) == [("a", "b"), ("c", "d")]
     (tmp_path / name).write_bytes(content[:-8])

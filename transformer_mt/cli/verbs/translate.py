@@ -123,7 +123,7 @@ class _Text:
         from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_size
 
         report = partial(report_damaged, self.name, first_line=self.first_line)
-        return chunk_lines(self.lines, chunk_size(options), report)
+        return chunk_lines(self.lines, chunk_size(options), report, self.name)
 
     def rest(self, by_number: bool, first: int) -> str:
         """The command that goes on at line `first`, counted from where this one began; `by_number` where the outcome

@@ -23,10 +23,13 @@ from transformer_mt.errors import UserError
 BLOCK_BYTES = 2**19
 UTF8_BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+BZ2_MAGIC = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
+XZ_MAGIC = b"\xfd7zXZ\0"
 Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
 }  # fmt: skip
+MAGIC = {GZIP_MAGIC: ".gz", **dict.fromkeys(BZ2_MAGIC, ".bz2"), XZ_MAGIC: ".xz"}  # first bytes of packed files
 # What names another data.root, which some commands that read a run's data have no option for.
 CHANGED_BY = (
     "data.root=FOLDER where a command takes --config or trains, --data-root FOLDER where it has that option, and else "
@@ -124,15 +127,17 @@ def suffix_of(path: Path) -> str:
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
-    """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say gzip.
+    """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say so.
 
     Raises UserError for an archive, which may hold several files, and for other packed files.
     """
     with open_bytes(path) as file:
         if suffix_of(path) in ARCHIVES:
             raise UserError(f"{path} is an archive. Unpack it; a single file may stay packed by gzip, bz2 or xz.")
-        unpack = UNPACKERS.get(path.suffix, UNPACKERS[".gz"] if file.read(2) == GZIP_MAGIC else None)
+        start = file.read(max(map(len, MAGIC)))
         file.seek(0)
+        by_content = next((ending for magic, ending in MAGIC.items() if start.startswith(magic)), "")
+        unpack = UNPACKERS.get(path.suffix, UNPACKERS.get(by_content))
         if unpack is None:
             yield file
             return

@@ -15,7 +15,7 @@ import torch
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.longest_line import LONGEST_LINE
-from transformer_mt.data.sources.files import GZIP_MAGIC
+from transformer_mt.data.sources.files import BZ2_MAGIC, GZIP_MAGIC, XZ_MAGIC
 from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.scoring import Scored, Scorer
 from transformer_mt.decoding.search.options import SearchOptions
@@ -28,8 +28,8 @@ CHARACTERS_A_LINE = 1024  # a longer line counts as several, so that a chunk of 
 # The first bytes of packed text, and the command that unpacks it. A gzip file is unpacked before it comes here.
 PACKED = {
     "gzip": ((GZIP_MAGIC,), "zcat"),
-    "bzip2": (tuple(b"BZh%d1AY&SY" % level for level in range(1, 10)), "bzcat"),
-    "xz": ((b"\xfd7zXZ\0",), "xzcat"),
+    "bzip2": (BZ2_MAGIC, "bzcat"),
+    "xz": ((XZ_MAGIC,), "xzcat"),
     "Zstandard": ((b"\x28\xb5\x2f\xfd",), "zstdcat"),
 }
 BYTE_ORDER_MARKS = {  # that of UTF-16 begins that of UTF-32
