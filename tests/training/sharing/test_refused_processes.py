@@ -5,16 +5,19 @@ from pathlib import Path
 
 import no_room
 import pytest
+import torch
 from commands import call_tmt
 from marks import slow
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage], documented there
 from torchrun import run_together, write_config
 from trainings import metrics
+from translators import toy_translator
 
 import transformer_mt
 from transformer_mt.errors import ToldElsewhereError, UserError
 from transformer_mt.machine import world
-from transformer_mt.machine.world import World
+from transformer_mt.machine.world import ALONE, World
+from transformer_mt.training.sharing.fsdp import Sharded
 
 PACKAGE = Path(transformer_mt.__file__).parent
 
@@ -133,3 +136,12 @@ def test_a_loss_that_is_not_finite_is_diagnosed_as_by_one_process(folder: Path, 
     assert said.count(expected) == said.count("tmt: ") == 1
     (file,) = (folder / "runs" / name / "debug").glob("step_?.safetensors")
     assert call_tmt(folder, "debug", "batch", str(file), "--run", f"runs/{name}").returncode == 0
+
+
+def test_parts_of_a_model_on_cpus_of_which_torch_is_not_capable(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = toy_translator().model
+    monkeypatch.setattr(torch.cpu, "Stream", object)  # as of torch 2.6
+    with pytest.raises(
+        UserError, match=r"sharding is full, which torch 2.6 does not do on CPUs\. Use training.sharding"
+    ):
+        Sharded(model, ALONE)

@@ -49,7 +49,7 @@ class TrainingConfig(Section):
         default=None, description="wsd: the last updates, in which the rate falls to 0; null: a tenth of max_steps."
     )
     adam_betas: list[Probability] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
-    adam_eps: Annotated[float, Field(gt=0)] = 1e-9
+    adam_eps: Annotated[float, Field(ge=1e-30)] = 1e-9  # a smaller one may be 0 in 32 bits
     weight_decay: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="AdamW: weights of linear maps lose this share times the rate; 0: Adam."
     )

@@ -5,15 +5,32 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from transformer_mt.errors import UserError
 from transformer_mt.machine.world import World
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.stack import Stack
 from transformer_mt.training.sharing.alone import Unshared
+
+
+def _mean_of_ones(world: World, device: torch.device) -> float:
+    """What the processes get where FSDP2 asks for a mean. On CPUs torch 2.7 returns the sum. Raises UserError on CPUs
+    with torch 2.6, whose FSDP2 does not work there.
+    """
+    if device.type == "cpu" and not hasattr(torch.cpu.Stream, "record_event"):
+        raise UserError(
+            "training.sharding is full, which torch 2.6 does not do on CPUs. Use training.sharding none, or install a "
+            "newer torch."
+        )
+    mean, ones = torch.empty(1, device=device), torch.ones(world.size, device=device)
+    world.arrive()
+    dist.reduce_scatter_tensor(mean, ones, dist.ReduceOp.AVG)
+    return mean.item()
 
 
 class Sharded(Unshared):
@@ -23,11 +40,12 @@ class Sharded(Unshared):
 
     def __init__(self, model: TranslationModel, world: World) -> None:
         super().__init__(model, world)
-        self.weight = float(world.size)  # FSDP2 takes the mean over processes
+        device = next(model.parameters()).device
+        self.weight = world.size / _mean_of_ones(world, device)  # FSDP2 takes the mean over processes
         # Tied weights stay tied in a copy, because both names map to one placeholder. Meta tensors take no memory.
         places = {id(p): nn.Parameter(torch.empty_like(p, device="meta")) for p in model.parameters()}
         self.outline = copy.deepcopy(model, dict(places))
-        mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
+        mesh = init_device_mesh(device.type, (world.size,))
         for stack in [module for module in model.modules() if isinstance(module, Stack)]:
             for layer in stack.layers:
                 fully_shard(layer, mesh=mesh)
