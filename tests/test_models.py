@@ -103,9 +103,10 @@ LEARNED: dict[str, dict[str, Any]] = {
 
 # Pairs and steps. Without positions a decoder must count by its causal mask: of 3,000 pairs it learns some by heart
 # (BLEU 68 after 800 steps, 87 to 96 after 4,000), of 20,000 the rule. An LSTM with the plain product as its attention
-# is at BLEU 68 after 800 steps, and learns the rule by 2,000.
+# is at BLEU 68 after 800 steps, and learns the rule by 2,000. Letters of pictures take a little longer: BLEU 94 to 97
+# after 800 steps, which differs from processor to processor.
 ENOUGH = (3000, 800)
-MORE = {"no-positions-in-a-decoder": (20_000, 3000), "lstm-luong_dot": (3000, 2000)}
+MORE = {"no-positions-in-a-decoder": (20_000, 3000), "lstm-luong_dot": (3000, 2000), "vit-small": (3000, 1200)}
 
 
 @pytest.mark.slow
