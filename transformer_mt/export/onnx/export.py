@@ -43,7 +43,7 @@ OBEYED = {
     "beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra", "min_length", "max_length",
     "patience", "allow_unk", "batch_size", "precision", "seed", "diverse_beam_strength",
 }  # fmt: skip
-MOST = 2**31  # of each size that may vary; torch 2.6 takes none without an end
+MOST = 2**31  # torch 2.6 takes no size that may vary without an end
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _USAGE = 'pip install onnxruntime\ncd {folder}\npython translate.py "{text}"'
 
@@ -134,8 +134,10 @@ def _check_packages() -> None:
 
 
 def _write_graphs(model: Transformer, folder: Path) -> None:
-    """Both graphs; any number of sentences, of tokens of a source, and of tokens before the next one."""
-    batch, src_len, past_len = (Dim(name, max=MOST) for name in ("batch", "src_len", "past_len"))
+    """Both graphs; any number of sentences, of tokens of a source, and of tokens before the next one. To torch 2.9 a
+    size that may be 1 is another case: it is told 2 and more, and the graphs take the others too.
+    """
+    batch, src_len, past_len = (Dim(name, min=2, max=MOST) for name in ("batch", "src_len", "past_len"))
     encoder, step = EncoderGraph(model).eval(), StepGraph(model).eval()
     with torch.no_grad():
         # Two of each and more, because torch takes a size of one for a constant.
