@@ -43,7 +43,7 @@ OBEYED = {
     "beam_size", "length_penalty", "length_norm", "max_length_ratio", "max_length_extra", "min_length", "max_length",
     "patience", "allow_unk", "batch_size", "precision", "seed", "diverse_beam_strength",
 }  # fmt: skip
-MOST = 2**31  # torch 2.6 takes no size that may vary without an end
+MOST = 2**20  # torch 2.6 takes no size that may vary without an end; of products of two none may need 64 bits
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _USAGE = 'pip install onnxruntime\ncd {folder}\npython translate.py "{text}"'
 
