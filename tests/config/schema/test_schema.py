@@ -221,6 +221,10 @@ BUILTIN = {"builtin": "en-es", "split": "train"}
         ),
         ({"data": {**TWO, "temperature": 0}}, "data.temperature: 0 is not allowed; must be at least 1"),
         (
+            {"training": {"max_steps": 1, "adam_eps": 1e-46}},
+            "training.adam_eps: 1e-46 is not allowed; must be at least 1e-30",
+        ),
+        (
             {"data": {**data_with({"tsv": "a"}), "temperature": 5}},
             "data: temperature is 5, which is for the shares of several sources, and train has one; take it out",
         ),
