@@ -15,6 +15,7 @@ that of the texts as they stand, without another tokenization.
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import regex
 import sacrebleu
@@ -47,6 +48,27 @@ def phrases_of(reference: str, number: int, chance: random.Random) -> tuple[str,
         if len(found) == number:
             break
     return tuple(found)
+
+
+def lines_with_phrases(
+    run: Path, num_lines: int, num_phrases: int, foreign: bool
+) -> tuple[list[SourceLine], list[str]]:
+    """Of so many lines of the run's validation split those with so many phrases, and their references."""
+    config = load_config(str(open_run(run).config.resolve())).config
+    corpus = list(load_corpus(config.data.validation, config.data))
+    chance = random.Random(1)
+    pairs = [corpus[i] for i in sorted(chance.sample(range(len(corpus)), min(num_lines, len(corpus))))]
+    targets = [tgt for _, tgt in pairs]
+    if foreign:
+        chance.shuffle(targets)
+    lines = [
+        (SourceLine(src, constraints=phrases_of(tgt, num_phrases, chance)), reference)
+        for (src, reference), tgt in zip(pairs, targets, strict=True)
+    ]
+    lines = [(line, reference) for line, reference in lines if len(line.constraints) == num_phrases]
+    if not lines:
+        raise UserError(f"No line has {num_phrases} phrases. Give fewer --phrases, or more --lines.")
+    return [line for line, _ in lines], [reference for _, reference in lines]
 
 
 def is_in(phrase: str, text: str) -> bool:
@@ -91,21 +113,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision")
     asked = parser.parse_args()
-    config = load_config(str(open_run(asked.run).config.resolve())).config
-    corpus = list(load_corpus(config.data.validation, config.data))
-    chance = random.Random(1)
-    pairs = [corpus[i] for i in sorted(chance.sample(range(len(corpus)), min(asked.lines, len(corpus))))]
-    targets = [tgt for _, tgt in pairs]
-    if asked.foreign:
-        chance.shuffle(targets)
-    asking = [
-        (SourceLine(src, constraints=phrases_of(tgt, asked.phrases, chance)), reference)
-        for (src, reference), tgt in zip(pairs, targets, strict=True)
-    ]
-    asking = [(line, reference) for line, reference in asking if len(line.constraints) == asked.phrases]
-    constrained, references = [line for line, _ in asking], [reference for _, reference in asking]
-    if not constrained:
-        raise UserError(f"No line has {asked.phrases} phrases. Give fewer --phrases, or more --lines.")
+    constrained, references = lines_with_phrases(asked.run, asked.lines, asked.phrases, asked.foreign)
     plain = [line.text for line in constrained]
     torch.set_num_threads(1)  # and so no processes, whose seconds would be counted elsewhere
     translator = Translator.load(asked.run, device=asked.device, precision=asked.precision)

@@ -10,6 +10,9 @@ from transformer_mt.config.sections.tokenizer import Tag, language_of
 Language = Annotated[str, Field(min_length=1)]
 Place = Annotated[str, Field(min_length=1)]
 SOURCE_KINDS = ("tsv", "csv", "jsonl", "parquet", "hub", "builtin", "mono")
+WITHOUT_COLUMNS = {
+    "text": "two aligned text files", "builtin": "the built-in corpus", "mono": "text in one language",
+}  # fmt: skip
 
 
 class ColumnsConfig(Section):
@@ -66,7 +69,7 @@ class SourceConfig(Section):
     @property
     def has_columns(self) -> bool:
         """Whether both sides stand in one file, as columns with names."""
-        return self.kind not in ("text", "builtin", "mono")
+        return self.kind not in WITHOUT_COLUMNS
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> Self:
@@ -79,11 +82,8 @@ class SourceConfig(Section):
             )
         if text and (self.src is None or self.tgt is None):
             raise ValueError("two aligned text files need both src and tgt")
-        if text and self.columns is not None:
-            raise ValueError("columns has no meaning for two aligned text files")
-        if self.kind in ("builtin", "mono") and self.columns is not None:
-            what = "the built-in corpus" if self.builtin else "text in one language"
-            raise ValueError(f"columns has no meaning for {what}")
+        if self.columns is not None and self.kind in WITHOUT_COLUMNS:
+            raise ValueError(f"columns has no meaning for {WITHOUT_COLUMNS[self.kind]}")
         if self.config is not None and self.kind != "hub":
             raise ValueError("config belongs to a hub source")
         if self.kind in ("hub", "builtin") and self.split is None:

@@ -6,9 +6,9 @@ which phrases begin and go on. They are parted into banks by how many tokens of 
 places of the beam go to the best of each bank, the fullest bank first, then to the second best of each, and so on. So a
 phrase that is unlikely does not compete with hypotheses that leave it out. Only a hypothesis with all phrases may end.
 
-So at most half of the beam may end at a step, and a sentence waits for half as many finished hypotheses as in a plain
-beam. Live ones that lack more than a token of the phrases do not keep it waiting, however well they stand: what they
-lack still lies before them.
+While others lack phrases, half of the beam at most may end at a step. So a sentence waits for half as many finished
+hypotheses as in a plain beam. Live ones that lack more than a token of the phrases do not keep it waiting, however well
+they stand: what they lack still lies before them.
 
 There is a bank for each token of the constraints and one for none. A beam of fewer places would write every phrase at
 once, wherever it belongs, and therefore grows to as many.
