@@ -27,6 +27,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.evaluation.evaluate import Evaluation, Row, Scoring, SetFiles, save_evaluation
 from transformer_mt.evaluation.evaluate import evaluate as evaluate_run
 from transformer_mt.machine.memory import keep_freed_memory
+from transformer_mt.paths import user_path
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.monitoring.monitor import StepReport
 from transformer_mt.training.run import start_or_resume
@@ -227,10 +228,9 @@ def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
 
 
 def _path(path: PathText) -> Path:
-    """The path that a user means. A `~` before an unknown user is a name like any other."""
     if not isinstance(path, str | PathLike):
         raise UserError(f"{path!r} stands where a path is needed. Give a text or a Path.")
-    return Path(os.path.expanduser(path))
+    return user_path(path)
 
 
 def _loaded(

@@ -1,14 +1,22 @@
-"""What is at a path, on every Python alike.
+"""The path that a user means, and what is at it, on every Python alike.
 
 Where the system forbids to look, `Path.exists`, `is_file` and `is_dir` raise up to Python 3.13, and say False from 3.14
 on. A run that may not be read would count as none.
 """
 
 import errno
+import os
 import stat
 from pathlib import Path
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP, errno.EINVAL)  # the last for Windows' invalid names
+
+
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """The path that a user means. `~` is the home folder, in a config and in `--runs=~/runs`, which shells leave alone;
+    before an unknown user it is a name like any other.
+    """
+    return Path(os.path.expanduser(text))
 
 
 def exists(path: Path) -> bool:

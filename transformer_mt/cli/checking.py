@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from transformer_mt.cli.line_files import STANDARD
-from transformer_mt.cli.options import path_option, user_path
+from transformer_mt.cli.options import path_option
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
+from transformer_mt.paths import user_path
 from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt.cli.options import Models, user_path
+from transformer_mt.cli.options import Models
 from transformer_mt.cli.report_files import refuse_place, writing
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
-from transformer_mt.paths import exists, is_dir
+from transformer_mt.paths import exists, is_dir, user_path
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator

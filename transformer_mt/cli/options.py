@@ -1,9 +1,5 @@
-"""The options that several verbs share, and the parsing of paths for all.
+"""The options that several verbs share."""
 
-A `~` at the beginning of a path is the home folder, as in a config, because shells leave it alone in `--runs=~/runs`.
-"""
-
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +10,7 @@ import typer
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.errors import UserError
+from transformer_mt.paths import user_path
 from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
@@ -22,11 +19,6 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.storage.run_folder import RunFolder
-
-
-def user_path(text: str | Path) -> Path:
-    """The path that a user means. A `~` before an unknown user is a name like any other."""
-    return Path(os.path.expanduser(text))
 
 
 def path_option(help: str) -> Any:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged
-from transformer_mt.cli.options import Models, path_option, user_path
+from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.config.switching_off import NONE
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_file
+from transformer_mt.paths import is_file, user_path
 from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.yaml_text import parse_yaml, write_yaml
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_dir
+from transformer_mt.paths import is_dir, user_path
 
 MAX_BYTES = 1 << 20
 
@@ -75,7 +75,7 @@ def find_config(file: str, beside: Path | None = None) -> Path:
     Raises:
         UserError: it is in none of them. The message names these folders and the shipped files.
     """
-    wanted = Path(os.path.expanduser(file))
+    wanted = user_path(file)
     folders = [Path(), Path("configs"), shipped_configs()]
     places = [folder / wanted for folder in ([beside, *folders] if beside is not None else folders)]
     for place in places:
@@ -155,7 +155,7 @@ def _without(schema: Any, names: tuple[str, ...]) -> Any:
 
 
 def _note(file: str, path: Path) -> str:
-    if path == Path(os.path.expanduser(file)):
+    if path == user_path(file):
         return ""
     whose = "the shipped " if path.parent == shipped_configs() else ""
     return f"{file}: there is none in the working folder; taking {whose}{path}"

@@ -1,6 +1,5 @@
 """What a caller demands of translations, from text to tokens: prefixes, and phrases that one must or none may hold."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -23,7 +22,7 @@ from transformer_mt.decoding.search.constraints import missing_after
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Demand, WordEdges, Writing
 from transformer_mt.errors import UserError
-from transformer_mt.paths import exists
+from transformer_mt.paths import exists, user_path
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
     """`read_lines` of the file that an option or a key names; ~ is the user's folder. UserError, which says what names
     it, where there is none.
     """
-    path = Path(os.path.expanduser(path))  # no shell has read a config
+    path = user_path(path)
     if not exists(path):
         raise UserError(f"There is no file {path}. Check the name after {named_by}.")
     return read_lines(path)

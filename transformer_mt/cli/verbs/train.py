@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer_mt.cli.options import RUNS, path_option, user_path
+from transformer_mt.cli.options import RUNS, path_option
+from transformer_mt.paths import user_path
 from transformer_mt.plurals import rounded
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import typer
 
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged, rest_of
 from transformer_mt.cli.line_sink import open_sink
-from transformer_mt.cli.options import Models, path_option, user_path
+from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_file
+from transformer_mt.paths import is_file, user_path
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.demands import SourceLine

@@ -14,6 +14,7 @@ from transformer_mt.data.sources.kinds import sources_of
 from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import belongs, keys_of, outline, parameters_of, settings_of, whole
+from transformer_mt.paths import user_path
 from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, find_checkpoint
 from transformer_mt.storage.manifest import check_manifest, digest
 from transformer_mt.storage.origin import Origin, read_origin
@@ -74,10 +75,7 @@ def refuse_itself(config: RunConfig, run: RunFolder) -> None:
 def _folder(asked: InitFromConfig) -> Path:
     if "\0" in asked.run:
         raise UserError(f"{KEY}: {asked.run!r} holds a NUL character, as no path does. Take it out.")
-    try:
-        return Path(asked.run).expanduser()
-    except RuntimeError:  # a `~` of nobody
-        return Path(asked.run)
+    return user_path(asked.run)
 
 
 def told_by_key(opened: Callable[[], T]) -> T:
