@@ -37,6 +37,11 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert terms.expectation.glossary == str(tmp_path / "terms.tsv")  # beside the file
 
 
+def test_a_glossary_in_the_home_of_nobody_is_a_file_like_any_other(tmp_path: Path) -> None:
+    (terms,) = read(tmp_path, "- {name: terms, kind: glossary, glossary: ~nobody-of-this-name/terms.tsv}")
+    assert terms.expectation.glossary == str(tmp_path / "~nobody-of-this-name" / "terms.tsv")
+
+
 def test_the_file_of_the_docs(tmp_path: Path) -> None:
     (text,) = (block for block in blocks("docs/behaviour_tests.md", "text") if block.startswith("- name"))
     assert len(read(tmp_path, text)) >= 3

@@ -12,6 +12,7 @@ from transformer_mt.config.loading import read_text
 from transformer_mt.config.messages import problems_of
 from transformer_mt.config.yaml_text import line_of, parse_yaml
 from transformer_mt.errors import UserError
+from transformer_mt.paths import user_path
 from transformer_mt.plurals import counted
 
 KindName = Literal[
@@ -113,7 +114,7 @@ def read_expectations(path: Path) -> list[Placed]:
         if same is not None:
             raise UserError(f"{where((number, 'name'))}: name: {expectation.name!r} is that of {same.where}, too.")
         if expectation.glossary is not None:
-            glossary = str(path.parent / Path(expectation.glossary).expanduser())
+            glossary = str(path.parent / user_path(expectation.glossary))
             placed = placed._replace(expectation=expectation.model_copy(update={"glossary": glossary}))
         found.append(placed)
     return found
