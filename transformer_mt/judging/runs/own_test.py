@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from transformer_mt.decoding.search.options import search_options
 from transformer_mt.storage.run_folder import RunFolder
 
 # What may be wrong with a file that is not as `tmt evaluate` wrote it.
-NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, OSError)
+_NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, OSError)
 
 
 def own_test_bleu(run: RunFolder, config: RunConfig, checkpoint: str, problems: list[str]) -> float | None:
@@ -25,23 +24,15 @@ def own_test_bleu(run: RunFolder, config: RunConfig, checkpoint: str, problems: 
     best of many checkpoints and searches was chosen on the test split itself.
     """
     found = []
-    for path, saved in _evaluations(run, problems):
+    for path in sorted(run.evaluations.glob("*.json")):
         try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
             if _stands_for(path, saved, config, checkpoint):
                 # The newest holds: the same may have been measured in another precision, or where the data lies now.
                 found.append((path.stat().st_mtime_ns, path.name, _finite(saved["bleu"])))
-        except NOT_OURS:
+        except _NOT_OURS:
             problems.append(f"evaluations/{path.name} cannot be read")
     return max(found)[-1] if found else None
-
-
-def _evaluations(run: RunFolder, problems: list[str]) -> Iterator[tuple[Path, Any]]:
-    """What the files hold."""
-    for path in sorted(run.evaluations.glob("*.json")):
-        try:
-            yield path, json.loads(path.read_text(encoding="utf-8"))
-        except NOT_OURS:
-            problems.append(f"evaluations/{path.name} cannot be read")
 
 
 def _finite(value: Any) -> float:
