@@ -12,7 +12,6 @@ from transformer_mt.judging.scores import HIGHER_IS_BETTER, NUM_RESAMPLES, Score
 from transformer_mt.pages import charts
 from transformer_mt.pages.charts import Point, Series
 from transformer_mt.pages.html_text import Html, joined, page, table, tag
-from transformer_mt.plurals import counted
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -45,11 +44,7 @@ def _about_set(judgement: Judgement) -> Html:
     """Everything about one test set."""
     test_set = judgement.test_set
     parts = [tag("h2", tag("bdi", test_set.name))]
-    number = len(test_set.references)
-    references = f", {number} references each" if number > 1 else ""
-    parts.append(
-        tag("p", ". ".join([f"{counted(len(test_set), 'sentence')}{references}", *test_set.remarks]), class_="muted")
-    )
+    parts.append(tag("p", ". ".join([test_set.size, *test_set.remarks]), class_="muted"))
     if judgement.is_comparison:
         parts.append(tag("p", verdict(judgement), class_="verdict"))
     parts += [_scores(judgement), _where(judgement)]

@@ -59,7 +59,7 @@ def faulty_sentences(judgement: Judgement) -> Html:
         for system, places in enumerate(systems):
             if places and fault != "empty":
                 of = f" in {judgement.names[system]}" if judgement.is_comparison else ""
-                examples += [tag("h4", f"{fault}{of}".capitalize() if not of else f"{fault.capitalize()}{of}")]
+                examples += [tag("h4", f"{fault.capitalize()}{of}")]
                 examples.append(_blocks(judgement, places[:NUM_FAULTY], (system,)))
     counts = table([tag("th", "fault"), *heads, tag("th", "what it is")], rows)
     return joined(tag("h3", "Faults that a program can see"), counts, *examples)

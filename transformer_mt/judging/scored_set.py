@@ -8,6 +8,7 @@ from pathlib import Path
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 from transformer_mt.data.sources.files import read_line_blocks
 from transformer_mt.errors import UserError
+from transformer_mt.plurals import counted
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class ScoredSet:
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def size(self) -> str:
+        """How much it is, as reports say it."""
+        number = len(self.references)
+        return counted(len(self), "sentence") + (f", {number} references each" if number > 1 else "")
 
 
 def normalized(texts: Sequence[str]) -> list[str]:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from transformer_mt.judging.judgement import Judgement, counts_of_changes, verdict
 from transformer_mt.judging.scores import HIGHER_IS_BETTER, Score, is_significant
-from transformer_mt.plurals import counted
 
 
 def lines_about(judgement: Judgement) -> Iterator[str]:
     """The scores with their intervals; of two systems p-values and the verdict; the faults; the signatures."""
     test_set = judgement.test_set
-    yield f"{test_set.name}: {counted(len(test_set), 'sentence')}" + _references(len(test_set.references))
+    yield f"{test_set.name}: {test_set.size}"
     yield from test_set.remarks
     for letter, output in zip(judgement.names, test_set.outputs, strict=True):
         note = f" ({output.note})" if output.note else ""
@@ -26,10 +25,6 @@ def lines_about(judgement: Judgement) -> Iterator[str]:
             yield f"{name}: {numbers if judgement.is_comparison else format(len(systems[0]), ',')}"
     for name, signature in judgement.scores.signatures.items():
         yield f"{name} {signature}"
-
-
-def _references(number: int) -> str:
-    return f", {number} references each" if number > 1 else ""
 
 
 def _table(judgement: Judgement) -> Iterator[str]:
