@@ -3,6 +3,7 @@
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from transformer_mt.cli.terminal import lead_nowhere, read_output
 from transformer_mt.errors import LineError, UserError
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from transformer_mt.decoding.lines.line_stream import ByteStream
 
 
@@ -38,12 +41,19 @@ class LineSink:
         """The number of lines of the input whose results are written whole."""
         return self._whole[0]
 
-    def write(self, text: str, num_lines: int) -> None:
+    def bar(self, doing: str, is_waited_for: bool = False) -> "tqdm":
+        """A bar over the input's lines, hidden where a person waits for each of them or sees the results themselves."""
+        from tqdm import tqdm
+
+        hidden = is_waited_for or not sys.stderr.isatty() or self.stream.isatty()
+        return tqdm(desc=doing, unit=" lines", disable=hidden)
+
+    def write(self, results: Iterable[str], num_lines: int) -> None:
         """Write the results of `num_lines` more lines. UserError where that fails; BrokenPipeError where the
         reader of standard output has gone.
         """
         try:
-            self.stream.write(text)
+            self.stream.writelines(f"{line}\n" for line in results)
             self.stream.flush()
             size = os.lseek(self.stream.fileno(), 0, os.SEEK_CUR) if self._is_file() else 0
             self._whole = self.num_done + num_lines, size

@@ -1,6 +1,5 @@
 """Lines from an input, through a translator, into a sink; and what a person is told of single lines."""
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,18 +38,15 @@ class TranslationStream:
 
     def run(self, translator: "LineTranslator", chunks: "Iterable[Sequence[str | SourceLine]]") -> None:
         """Translate and write chunk by chunk, in order. UserError where the input or the output fails."""
-        from tqdm import tqdm
-
         from transformer_mt.decoding.lines.line_stream import translate_chunks
 
-        hidden = self.is_waited_for or not sys.stderr.isatty() or self.sink.stream.isatty()
-        with tqdm(desc="Translating", unit=" lines", disable=hidden) as bar:
+        with self.sink.bar("Translating", self.is_waited_for) as bar:
             for chunk in translate_chunks(translator, chunks, self.options, self.first_line - 1):
                 written: list[str] = []
                 for number, translated in enumerate(chunk, start=self.first_line + self.sink.num_done):
                     self._tell(number, translated)
                     written += self.format.lines(number, translated, self.options.n_best)
-                self.sink.write("".join(line + "\n" for line in written), len(chunk))
+                self.sink.write(written, len(chunk))
                 bar.update(len(chunk))
 
     def _tell(self, number: int, translated: "Translated") -> None:

@@ -135,14 +135,14 @@ def test_ctrl_c_between_a_write_and_its_count_loses_no_line(tmp_path: Path, monk
     """What is said to be there, and by which command the others follow, is what the file holds."""
     with (tmp_path / "out").open("w", encoding="utf-8") as stream:
         sink = LineSink(stream, tmp_path / "out", lambda first: f"tail -n +{first} IN |")
-        sink.write("one\ntwo\n", 2)
+        sink.write(["one", "two"], 2)
 
         def stopped(*arguments: object) -> int:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(os, "lseek", stopped)
         with pytest.raises(KeyboardInterrupt):
-            sink.write("three\n", 1)
+            sink.write(["three"], 1)
         sink.cut()
     assert (tmp_path / "out").read_text() == "one\ntwo\n"
     assert "the first 2 lines. Go on with the same options: tail -n +3 IN | >> " in sink.way_on()

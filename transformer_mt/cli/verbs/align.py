@@ -1,6 +1,5 @@
 """`tmt align`."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,15 +60,12 @@ def align(
 
 def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetrise: str | None) -> None:
     """Align the pairs of lines; softly where there is no symmetrisation."""
-    from tqdm import tqdm
-
     from transformer_mt.aligning.alignment import pharaoh
     from transformer_mt.aligning.bitext import MAX_WORDS
     from transformer_mt.aligning.symmetrisation import DEFAULT
     from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 
-    hidden = not sys.stderr.isatty() or sink.stream.isatty()
-    with tqdm(desc="Aligning", unit=" lines", disable=hidden) as bar:
+    with sink.bar("Aligning") as bar:
         for chunk in both.chunks(CHUNK_LINES):
             beyond = [any(map(is_beyond, pair)) for pair in chunk]
             pairs = [("", "") if is_out else pair for pair, is_out in zip(chunk, beyond, strict=True)]
@@ -82,5 +78,5 @@ def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetr
                 if alignment.too_long or is_out:
                     longest = f"{LONGEST_LINE:,} bytes" if is_out else f"{MAX_WORDS:,} words"
                     remark(f"line {number}: a side is longer than {longest}, left blank. Break it up.")
-            sink.write("".join(line + "\n" for line in written), len(chunk))
+            sink.write(written, len(chunk))
             bar.update(len(chunk))

@@ -1,7 +1,6 @@
 """`tmt score`."""
 
 import json
-import sys
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -70,13 +69,10 @@ def _score_stream(
     word_scores: bool,
     unknown: UnknownWords,
 ) -> None:
-    from tqdm import tqdm
-
     from transformer_mt.decoding.lines.line_formats import score_json, score_text
     from transformer_mt.decoding.lines.line_stream import chunk_size, score_chunks
 
-    hidden = not sys.stderr.isatty() or sink.stream.isatty()
-    with tqdm(desc="Scoring", unit=" lines", disable=hidden) as bar:
+    with sink.bar("Scoring") as bar:
         for chunk in score_chunks(translator.scorer, both.chunks(chunk_size(options)), options):
             written: list[str] = []
             for number, scored in enumerate(chunk, start=sink.num_done + 1):
@@ -87,5 +83,5 @@ def _score_stream(
                     written.append(json.dumps(score_json(scored, word_scores), ensure_ascii=False))
                 else:
                     written.append(score_text(scored, word_scores))
-            sink.write("".join(line + "\n" for line in written), len(chunk))
+            sink.write(written, len(chunk))
             bar.update(len(chunk))
