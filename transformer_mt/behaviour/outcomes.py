@@ -1,16 +1,14 @@
 """What came of expectations in the translations of one or two runs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from transformer_mt.behaviour.expectations import Expectation
 from transformer_mt.behaviour.kinds import Case
 from transformer_mt.behaviour.planning import Planned
-from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
-from transformer_mt.decoding.translator import Translator
 
 
 class Failure(NamedTuple):
@@ -51,13 +49,6 @@ class Outcome:
         only_second = sum(b and not a for a, b in zip(first, second, strict=True))
         number, least = only_first + only_second, min(only_first, only_second)
         return min(1.0, 2 * sum(math.comb(number, k) for k in range(least + 1)) / 2**number)
-
-
-def translate(
-    translator: Translator, texts: list[str], options: SearchOptions, progress: Callable[[], object]
-) -> dict[str, Translated]:
-    """The translation of each text, all in one pass; `progress` is called for each."""
-    return dict(zip(texts, translator.translate_lines(texts, options, progress), strict=True))
 
 
 def outcomes(planned: Sequence[Planned], translations: Sequence[Mapping[str, Translated]]) -> list[Outcome]:

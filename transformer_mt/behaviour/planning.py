@@ -122,13 +122,10 @@ def _texts_of(case: Case) -> list[str]:
     return [case.source] if case.beside is None else [case.source, case.beside]
 
 
-def reads(translator: Translator) -> Callable[[str], bool]:
-    """Whether a text has tokens, and no more than the model has positions."""
-
-    def fits(text: str) -> bool:
-        return not is_beyond(text) and 0 < len(translator.src_tokenizer.encode(text)) < translator.config.model.max_len
-
-    return fits
+def all_read(translators: Sequence[Translator], text: str) -> bool:
+    """Whether a text has tokens, and no more than each model has positions."""
+    each = ((len(one.src_tokenizer.encode(text)), one.config.model.max_len) for one in translators)
+    return not is_beyond(text) and all(0 < number < positions for number, positions in each)
 
 
 def texts_of(planned: Sequence[Planned]) -> list[str]:

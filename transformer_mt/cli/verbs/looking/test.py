@@ -1,6 +1,7 @@
 """`tmt test`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def behaviour(
         raise UserError("--constraints belongs to tmt translate: what is tested has none. Leave it out.")
     from transformer_mt.behaviour.expectations import BUILT_IN, VALIDATION, read_expectations
     from transformer_mt.behaviour.outcomes import outcomes
-    from transformer_mt.behaviour.planning import plan, reads, texts_of, validation_pairs
+    from transformer_mt.behaviour.planning import all_read, plan, texts_of, validation_pairs
     from transformer_mt.behaviour.told import as_json, lines_about
     from transformer_mt.judging.languages import own_search
 
@@ -69,13 +70,12 @@ def behaviour(
     config = translators[0].config
     needs_pairs = any(placed.expectation.sources == VALIDATION for placed in expectations)
     pairs = validation_pairs(config, data_root) if needs_pairs else []
-    fitting = [reads(translator) for translator in translators]
     planned = plan(
         expectations,
         config,
         pairs,
         options[0].glossary,
-        lambda text: all(fits(text) for fits in fitting),
+        partial(all_read, translators),
         languages_of(config, options[0].to),
         cases,
     )
@@ -94,10 +94,8 @@ def _translated(translator: "Translator", options: "SearchOptions", texts: list[
     """The translation of each text, with a bar."""
     from tqdm import tqdm
 
-    from transformer_mt.behaviour.outcomes import translate
-
     with tqdm(desc="Translating", total=len(texts), unit=" sentences", disable=None) as bar:
-        return translate(translator, texts, options, bar.update)
+        return dict(zip(texts, translator.translate_lines(texts, options, bar.update), strict=True))
 
 
 def _models(given: list[Path] | None, checkpoints: list[str] | None, device: str, runs: Path) -> list[Models]:
