@@ -17,6 +17,7 @@ once, wherever it belongs, and therefore grows to as many.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,8 +65,7 @@ class _Beams(Beams):
         self.sizes, self.missing = self.sizes[places], self.missing[places]
 
 
-@dataclass(frozen=True)
-class _Candidates:
+class _Candidates(NamedTuple):
     """Hypotheses and one more token each, all (sentences, any): log-probability, row of the hypothesis, token."""
 
     totals: Tensor
@@ -73,7 +73,7 @@ class _Candidates:
     tokens: Tensor
 
     def at(self, places: Tensor) -> "_Candidates":
-        return _Candidates(*(x.gather(1, places) for x in (self.totals, self.parents, self.tokens)))
+        return _Candidates(*(x.gather(1, places) for x in self))
 
 
 def beam_sizes(constraints: Constraints, beam_size: int) -> Tensor:
@@ -135,7 +135,7 @@ def _advance(beams: _Beams, logits: Tensor, length: int, options: SearchOptions,
     # What can no longer be written within the largest length is not begun.
     room = (beams.limits - 1 - length).clamp(min=0) + beams.constraints.num_shared
     fits = missing <= room[:, None]
-    found = _Candidates(found.totals.masked_fill(~fits, -torch.inf), found.parents, found.tokens)
+    found = found._replace(totals=found.totals.masked_fill(~fits, -torch.inf))
     size = int(beams.sizes.max())
     order = _deal(found.totals, missing)[:, : 2 * size]
     found, progress, missing = found.at(order), progress.at(order), missing.gather(1, order)
@@ -187,13 +187,11 @@ def _candidates(beams: _Beams, logits: Tensor, length: int, options: SearchOptio
     values, tokens = (x.view_as(rows) for x in of_all)
     of_rows = _Candidates(totals(values[:, :, None]).squeeze(2), rows, tokens)
     parts = (best, of_rows, _of_phrases(beams, logits, totals, rows))
-    found = _Candidates(
-        *(torch.cat([getattr(p, name) for p in parts], dim=1) for name in ("totals", "parents", "tokens"))
-    )
+    found = _Candidates(*(torch.cat(each, dim=1) for each in zip(*parts, strict=True)))
     keys = found.parents * logits.size(2) + found.tokens
     is_lost = _repeated(keys.masked_fill(found.totals == -torch.inf, -1))  # one that is lost stands for no other
     is_lost |= must_end[:, None] & (found.tokens != EOS_ID)
-    return _Candidates(found.totals.masked_fill(is_lost, -torch.inf), found.parents, found.tokens)
+    return found._replace(totals=found.totals.masked_fill(is_lost, -torch.inf))
 
 
 def _of_phrases(beams: _Beams, logits: Tensor, totals: Totals, rows: Tensor) -> _Candidates:
@@ -201,7 +199,7 @@ def _of_phrases(beams: _Beams, logits: Tensor, totals: Totals, rows: Tensor) -> 
     wanted = beams.constraints.next_tokens(beams.progress, beams.tokens[:, :, -1])
     values = totals(logits.gather(2, wanted.clamp(min=0))).masked_fill(wanted < 0, -torch.inf)
     found = _Candidates(values, rows[:, :, None].expand_as(wanted), wanted.clamp(min=0))
-    found = _Candidates(*(x.flatten(1) for x in (found.totals, found.parents, found.tokens)))
+    found = _Candidates(*(x.flatten(1) for x in found))
     is_lost = found.totals == -torch.inf
     num_kept = is_lost.size(1) - int(is_lost.sum(dim=1).min())
     return found.at(is_lost.int().argsort(dim=1, stable=True)[:, :num_kept])
