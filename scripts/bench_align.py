@@ -19,6 +19,7 @@ kept, so it trains on the test split too.
 import subprocess
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -48,12 +49,7 @@ def pairs_of(src: Path, tgt: Path, number: int) -> list[Pair]:
 
 def timed(work: Callable[[], object], rounds: int) -> float:
     """The least seconds of the rounds."""
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+    return min(timeit.repeat(work, "gc.enable()", repeat=rounds, number=1))
 
 
 def align_all(aligner: Aligner, pairs: list[Pair]) -> None:
