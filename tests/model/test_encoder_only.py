@@ -15,7 +15,7 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.errors import UserError
 from transformer_mt.model.consistency import consistent_batch_loss
-from transformer_mt.model.encoder_only.encoder_only import EncoderOnly
+from transformer_mt.model.encoder_only import EncoderOnly
 from transformer_mt.model.layers import RESIDUALS, EncoderLayer
 from transformer_mt.model.loss import batch_loss
 from transformer_mt.model.parts.norms import NORMS

@@ -11,7 +11,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.ensemble import DEFAULT_MODE, MODES, Ensemble
 from transformer_mt.decoding.load_model import load_run
 from transformer_mt.errors import UserError
-from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
+from transformer_mt.model.encoder_only import refuse_to_translate
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.plurals import counted
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder, open_run

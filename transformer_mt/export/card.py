@@ -22,7 +22,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.load_model import load_trained_config
 from transformer_mt.errors import UserError
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.encoder_only.encoder_only import refuse_to_translate
+from transformer_mt.model.encoder_only import refuse_to_translate
 from transformer_mt.model.model_size import model_size
 from transformer_mt.plurals import rounded
 from transformer_mt.storage.checkpoint_files import STATE, averaged_steps, full_name

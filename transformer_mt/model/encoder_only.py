@@ -14,12 +14,12 @@ from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.config.special_ids import PAD_ID
 from transformer_mt.errors import UserError
 from transformer_mt.model.cache import SearchCache
-from transformer_mt.model.encoder_only.head import PredictionHead
 from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.layers import EncoderLayer
 from transformer_mt.model.masks import padding_mask
 from transformer_mt.model.parts.attention import Attention
 from transformer_mt.model.parts.layer_context import Routing
+from transformer_mt.model.parts.norms import make_norm
 from transformer_mt.model.parts.word_dropout import WordFactors
 from transformer_mt.model.stack import positions_of
 from transformer_mt.model.transformer import Encoder, unpadded_layers
@@ -84,6 +84,21 @@ class EncoderOnly(TranslationModel):
     @property
     def source_attentions(self) -> list[Attention]:
         return [layer.self_attn for layer in self.encoder.layers if isinstance(layer, EncoderLayer)]
+
+
+class PredictionHead(nn.Module):
+    """norm(gelu(dense(x))), whatever the activation of the layers: the head of masked words."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        self.activation = nn.GELU()
+        self.norm = make_norm(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (…, d_model) -> the same shape."""
+        # Under autocast the linear map returns fewer digits than x has, of which torch's RMSNorm warns.
+        return self.norm(self.activation(self.dense(x)).to(x.dtype))
 
 
 def refuse_to_translate() -> NoReturn:
