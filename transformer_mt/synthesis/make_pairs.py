@@ -140,7 +140,10 @@ class PairMaker:
     def _refuse_other(self, part: list[str], found: list[Pair]) -> None:
         for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
             if any(pair) and (self.recipe.refuses(line) or not self.recipe.is_of(pair, line)):
-                raise self._other(number)
+                raise UserError(
+                    f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. "
+                    "Give the same input, or choose another --output."
+                )
 
     def _count(self, part: list[str], found: list[Pair]) -> None:
         for line, pair in zip(part, found, strict=True):
@@ -170,12 +173,6 @@ class PairMaker:
                 unknown += translated.unknown_words
         self.advance(len(part), unknown)
         return pairs
-
-    def _other(self, number: int) -> UserError:
-        return UserError(
-            f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. Give the "
-            "same input, or choose another --output."
-        )
 
 
 def _why_useless(translated: Translated, text: str) -> Blank | None:
