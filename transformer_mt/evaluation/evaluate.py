@@ -189,21 +189,17 @@ def evaluate(
         references = [[ref for _, ref in pairs], *others]
         found = directions.scores(directions.of_row.tolist(), hypotheses, references, lowercase, scoring.tokenizer)
         evaluation = replace(evaluation, directions=_by_direction(found, directions.nlls(sums, of_batch)))
-    return evaluation, _rows(corpus, pairs, translations, others, options)
+    return evaluation, _rows(corpus, translations, others, options)
 
 
-def _rows(
-    corpus: Corpus,
-    pairs: list[tuple[str, str]],
-    translations: list[Translated],
-    others: list[list[str]],
-    options: SearchOptions,
-) -> list[Row]:
+def _rows(corpus: Corpus, translations: list[Translated], others: list[list[str]], options: SearchOptions) -> list[Row]:
+    pairs: Any = corpus.dataset
     return [
-        {**_place(corpus, row), "src": src, "ref": ref, "hypothesis": translated.text}
+        {"where": corpus.where(row), "source": pair["source"], "line": pair["line"]}
+        | {"src": pair["src"], "ref": pair["tgt"], "hypothesis": translated.text}
         | ({"other_refs": [texts[row] for texts in others]} if others else {})
         | _said_of(translated, options)
-        for row, ((src, ref), translated) in enumerate(zip(pairs, translations, strict=True))
+        for row, (pair, translated) in enumerate(zip(pairs, translations, strict=True))
     ]
 
 
@@ -250,11 +246,6 @@ def _other_references(corpus: Corpus, files: tuple[SetFiles, ...]) -> list[list[
         places = zip(corpus.dataset["source"], corpus.dataset["line"], strict=True)
         found.append([lines[source][line - 1] for source, line in places])
     return found
-
-
-def _place(corpus: Corpus, row: int) -> Row:
-    pair = corpus.dataset[row]
-    return {"where": corpus.where(row), "source": pair["source"], "line": pair["line"]}
 
 
 def lines_of(path: Path) -> Iterator[str]:
