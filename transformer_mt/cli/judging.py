@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.cli.options import Models
-from transformer_mt.cli.report_files import refuse_place, writing
+from transformer_mt.cli.report_files import refuse_place
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir, user_path
@@ -196,9 +196,9 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[tuple[Translator, dic
 
 def _write(path: Path, judged: "Judged") -> None:
     from transformer_mt.judging.report_page import report_page
-    from transformer_mt.storage.files import replace_file
+    from transformer_mt.storage.files import replace_file, writing
 
-    with writing(path, "--html"):
+    with writing(path, "Name another place for --html."):
         replace_file(path, report_page(judged.judgements, judged.settings))
     remark(f"report: {path}")
 

@@ -1,7 +1,6 @@
 """The files that a verb writes beside what it prints: where none can be is said before any work."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from transformer_mt.errors import UserError
@@ -22,13 +21,3 @@ def refuse_place(path: Path, option: str, inputs: Iterable[Path] = (), is_page: 
         raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
     if is_page and path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{path} does not end in .html. Name the file of {option} so.")
-
-
-@contextmanager
-def writing(path: Path, option: str) -> Iterator[None]:
-    """Raises UserError where the body cannot write the file."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"{path} cannot be written: {reason}. Name another place for {option}.") from None

@@ -20,7 +20,7 @@ from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists
 from transformer_mt.plurals import counted
-from transformer_mt.storage.files import TEMPORARY
+from transformer_mt.storage.files import TEMPORARY, writing
 
 ENOUGH = 0.9  # of the pairs asked for: groups do not always add up to the number
 
@@ -46,13 +46,11 @@ def split_pair_of_files(
     part_of = np.zeros(len(is_blank), np.int8)
     part_of[~is_blank] = _draw(groups(keys[:, ~is_blank]), [num_validation, num_test], seed)
     parts = [part for part in SPLITS if numbers.get(part, 1)]
-    try:
+    with writing(folder, "Choose another folder."):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=TEMPORARY) as temporary:
             _write(Path(temporary), parts, ends, part_of, source.blocks())
             _move([f"{part}{extension}" for part in parts for extension in ends], Path(temporary), folder)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
     sizes = np.bincount(part_of, minlength=len(SPLITS)).tolist()
     return [(folder / f"{part}{end}", sizes[SPLITS.index(part)]) for part in parts for end in ends]
 

@@ -27,7 +27,7 @@ from transformer_mt.evaluation.directions import Directions
 from transformer_mt.evaluation.metrics import Scores, check_bleu_tokenizer, score_texts
 from transformer_mt.evaluation.nll import NllResult, batch_nlls, mean_nll, tokens_at_once
 from transformer_mt.storage.checkpoint_files import full_name
-from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.files import replace_file, writing
 from transformer_mt.storage.run_folder import RunFolder
 
 Row = dict[str, Any]  # a pair with its translation, see `evaluate`
@@ -319,11 +319,9 @@ def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, ro
     scores then.
     """
     path = run.evaluations / f"{evaluation_name(run, scoring, evaluation)}.json"
-    try:
+    with writing(path, what_stays):
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         replace_file(path.with_suffix(".jsonl"), "".join(lines))
         replace_file(path, json.dumps(asdict(evaluation), indent=1, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}. {what_stays}") from error
     return path

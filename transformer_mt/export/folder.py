@@ -12,7 +12,7 @@ from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import CARD
 from transformer_mt.paths import exists, is_dir
-from transformer_mt.storage.files import make_folder
+from transformer_mt.storage.files import make_folder, writing
 
 DESCRIPTION, TOKENIZERS = "transformer_mt.json", "tokenizers"
 
@@ -39,10 +39,8 @@ def write_folder(folder: Path, write: Callable[[Path], None], card: str | None) 
             (temporary / CARD).write_text(card, encoding="utf-8", errors="surrogateescape")
 
     refuse_occupied(folder)
-    try:
+    with writing(folder, "Choose another folder."):
         make_folder(folder, write_all)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
 
 
 def save_description(folder: Path, config: RunConfig, src: Tokenizer, tgt: Tokenizer, **of_export: Any) -> None:

@@ -9,7 +9,7 @@ from transformer_mt.inspect.attention import ATTENTIONS, Attention
 from transformer_mt.inspect.attention_page import attention_page
 from transformer_mt.inspect.heat_map import heat_maps, to_png
 from transformer_mt.paths import exists, is_dir
-from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.files import replace_file, writing
 
 PAGE = "attention.html"
 
@@ -61,9 +61,7 @@ def _earlier(folder: Path) -> list[Path]:
 def _write(path: Path, content: str | bytes) -> Path:
     if exists(path.parent) and not is_dir(path.parent):
         raise UserError(f"{path.parent} is a file, not a folder. Name another with --output.")
-    try:
+    with writing(path, "Check --output and the disk."):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}. Check --output and the disk.") from None
     return path

@@ -119,6 +119,15 @@ def permission_to_read(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def writing(path: Path | str, way_out: str) -> Iterator[None]:
+    """Raises UserError, with `way_out` at its end, where the body cannot write there."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}. {way_out}") from error
+
+
+@contextmanager
 def written_to(what: str, path: Path, run: Path) -> Iterator[None]:
     """Raises UserError where the body cannot write `path`, that is `what`, in the folder `run`."""
     try:

@@ -2,14 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_file
-from transformer_mt.storage.files import permission_to_read
+from transformer_mt.storage.files import permission_to_read, writing
 
 STEP_PREFIX = "step_"
 _UPDATE = re.compile(rf"{STEP_PREFIX}([1-9][0-9]*)\.safetensors")
@@ -101,15 +100,9 @@ class RunFolder:
         return exists(self.config) or exists(self.checkpoints)
 
 
-@contextmanager
-def run_folder_errors(run: RunFolder) -> Iterator[None]:
+def run_folder_errors(run: RunFolder) -> AbstractContextManager[None]:
     """Turns what the system says while the body writes into the folder into a `UserError`."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"The run folder {run.path} cannot be written: {error.strerror or error}. Choose another with --runs."
-        ) from error
+    return writing(f"The run folder {run.path}", "Choose another with --runs.")
 
 
 def _inside(folder: Path) -> list[Path]:

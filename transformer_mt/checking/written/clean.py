@@ -10,22 +10,18 @@ from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir
-from transformer_mt.storage.files import make_folder, way_to_write
+from transformer_mt.storage.files import make_folder, way_to_write, writing
 
 KEPT, OUT, REASONS = "kept", "taken_out", ".reasons.tsv"
 
 
 def refuse_folder(folder: Path) -> None:
     """UserError where the folder holds something already: before the check, not behind it."""
-    try:
+    with writing(folder, "Name another folder for --write."):
         if is_dir(folder) and not any(folder.iterdir()):
             return
         if exists(folder) or folder.is_symlink():
             raise UserError(f"{folder} exists, and is not overwritten. Delete it, or name another folder for --write.")
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written: {error.strerror or error}. Name another folder for --write."
-        ) from None
 
 
 def write_clean(splits: Sequence[CheckedSplit], folder: Path, endings: tuple[str, str]) -> list[tuple[Path, int]]:

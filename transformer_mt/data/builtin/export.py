@@ -5,7 +5,7 @@ from pathlib import Path
 from transformer_mt.data.builtin import SPLITS, builtin_pairs
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists
-from transformer_mt.storage.files import replace_file
+from transformer_mt.storage.files import replace_file, writing
 
 BUILTIN = {"builtin:en-es": ("en", "es")}
 
@@ -24,7 +24,7 @@ def export_builtin(corpus: str, folder: Path) -> list[tuple[Path, int]]:
         for language, side in zip(BUILTIN[corpus], zip(*builtin_pairs(split), strict=True), strict=True)
     }
     contents = {path: "".join(text + "\n" for text in side).encode() for path, side in sides.items()}
-    try:
+    with writing(folder, "Choose another folder."):
         for path, content in contents.items():
             if exists(path) and path.read_bytes() != content:
                 raise UserError(f"{path} exists with other content. Delete it, or choose another folder.")
@@ -32,6 +32,4 @@ def export_builtin(corpus: str, folder: Path) -> list[tuple[Path, int]]:
         for path, content in contents.items():
             if not exists(path):
                 replace_file(path, content)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}. Choose another folder.") from error
     return [(path, len(side)) for path, side in sides.items()]

@@ -26,7 +26,7 @@ from transformer_mt.model.interface import TranslationModel
 from transformer_mt.model.parts.positions import POSITIONS, sinusoidal_table
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import stale_average
-from transformer_mt.storage.files import make_file
+from transformer_mt.storage.files import make_file, writing
 from transformer_mt.storage.run_folder import RunFolder
 
 ENDING = ".argosmodel"
@@ -109,10 +109,8 @@ def write_model(
             if card is not None:
                 archive.writestr(f"{folder}/{CARD}", card)
 
-    try:
+    with writing(file, "Choose another place."):
         make_file(file, write)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror or error}. Choose another place.") from error
 
 
 def _lengthen_positions(spec: Any, config: ModelConfig) -> None:

@@ -9,7 +9,7 @@ from transformer_mt.judging.runs.summary import RunSummary
 from transformer_mt.judging.runs.table import cell, rows_of
 from transformer_mt.pages import charts
 from transformer_mt.pages.html_text import Html, joined, page, table, tag
-from transformer_mt.storage.files import make_file, replace_file
+from transformer_mt.storage.files import make_file, replace_file, writing
 
 DEFAULTS = ("train/loss", "validation/nll", "validation/bleu", "validation/chrf")
 COLOURS = ("#08519c", "#b45309", "#15803d", "#7e22ce", "#be123c", "#0e7490", "#4d7c0f", "#6b7280")
@@ -50,13 +50,11 @@ def save_curves(path: Path, summaries: Sequence[RunSummary], asked: Sequence[str
     if ending not in (".png", ".html"):
         raise UserError(f"{path} ends neither in .png nor in .html. Name the file of --curves so.")
     metrics = chosen_metrics(summaries, asked)
-    try:
+    with writing(path, "Name another place."):
         if ending == ".html":
             replace_file(path, curves_page(summaries, metrics))
         else:
             make_file(path, lambda place: _draw(place, summaries, metrics))
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}. Name another place.") from error
 
 
 def curves_page(summaries: Sequence[RunSummary], metrics: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer_mt.cli.options import OneModel, path_option
-from transformer_mt.cli.report_files import refuse_place, writing
+from transformer_mt.cli.report_files import refuse_place
 from transformer_mt.cli.terminal import output_is_coloured, remark, typed
 from transformer_mt.cli.verb_options import with_options
 
@@ -47,8 +47,8 @@ def explain(
 
 def _write(path: Path, explanation: "Explanation", model: str) -> None:
     from transformer_mt.explaining.page import explanation_page
-    from transformer_mt.storage.files import replace_file
+    from transformer_mt.storage.files import replace_file, writing
 
-    with writing(path, "--output"):
+    with writing(path, "Name another place for --output."):
         replace_file(path, explanation_page(explanation, model))
     remark(f"page: {path}")
