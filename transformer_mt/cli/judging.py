@@ -160,16 +160,13 @@ def _refuse_other_readings(loaded: "list[tuple[Translator, dict[str, Any]]]", sc
     """UserError where the two runs read something else in the sources, or write another language."""
     from transformer_mt.decoding.search.options import search_options
     from transformer_mt.evaluation.evaluate import lines_of
-    from transformer_mt.judging.languages import Side, refuse_other_readings
+    from transformer_mt.judging.languages import refuse_other_readings
 
-    first, second = (
-        Side(str(one.checkpoints[0][0].path), one.config, search_options(one.config.decoding, **decoding).to)
-        for one, decoding in loaded
-    )
+    runs = [(one, search_options(one.config.decoding, **decoding).to) for one, decoding in loaded]
     lines = (line for one in scoring.files for line in lines_of(one.src) if line.strip())
     words = (line.split(maxsplit=1)[0] for line in lines)
-    tags = (source.tag or "" for source in scoring.sources(first.config))
-    refuse_other_readings((first, second), words if scoring.files else tags, "--src FILE --ref FILE")
+    tags = (source.tag or "" for source in scoring.sources(loaded[0][0].config))
+    refuse_other_readings(runs, words if scoring.files else tags, "--src FILE --ref FILE")
 
 
 def _translators(asked: Asked, paths: list[Path]) -> "list[tuple[Translator, dict[str, Any]]]":

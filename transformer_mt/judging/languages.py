@@ -3,11 +3,14 @@ wanted must not be a word of the text to the other.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.errors import UserError
+
+if TYPE_CHECKING:
+    from transformer_mt.decoding.translator import Translator
 
 
 class Side(NamedTuple):
@@ -44,10 +47,12 @@ def refuse_other_languages(first: RunConfig, second: RunConfig) -> None:
         raise UserError(f"One run translates {names[0]}, the other {names[1]}. Compare runs of the same languages.")
 
 
-def refuse_other_readings(sides: tuple[Side, Side], words: Iterable[str], way_out: str) -> None:
-    """UserError where two runs would not read the same in a text, or not write the same language. `words` are what the
-    texts begin with, which may be a tag; `way_out` is where text without tags would come from.
+def refuse_other_readings(runs: "Iterable[tuple[Translator, str | None]]", words: Iterable[str], way_out: str) -> None:
+    """UserError where two runs, each with the language asked of it, would not read the same in a text, or not write the
+    same language. `words` are what the texts begin with, which may be a tag; `way_out` is where text without tags would
+    come from.
     """
+    sides = [Side(str(one.checkpoints[0][0].path), one.config, to) for one, to in runs]
     is_bare = False
     for word in dict.fromkeys(words):
         knowing = [side.knows(word) for side in sides]

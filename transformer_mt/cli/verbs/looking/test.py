@@ -121,12 +121,9 @@ def _loaded(models: list[Models], precision: str | None) -> "list[Translator]":
 
 def _refuse_other_readings(translators: "list[Translator]", options: "list[SearchOptions]", texts: list[str]) -> None:
     """UserError where two runs read something else in the texts, or write another language."""
-    from transformer_mt.judging.languages import Side, refuse_other_readings
+    from transformer_mt.judging.languages import refuse_other_readings
 
     if len(translators) > 1:
-        first, second = (
-            Side(str(one.checkpoints[0][0].path), one.config, its_options.to)
-            for one, its_options in zip(translators, options, strict=True)
-        )
+        runs = zip(translators, (its_options.to for its_options in options), strict=True)
         words = (next(iter(text.split(maxsplit=1)), "") for text in texts)
-        refuse_other_readings((first, second), words, "sources of your own (--tests FILE)")
+        refuse_other_readings(runs, words, "sources of your own (--tests FILE)")
