@@ -29,8 +29,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+import timeit
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from measuring import command
@@ -98,12 +99,8 @@ def foreign_rows(run: Path, lines: list[str], found: Measured) -> tuple[dict, li
 
 def seconds_of(command: list[str], folder: Path, repeats: int) -> float:
     """The best time of a whole process."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        times.append(time.perf_counter() - start)
-    return min(times)
+    work = partial(subprocess.run, command, cwd=folder, check=True, capture_output=True)
+    return min(timeit.repeat(work, "gc.enable()", repeat=repeats, number=1))
 
 
 def one_sentence(run: Path, precision: str, device: str, repeats: int, graphs: bool = True) -> float:
@@ -113,14 +110,10 @@ def one_sentence(run: Path, precision: str, device: str, repeats: int, graphs: b
     translator = Translator.load(run, device=device, precision=precision)
     if not graphs:
         give_up_graphs(translator)
-    times = []
     for _ in range(3 if device == "cuda" else 1):  # a step is captured when its size comes the third time
         translator.translate([SHORT], beam_size=1)
-    for _ in range(repeats):
-        start = time.perf_counter()
-        translator.translate([SHORT], beam_size=1)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    work = partial(translator.translate, [SHORT], beam_size=1)
+    return statistics.median(timeit.repeat(work, "gc.enable()", repeat=repeats, number=1))
 
 
 def parse() -> argparse.Namespace:

@@ -13,7 +13,7 @@ import re
 import statistics
 import sys
 import tempfile
-import time
+import timeit
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,14 +64,13 @@ def peak_of(device: torch.device, precision: str) -> tuple[float, str]:
 def measured_peak(device: torch.device, dtype: torch.dtype, size: int) -> float:
     """Operations a second of a square matrix product, the best of ten."""
     a = torch.ones(size, size, dtype=dtype, device=device)
-    best = float("inf")
-    for _ in range(11):
-        start = time.perf_counter()
+
+    def product() -> None:
         torch.mm(a, a)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
+
+    return 2 * size**3 / min(timeit.repeat(product, "gc.enable()", repeat=11, number=1))
 
 
 def measure(args: argparse.Namespace, data: Path, folder: Path) -> None:
