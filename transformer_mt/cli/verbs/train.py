@@ -105,7 +105,10 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
         print(f"max_steps is {most:,}; go on with, say: tmt train --resume {name} training.max_minutes={2 * minutes:g}")
     if config.data.has_pairs:
-        to = f"--to {config.languages[0]} " if _asks_for_a_language(config) else ""
+        from transformer_mt.decoding.lines.target_language import TargetLanguages
+
+        is_asked = TargetLanguages.of(config).is_needed and config.decoding.to is None
+        to = f"--to {config.languages[0]} " if is_asked else ""
         print(f'translate with: tmt translate --run {name} {to}"..."')
     elif config.model.architecture == "encoder_only":
         from transformer_mt.decoding.filling.whole_sentences import text_to_fill
@@ -114,12 +117,6 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f'train on pairs from here with: "training.init_from={{run: {run.path}, parts: [encoder]}}"')
     else:
         print(f"train on pairs from here with: training.init_from={name}")
-
-
-def _asks_for_a_language(config: "RunConfig") -> bool:
-    from transformer_mt.decoding.lines.target_language import TargetLanguages
-
-    return TargetLanguages.of(config).is_needed and config.decoding.to is None
 
 
 def _tell_best(outcome: "Outcome") -> None:
