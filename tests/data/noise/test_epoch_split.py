@@ -9,10 +9,12 @@ import pytest
 from toy import toy_config, write_toy_corpus
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.special_ids import EOS_ID, PAD_ID
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.data.batches.plan import TrainingSplit
+from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.noise.epoch_split import EpochSplit, split_by_epochs
-from transformer_mt.data.preparation import PreparedData, Split, prepare_data
+from transformer_mt.data.preparation import PreparedData, Split, prepare_data, prepare_training_data
 from transformer_mt.errors import UserError
 
 BPE = {"kind": "bpe", "vocab_size": 320, "joint": True}
@@ -146,6 +148,34 @@ def test_a_line_that_noise_makes_too_long_is_cut_and_counted(corpus: Path) -> No
     said = split.plan(MAX_TOKENS, 3, 0).summary()
     assert said is not None
     assert re.fullmatch(r"epoch 1: \d+ lines were cut in half, since data\.noise makes .* than model\.max_len", said)
+
+
+def test_a_stream_counts_the_lines_that_are_cut_too(corpus: Path) -> None:
+    """Of such a line fewer tokens are shown or told than it has. A stream that goes on within an epoch counts alike."""
+    whole = int(prepare_data(config_of(corpus)).train.tgt_lengths.max())
+    config = config_of(
+        corpus, {"masks": 40}, whole, train=[{"mono": "train.es"}], allow_left_out=True, streaming=True,
+        shuffle_window=50, noise={"kind": "spans", "share": 0.9, "mean_length": 1},
+    )  # fmt: skip
+    lines, cut, place = (corpus / "train.es").read_text("utf-8").split("\n"), 0, None
+    data = prepare_training_data(config)
+    masks = [i for token, i in data.tgt_tokenizer.backend.get_vocab().items() if token.startswith("<mask")]
+    for _ in range(2):
+        stream = split_by_epochs(data, config)
+        assert isinstance(stream, Stream)
+        stream.go_on_from(0, place)
+        plan, number = stream.plan(MAX_TOKENS, 3, 0), 0 if place is None else int(place["micro_batch"])
+        while plan.has(number):
+            (rows,) = plan.take(number, 1)
+            batch, number = stream.batch(rows), number + 1
+            for row, src, tgt in zip(rows, batch.src, batch.tgt_out, strict=True):
+                line = lines[int(stream.where(int(row)).rpartition(" ")[2]) - 1]
+                kept = sum(i not in (PAD_ID, EOS_ID, *masks) for i in [*src.tolist(), *tgt.tolist()])
+                cut += place is None and kept < len(data.tgt_tokenizer.encode(line))
+        assert cut > 0
+        assert str(plan.summary()).endswith(f", {cut} cut in half for data.noise")
+        place, data = plan.place(number - 1), prepare_training_data(config)
+        assert place["window"] == 2
 
 
 def test_another_seed_is_other_pieces(corpus: Path) -> None:

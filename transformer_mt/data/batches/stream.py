@@ -31,7 +31,7 @@ class StreamError(UserError):
 @dataclass(frozen=True)
 class _Planned:
     """A window of an epoch and its micro-batches; how many micro-batches come before it, and how many pairs were left
-    out before it.
+    out before it, or cut.
     """
 
     window: Window
@@ -39,6 +39,7 @@ class _Planned:
     first: int
     num_blank: int
     num_too_long: int
+    num_cut: int
 
 
 class Stream:
@@ -220,6 +221,7 @@ class StreamPlan:
                 "micro_batch": planned.first,
                 "num_blank": planned.num_blank,
                 "num_too_long": planned.num_too_long,
+                "num_cut": planned.num_cut,
                 "digest": planned.window.digest,
             }
 
@@ -229,6 +231,7 @@ class StreamPlan:
         parts = [f"epoch {self._epoch + 1} is over: {counted(read['num_pairs'], 'pair was', 'pairs were')} read"]
         parts += [f"{read['num_blank']:,} with a blank side dropped"] * (read["num_blank"] > 0)
         parts += [f"{read['num_too_long']:,} too long left out"] * (read["num_too_long"] > 0)
+        parts += [f"{read['num_cut']:,} cut in half for data.noise"] * (read["num_cut"] > 0)
         return ", ".join(parts)
 
     def _plan_window(self) -> None:
@@ -245,9 +248,8 @@ class StreamPlan:
         batches = plan_batches(*lengths, self._max_tokens, self._seed, self._epoch, after["window"])
         if batches:
             planned = [rows + row for rows in batches]
-            self._planned.append(
-                _Planned(window, planned, after["micro_batch"], after["num_blank"], after["num_too_long"])
-            )
+            before = (after[name] for name in ("micro_batch", "num_blank", "num_too_long", "num_cut"))
+            self._planned.append(_Planned(window, planned, *before))
         self._is_whole = window.num_read < self._stream.size
         self._next = {
             "window": after["window"] + 1,
@@ -255,6 +257,7 @@ class StreamPlan:
             "num_pairs": window.first + window.num_read,
             "num_blank": after["num_blank"] + window.num_blank,
             "num_too_long": after["num_too_long"] + window.num_too_long,
+            "num_cut": after["num_cut"] + window.num_cut,
         }
         if self._is_whole and self._next["micro_batch"] == 0:
             raise StreamError(
@@ -264,7 +267,7 @@ class StreamPlan:
 
 
 def _numbers(place: Place | None) -> dict[str, int]:
-    names = ("window", "micro_batch", "num_pairs", "num_blank", "num_too_long")
+    names = ("window", "micro_batch", "num_pairs", "num_blank", "num_too_long", "num_cut")
     return {name: int((place or {}).get(name, 0)) for name in names}
 
 

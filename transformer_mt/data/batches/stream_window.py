@@ -33,7 +33,7 @@ class Window:
     too long. `model.max_len: enough` would hold 99 % of them.
 
     `sources` and `lines` say where each pair stands. `digest` is a hash of all texts that were read. `shown` holds a
-    few of the pairs. `form` is that of their batches.
+    few of the pairs. `form` is that of their batches. `num_cut` lines were cut for their noise.
     """
 
     first: int
@@ -48,6 +48,7 @@ class Window:
     digest: str
     shown: list[tuple[str, str]]
     form: Form = AS_PAIRS
+    num_cut: int = 0
 
     def __len__(self) -> int:
         return len(self.lines)

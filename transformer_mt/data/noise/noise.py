@@ -99,8 +99,8 @@ class Noise:
         """A window of a stream as this epoch has it."""
         is_mono, num_tags = _are_mono(self.sources)[window.sources], _have_tags(self.sources)[window.sources]
         lines = window.lines + (window.sources.astype(np.int64) << _SOURCE_BITS)
-        src, tgt, _ = self.hidden(window.src, window.tgt, is_mono, num_tags, (epoch,), lines)
-        return replace(window, src=src, tgt=tgt, form=self.form)
+        src, tgt, num_cut = self.hidden(window.src, window.tgt, is_mono, num_tags, (epoch,), lines)
+        return replace(window, src=src, tgt=tgt, form=self.form, num_cut=num_cut)
 
 
 def mono_rows(corpus: Corpus) -> NDArray[np.bool_]:
