@@ -1,7 +1,9 @@
 """What a source cannot read is told with the file, the line and what to do."""
 
+import bz2
 import gc
 import gzip
+import lzma
 import os
 import tempfile
 from collections.abc import Iterator
@@ -150,6 +152,19 @@ def test_cut_off_files(cut: float, tmp_path: Path) -> None:
     content = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(content[: int(len(content) * cut)])
     assert f"{tmp_path}/a.parquet is not a whole Parquet file" in fails(tmp_path, source)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_several_packed_streams_in_one_file(pack: Any, tmp_path: Path) -> None:
+    """Zeros may stand behind each; anything else would be a stream whose text is lost without a word."""
+    streams = [pack(b"one\tuno\ntwo"), pack(b""), pack(b"\tdos\n")]
+    source = SourceConfig(tsv="a")
+    for padding in (b"", b"\0" * 4, b"\0" * 2**20):
+        (tmp_path / "a").write_bytes(padding.join([*streams, b""]))
+        assert read(tmp_path, source) == [("one", "uno"), ("two", "dos")]
+    for rest in (b"more\ttext\n", b"\xff" + streams[2][1:], streams[0][:-1], streams[0][:2]):
+        (tmp_path / "a").write_bytes(b"".join([pack(b"one\tuno\n"), rest]))
+        assert f"{tmp_path}/a is not a whole gzip, bz2 or xz file" in fails(tmp_path, source)
 
 
 @settings(max_examples=60)

@@ -12,9 +12,9 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader, BytesIO
+from io import BufferedIOBase, BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.longest_line import BEYOND, LONGEST_LINE
@@ -25,10 +25,50 @@ UTF8_BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
 BZ2_MAGIC = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
 XZ_MAGIC = b"\xfd7zXZ\0"
-Unpacked = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-UNPACKERS: dict[str, Callable[[Any], Unpacked]] = {
-    ".gz": lambda file: gzip.GzipFile(fileobj=file), ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile,
-}  # fmt: skip
+
+
+class _Unpacking(RawIOBase):
+    """What bzip2 or xz packed, in one stream or several, with zeros between them. Unlike Python's own readers, which
+    take anything else behind a stream for the end of the file, it raises for that.
+    """
+
+    def __init__(self, file: BinaryIO, begin: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._file, self._begin, self._stream = file, begin, begin()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """See `io.RawIOBase`. EOFError, which says why, where the file is not whole."""
+        data = b""
+        while not data:
+            packed = b""
+            if self._stream.eof:
+                if not (packed := self._behind_stream()):
+                    return 0
+                self._stream = self._begin()
+            elif self._stream.needs_input and not (packed := self._file.read(BLOCK_BYTES)):
+                raise EOFError("it ends within its packed text")
+            try:
+                data = self._stream.decompress(packed, len(buffer))
+            except (OSError, lzma.LZMAError) as error:
+                raise EOFError(str(error)) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _behind_stream(self) -> bytes:
+        """What is next in the file but zeros; nothing at its end."""
+        rest = self._stream.unused_data
+        while not (found := rest.lstrip(b"\0")) and (rest := self._file.read(BLOCK_BYTES)):
+            pass
+        return found
+
+
+UNPACKERS: dict[str, Callable[[Any], BufferedIOBase]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".bz2": lambda file: BufferedReader(_Unpacking(file, bz2.BZ2Decompressor)),
+    ".xz": lambda file: BufferedReader(_Unpacking(file, lzma.LZMADecompressor)),
+}
 MAGIC = {GZIP_MAGIC: ".gz", **dict.fromkeys(BZ2_MAGIC, ".bz2"), XZ_MAGIC: ".xz"}  # first bytes of packed files
 # What names another data.root, which some commands that read a run's data have no option for.
 CHANGED_BY = (
@@ -88,7 +128,7 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(f"There is no file {path.absolute()}. Check the name and the folder.") from None
     except PermissionError:
         raise UserError(f"{path} may not be read: permission denied. Give yourself the right to read it.") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path} is not a whole gzip, bz2 or xz file: {error}. Fetch or compress it again.") from None
     except OSError as error:
         reason = error.strerror or error
@@ -126,7 +166,7 @@ def suffix_of(path: Path) -> str:
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[BufferedReader | Unpacked]:
+def open_plain(path: Path) -> Iterator[BufferedIOBase]:
     """The bytes of a file, unpacked when its name ends in `.gz`, `.bz2` or `.xz`, or its first bytes say so.
 
     Raises UserError for an archive, which may hold several files, and for other packed files.
@@ -168,7 +208,7 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
                 yield block
 
 
-def _with_rest(block: bytes, file: BufferedReader | Unpacked) -> bytes:
+def _with_rest(block: bytes, file: BufferedIOBase) -> bytes:
     """The block with the rest of its last line. Only a piece of a line that is too long is in memory at once."""
     begin = block.rfind(b"\n") + 1
     longest = LONGEST_LINE + len(b"\r\n")
