@@ -13,6 +13,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.storage.checkpoint_files import STATE, find_checkpoint
 from transformer_mt.storage.manifest import write_manifest
 from transformer_mt.storage.run_folder import RunFolder, newest_run, open_run
+from transformer_mt.training.begin import refuse_unless_writable
 from transformer_mt.training.resuming.checkpoints import write_folder
 
 
@@ -48,6 +49,15 @@ def test_a_run_that_may_not_be_read_is_not_one_without_checkpoints(
         assert f"{run.path / closed}" in said
         assert f" may not be read: permission denied. Have its owner allow it: chmod -R a+rX '{run.path}'" in said
     assert open_run(run.path).steps() == [1, 2]
+
+
+@pytest.mark.parametrize("path", [Path("a" * 300), Path("runs", "a" * 300), Path("/".join(["folder"] * 1000))])
+def test_a_path_that_no_system_has_is_no_run(path: Path) -> None:
+    for find in (lambda: open_run(path), lambda: newest_run(path)):
+        with pytest.raises(UserError, match="is a longer path, or has a longer name in it, than can be here"):
+            find()
+    with pytest.raises(UserError, match=r"cannot be written: File name too long\. Choose another"):
+        refuse_unless_writable(RunFolder(path), resume=False)
 
 
 def test_runs_that_may_not_be_read(folder_without_rights: Path) -> None:

@@ -108,7 +108,7 @@ def _delete(path: Path) -> None:
 
 @contextmanager
 def permission_to_read(folder: Path) -> Iterator[None]:
-    """Raises UserError where the body reads something in `folder` that it may not read."""
+    """Raises UserError where the body reads something in `folder` that it may not read, or a path that is too long."""
     try:
         yield
     except PermissionError as error:
@@ -116,6 +116,10 @@ def permission_to_read(folder: Path) -> Iterator[None]:
             f"{error.filename or folder} may not be read: permission denied. Have its owner allow it: "
             f"chmod -R a+rX {shlex.quote(str(folder))}"
         ) from error
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise UserError(f"{folder} is a longer path, or has a longer name in it, than can be here. Check it.") from None
 
 
 @contextmanager

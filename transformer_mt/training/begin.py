@@ -175,7 +175,8 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
 
 def refuse_unless_writable(run: RunFolder, resume: bool) -> None:
     """UserError where the run's folder cannot be written: now, rather than after the data was prepared."""
-    place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if exists(path))
+    with run_folder_errors(run):  # such as a name that is too long
+        place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if exists(path))
     if not is_dir(place) or not os.access(place, os.W_OK | os.X_OK):
         what = "cannot be written to" if is_dir(place) else "is a file, not a folder"
         if resume and is_dir(run.path):
