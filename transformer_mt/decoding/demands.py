@@ -12,7 +12,6 @@ import regex
 from numpy.typing import NDArray
 
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.config.sections.section import LARGEST
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.data.sources.files import read_lines
 from transformer_mt.data.tokenizers import Tokenizer, normalize
@@ -180,8 +179,8 @@ def _refuse_other_types(number: int, line: SourceLine) -> None:
             f"The constraints of line {number} are {phrases!r}. Give a tuple of phrases, each as str, or as a tuple of "
             "those of which one is enough."
         )
-    if not _all_are(place, lambda one: isinstance(one, Integral) and 0 <= int(one) <= LARGEST):
-        raise UserError(f"The place of line {number} is {place!r}. Give a tuple of whole numbers from 0 on.")
+    if not _all_are(place, lambda one: isinstance(one, Integral) and 0 <= int(one) < 2**64):
+        raise UserError(f"The place of line {number} is {place!r}. Give a tuple of whole numbers from 0 to 2^64 - 1.")
 
 
 def _all_are(values: object, are: Callable[[Any], bool]) -> bool:

@@ -29,7 +29,13 @@ def test_a_text_goes_on_where_it_was_left(call, tmp_path: Path) -> None:
     assert "line 4: longer than" in rest.stderr
     assert "prefixes ends after line 4" in call(*options, "--first-line", "5", "one").stderr
     assert "prefixes ends after line 4" in call(*options, "--first-line", "9", "one").stderr
-    assert call("translate", "--first-line", "0", "one").returncode == 2
+    samples = ("--n-best", "2", "--sampling-topk", "0")
+    far = call("translate", *samples, "--first-line", str(2**63), "one")
+    assert far.stdout.startswith(f"{2**63} ||| "), far.stderr
+    for number in (0, 2**63 + 1):
+        refused = call("translate", "--first-line", str(number), "one")
+        assert refused.returncode == 2
+        assert "--first-line" in refused.stderr
 
 
 def test_n_best_as_text(call) -> None:

@@ -46,6 +46,7 @@ def translate(
         int,
         typer.Option(
             min=1,
+            max=2**63,
             help="Which line of a text the input begins with, where the lines before it are done: numbers, samples and "
             "--prefix FILE go on from there.",
         ),
