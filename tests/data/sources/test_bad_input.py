@@ -136,6 +136,17 @@ def test_text_of_parquet_that_changed_since_its_checksum(tmp_path: Path) -> None
     assert f"{path} is not a whole Parquet file" in fails(tmp_path, source)
 
 
+def test_times_that_python_has_not_are_no_text(tmp_path: Path) -> None:
+    """Beside text in one struct they do no harm."""
+    path, source = tmp_path / "a.parquet", SourceConfig(parquet="a.parquet")
+    late, texts = pa.array([None, 2**31 - 1], pa.int32()).cast(pa.date32()), pa.array(["one", "two"])
+    pq.write_table(pa.table({"src": texts, "tgt": late}), path)
+    assert f"{path}, row 2: column tgt holds a value of type Date" in fails(tmp_path, source)
+    struct = pa.StructArray.from_arrays([texts, texts, late], names=["src", "tgt", "when"])
+    pq.write_table(pa.table({"translation": struct}), path)
+    assert read(tmp_path, source) == [("one", "one"), ("two", "two")]
+
+
 @pytest.mark.parametrize("cut", [0.3, 0.9])
 def test_cut_off_files(cut: float, tmp_path: Path) -> None:
     pairs = [(str(n), str(n * n)) for n in range(5000)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import compute
 
 from transformer_mt.data.sources.columns import NESTED, Columns, as_text, choose_columns
 from transformer_mt.data.sources.files import open_bytes
@@ -13,6 +14,7 @@ from transformer_mt.data.sources.source import RawPair
 from transformer_mt.errors import UserError
 
 BATCH_ROWS = 1000
+pc: Any = compute  # makes its functions when it is imported, where no type checker sees them
 
 
 def parquet_pairs(path: Path, choices: Sequence[tuple[str, str]]) -> Iterator[RawPair]:
@@ -41,20 +43,26 @@ def batch_pairs(batches: Iterator[Any], chosen: Columns, place: str) -> Iterator
     """Pairs from record batches or tables that hold the chosen columns; null is a blank side."""
     row = 0
     for batch in batches:
-        columns = [batch.column(NESTED)] * 2 if chosen.nested else [batch.column(name) for name in chosen[:2]]
-        for cells in zip(*(_values(column, row, place) for column in columns), strict=True):
+        sides = (_values(_column(batch, name, chosen.nested), name, row, place) for name in chosen[:2])
+        for cells in zip(*sides, strict=True):
             row += 1
-            if chosen.nested:
-                cells = [(cell or {}).get(name) for cell, name in zip(cells, chosen[:2], strict=True)]
             where = f"{place}, row {row}"
             yield RawPair(as_text(cells[0], chosen.src, where), as_text(cells[1], chosen.tgt, where), row)
 
 
-def _values(column: Any, first: int, place: str) -> list[Any]:
-    """The Python values of an Arrow column whose first row is row `first`, from 0, of the source."""
+def _column(batch: Any, name: str, nested: bool) -> Any:
+    """The column of this name, or the part of the column `translation`, which is null where all of that is."""
+    if not nested:
+        return batch.column(name)
+    translation = batch.column(NESTED)
+    return pc.struct_field(translation, [translation.type.get_field_index(name)])
+
+
+def _values(column: Any, name: str, first: int, place: str) -> list[Any]:
+    """The Python values of an Arrow column of this name, whose first row is row `first`, from 0, of the source."""
     try:
         return column.to_pylist()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         for row, cell in enumerate(column, start=first + 1):
             try:
                 cell.as_py()
@@ -62,4 +70,6 @@ def _values(column: Any, first: int, place: str) -> list[Any]:
                 raise UserError(
                     f"{place}, row {row}: the bytes are not UTF-8. Write the file again from text that is UTF-8."
                 ) from None
+            except (ValueError, OverflowError):  # a time, of a column without text, that Python has not
+                as_text(cell, name, f"{place}, row {row}")
         raise
