@@ -15,6 +15,7 @@ from toy import toy_mapping, toy_pairs, write_toy_corpus
 from transformer_mt.checking import check
 from transformer_mt.checking.written import clean
 from transformer_mt.data.builtin import builtin_pairs
+from transformer_mt.data.sources.files import read_lines
 
 
 @pytest.fixture
@@ -87,6 +88,17 @@ def test_cleaned_files_are_parallel_and_lose_nothing(folder: Path) -> None:
     again = call_tmt(folder, "data", "check", "clean/kept.en", "clean/kept.es", *VALIDATION)
     assert "copy" not in again.stdout
     assert before == {name: (folder / name).read_bytes() for name in FILES}
+
+
+def test_cleaned_files_begin_and_end_as_the_lines_do(folder: Path) -> None:
+    """What is no line end and no mark of the file is no such thing in the cleaned files either."""
+    texts = ["\ufeffone two.\r", *(f"{number} one.\r" for number in range(3))]
+    for name in ("odd.en", "odd.es"):
+        content = "\ufeff" + "".join(f"{text}\r\n" for text in texts)
+        (folder / name).write_bytes(content.encode())
+    assert call_tmt(folder, "data", "check", "odd.en", "odd.es", "--write", "clean").returncode == 0
+    sides = [[text for _, text in read_lines(folder / "clean" / f"{name}.en")] for name in ("kept", "taken_out")]
+    assert sorted(sides[0] + sides[1]) == sorted(texts)
 
 
 def test_a_config_names_all_splits(folder: Path) -> None:

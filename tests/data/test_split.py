@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from transformer_mt.data import split as splitting
 from transformer_mt.data.longest_line import LONGEST_LINE
+from transformer_mt.data.sources.files import read_lines
 from transformer_mt.data.split import groups, split_pair_of_files
 from transformer_mt.data.tokenizers import normalize
 from transformer_mt.errors import UserError
@@ -166,6 +167,19 @@ def test_hostile_files(
     assert (len(parts[1]), len(parts[2]), shared(parts, 0), shared(parts, 1)) == (100, 100, 0, 0)
 
 
+def test_odd_ends_and_beginnings_of_lines_are_read_again(tmp_path: Path) -> None:
+    """A return before a line's end, and a mark of the byte order behind that of the file, are text."""
+    odd = ["\ufeffone", "\ufeff", "two\r", "\r", "thr\ree", "\ufeff\ufefffour\r"]
+    files = tmp_path / "a.en", tmp_path / "a.es"
+    for file in files:
+        file.write_bytes(("\ufeff" + "".join(f"{text}\r\n" for text in odd)).encode())
+    for seed in range(8):
+        written = split_pair_of_files(*files, tmp_path / f"{seed}", 2, 1, seed)
+        for side in (0, 1):
+            texts = [text for path, _ in written[side::2] for _, text in read_lines(path)]
+            assert sorted(texts) == sorted(odd)
+
+
 def test_what_cannot_be_taken_out_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write(tmp_path, [("a", f"b{i}") for i in range(8)] + [("c", "d"), ("", "e")])
     with pytest.raises(
@@ -184,6 +198,9 @@ def test_what_cannot_be_taken_out_is_refused(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "empty.en").write_text("")
     with pytest.raises(UserError, match="hold not a single line"):
         split_pair_of_files(tmp_path / "empty.en", tmp_path / "empty.en", tmp_path / "new", 1, 0, 1)
+    (tmp_path / "empty.en").write_text(" \n" * 2)
+    with pytest.raises(UserError, match="hold not a single pair with two sides"):
+        split_pair_of_files(tmp_path / "empty.en", tmp_path / "empty.en", tmp_path / "new", 0, 0, 1)
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file cannot be written: .*Choose another folder"):

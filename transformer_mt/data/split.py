@@ -14,7 +14,7 @@ from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.section import SPLITS
 from transformer_mt.config.sections.sources import SourceConfig
 from transformer_mt.data.longest_line import beyond_error, is_beyond
-from transformer_mt.data.sources.files import suffix_of
+from transformer_mt.data.sources.files import suffix_of, write_line
 from transformer_mt.data.sources.source import PairBlock, Source, with_bar
 from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
@@ -79,7 +79,7 @@ def groups(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def _read_keys(source: Source) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """The keys of both sides, (2, pairs), and which pairs have a blank side. UserError where there are no pairs."""
+    """The keys of both sides, (2, pairs), and which pairs have a blank side. UserError where all have."""
     sides: tuple[list[NDArray[np.uint64]], ...] = ([], [])
     blanks: list[NDArray[np.bool_]] = []
     for block in with_bar(source.blocks(), "Reading"):
@@ -90,9 +90,10 @@ def _read_keys(source: Source) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
             keys.append(np.fromiter(map(sentence_key, texts), np.uint64, len(texts)))
         blank = (not (a.strip() and b.strip()) for a, b in zip(block.src, block.tgt, strict=True))
         blanks.append(np.fromiter(blank, np.bool_, len(block.src)))
-    if not blanks:
+    if all(blank.all() for blank in blanks):
+        what = "pair with two sides" if blanks else "line"
         raise UserError(
-            f"{source.config.src} and {source.config.tgt} hold not a single line. Check that these are the files you "
+            f"{source.config.src} and {source.config.tgt} hold not a single {what}. Check that these are the files you "
             "mean."
         )
     return np.stack([np.concatenate(keys) for keys in sides]), np.concatenate(blanks)
@@ -145,7 +146,7 @@ def _write(
                 raise changed
             for index, *sides in zip(chosen, block.src, block.tgt, strict=True):
                 for file, text in zip(files[index], sides, strict=True):
-                    file.write(text + "\n")
+                    write_line(file, text)
     if done != len(part_of):
         raise changed
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from transformer_mt.checking.check import CheckedSplit
 from transformer_mt.checking.faults.rules import TAKEN_OUT, names_of
 from transformer_mt.data.longest_line import is_beyond
+from transformer_mt.data.sources.files import write_line
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.files import make_folder, way_to_write, writing
@@ -81,7 +82,7 @@ def _write(split: CheckedSplit, folder: Path, endings: tuple[str, str]) -> None:
             for number, (src, tgt) in enumerate(zip(*block.sides, strict=True)):
                 files = out if is_out[number] else kept
                 for file, text in zip(files, (src, tgt), strict=True):
-                    file.write(_one_line(text) + "\n")
+                    write_line(file, _one_line(text))
                 if is_out[number]:
                     names = ", ".join(names_of(int(flags[number]) & TAKEN_OUT))
                     reasons.write(f"{names}\t{_one_line(source.place(block.lines[number]))}\n")

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.longest_line import BEYOND, LONGEST_LINE
 from transformer_mt.errors import UserError
 
 BLOCK_BYTES = 2**19
-UTF8_BOM = b"\xef\xbb\xbf"
+MARK = "\ufeff"  # of the byte order
+UTF8_BOM = MARK.encode()
 GZIP_MAGIC = b"\x1f\x8b"
 BZ2_MAGIC = tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
 XZ_MAGIC = b"\xfd7zXZ\0"
@@ -225,6 +226,14 @@ def _with_rest(block: bytes, file: BufferedIOBase) -> bytes:
 def strip_line_end(line: str) -> str:
     """The line without the one `\\n` or `\\r\\n` that ends it."""
     return line[:-1].removesuffix("\r") if line.endswith("\n") else line
+
+
+def write_line(file: TextIO, text: str) -> None:
+    """Write the line that `read_lines` reads as this text. A return before the line's end would be taken for a part of
+    it, and U+FEFF at the beginning of a file for its mark: a second one is not.
+    """
+    mark = MARK if text.startswith(MARK) and file.tell() == 0 else ""
+    file.write(f"{mark}{text}\r\n" if text.endswith("\r") else f"{mark}{text}\n")
 
 
 def decode(raw: bytes, path: Path, number: int) -> str:
