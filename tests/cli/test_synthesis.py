@@ -204,6 +204,10 @@ def test_bad_input_is_refused(folder: Path) -> None:
             told = refused(folder, "--input", name, verb=verb)
             assert f"{name} is text of es by its name, and the run translates en to es" in told
     assert "nothing.xx cannot be read: No such file" in refused(folder, "--input", "nothing.xx")
+    assert "--input and --without are both -. Name a file" in refused(folder, "--input", "-", "--without", "-")
+    (folder / "packed").write_bytes(b"BZh91AY&SY and so on\n")
+    for options in (("--input", "packed"), ("--input", "mono.xx", "--without", "packed")):
+        assert "packed is bzip2. Unpack it: bzcat FILE > TEXT_FILE." in refused(folder, *options)
     (folder / "full").mkdir()
     (folder / "full" / "train.es").write_text("mine\n")
     assert "full holds files, and no settings.json" in refused(folder, "--input", "mono.xx", output="full")

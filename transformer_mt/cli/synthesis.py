@@ -89,6 +89,8 @@ def make_pairs(
     from transformer_mt.synthesis.parallel_files import ParallelFiles
     from transformer_mt.synthesis.settings import begin_or_go_on
 
+    if STANDARD in (without or []) and name == name_of(STANDARD):
+        raise UserError("--input and --without are both -. Name a file for one of them.")
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
@@ -192,8 +194,9 @@ def _keys_of(paths: list[Path]) -> set[int]:
 
     keys: set[int] = set()
     for path in paths:
+        name = name_of(path)
         with open_lines(path, "--without") as stream:
-            for chunk in chunk_lines(stream, 1000, partial(report_damaged, str(path)), str(path)):
+            for chunk in chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE"):
                 keys |= {sentence_key(line) for line in chunk if line.strip()}
     return keys
 
