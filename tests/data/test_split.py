@@ -1,6 +1,9 @@
 """A pair of files parted: no sentence in two parts, whatever the pairs share, and every pair once."""
 
+import os
 import random
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -241,3 +244,20 @@ def test_what_is_stopped_leaves_nothing(
     with pytest.raises((KeyboardInterrupt, UserError)):
         split_pair_of_files(*files, tmp_path / "new", 5, 0, 1)
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_what_a_kill_left_goes_with_the_next_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an hour, since another process might be at work."""
+    files, new = write(tmp_path, [(f"a {i}", f"b {i}") for i in range(20)]), tmp_path / "new"
+    with monkeypatch.context() as killed:
+        killed.setattr(splitting, "_move", lambda *arguments: sys.exit(137))
+        killed.setattr(shutil, "rmtree", lambda *arguments, **options: None)
+        with pytest.raises(SystemExit):
+            split_pair_of_files(*files, new, 5, 0, 1)
+    (left,) = new.iterdir()
+    assert sorted(path.name for path in left.iterdir()) == ["train.en", "train.es", "validation.en", "validation.es"]
+    shutil.copytree(left, new / f"{left.name}x")
+    os.utime(left, (0, 0))
+    split_pair_of_files(*files, new, 5, 0, 1)
+    assert not left.exists()
+    assert len(list(new.iterdir())) == 4 + 1

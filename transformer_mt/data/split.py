@@ -4,7 +4,6 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import xxhash
@@ -20,7 +19,7 @@ from transformer_mt.data.sources.text_pair import TextPair
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists
 from transformer_mt.plurals import counted
-from transformer_mt.storage.files import TEMPORARY, writing
+from transformer_mt.storage.files import working_folder, writing
 
 ENOUGH = 0.9  # of the pairs asked for: groups do not always add up to the number
 
@@ -48,9 +47,9 @@ def split_pair_of_files(
     parts = [part for part in SPLITS if numbers.get(part, 1)]
     with writing(folder, "Choose another folder."):
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=TEMPORARY) as temporary:
-            _write(Path(temporary), parts, ends, part_of, source.blocks())
-            _move([f"{part}{extension}" for part in parts for extension in ends], Path(temporary), folder)
+        with working_folder(folder, "split") as temporary:
+            _write(temporary, parts, ends, part_of, source.blocks())
+            _move([f"{part}{extension}" for part in parts for extension in ends], temporary, folder)
     sizes = np.bincount(part_of, minlength=len(SPLITS)).tolist()
     return [(folder / f"{part}{end}", sizes[SPLITS.index(part)]) for part in parts for end in ends]
 

@@ -77,6 +77,20 @@ def replace_folder(final: Path, write: Callable[[Path], object]) -> None:
             raise
 
 
+@contextmanager
+def working_folder(folder: Path, name: str) -> Iterator[Path]:
+    """A new folder in another, for files that get their names together; it is deleted at the end. What killed processes
+    left of one with this name is deleted.
+    """
+    _sweep(folder / name)
+    temporary = temporary_beside(folder / name)
+    try:
+        temporary.mkdir()
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _sweep(final: Path) -> None:
     """Delete what killed processes left of this file or folder an hour ago or more; what is younger may be in the
     making.
