@@ -16,7 +16,7 @@ from pages import section, tables
 from planted_faults import sources_of_pairs
 
 from transformer_mt.checking import reading
-from transformer_mt.checking.faults import pair_texts
+from transformer_mt.checking.faults import languages, pair_texts
 from transformer_mt.checking.faults.duplicates import duplicate_flags
 from transformer_mt.checking.faults.leaks import LEAST_WORDS, NEAR, HeldOut
 from transformer_mt.checking.faults.names import count_names, names_in, other_names
@@ -28,6 +28,7 @@ from transformer_mt.checking.matching import Stretch
 from transformer_mt.checking.reading import read_blocks
 from transformer_mt.checking.shifts import shifted_parts
 from transformer_mt.checking.viterbi import likeliest_states
+from transformer_mt.errors import UserError
 
 
 def faults(src: str, tgt: str, max_words: int = 100) -> list[str]:
@@ -286,3 +287,18 @@ def test_blocks_hold_every_pair_once_with_its_neighbours(
         assert list(zip(block.src, block.tgt, strict=True)) == around
     assert found == pairs + pairs[:5]
     assert places == list(range(len(found)))
+
+
+def test_without_room_for_a_model_of_languages_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """py3langid unpacks its model into the folder of temporary files."""
+    langid = pytest.importorskip("py3langid.langid", reason="the extra check is not installed")
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(langid.LanguageIdentifier, "from_model_file", full)
+    languages._identifier.cache_clear()
+    with pytest.raises(UserError, match=r"cannot unpack its model in /.*: No space left on device\. Free some space"):
+        languages.is_there()
+    monkeypatch.undo()
+    assert languages.is_there()

@@ -3,7 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
+from tempfile import gettempdir
 from typing import Any
+
+from transformer_mt.errors import UserError
 
 LEAST_CHARACTERS = 20  # of shorter texts nobody can be sure
 MOST_TEXTS = 1_000  # of a side show which its language is
@@ -14,12 +17,18 @@ ABSENT = "language: only the other side's words were looked for; pip install 'tr
 
 @cache
 def _identifier() -> Any:
-    """The identifier; None where the library is not installed."""
+    """The identifier; None where the library is not installed. UserError where it has no room to unpack its model."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         return None
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    try:
+        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    except OSError as error:
+        raise UserError(
+            f"py3langid cannot unpack its model in {gettempdir()}: {error.strerror or error}. Free some space there, "
+            "or set TMPDIR to another folder."
+        ) from None
 
 
 def is_there() -> bool:
