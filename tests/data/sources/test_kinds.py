@@ -127,6 +127,9 @@ def test_every_arrow_type_of_text(tmp_path: Path) -> None:
     plain = pa.array(["a", "b", "a"])
     pq.write_table(pa.table({"src": plain.dictionary_encode(), "tgt": plain.cast(pa.large_string())}), tmp_path / "a")
     assert read(tmp_path, SourceConfig(parquet="a")) == [("a", "a"), ("b", "b"), ("a", "a")]
+    struct = pa.StructArray.from_arrays([plain.dictionary_encode(), plain], names=["src", "tgt"])
+    pq.write_table(pa.table({"translation": struct}), tmp_path / "a", row_group_size=2)
+    assert read(tmp_path, SourceConfig(parquet="a")) == [("a", "a"), ("b", "b"), ("a", "a")]
 
 
 def test_lines_before_the_header_of_csv_are_none(tmp_path: Path) -> None:

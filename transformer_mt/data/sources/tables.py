@@ -1,6 +1,7 @@
 """Sentence pairs out of Parquet files and tables of Arrow, batch by batch."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ def parquet_pairs(path: Path, choices: Sequence[tuple[str, str]]) -> Iterator[Ra
             file = pq.ParquetFile(raw, page_checksum_verification=True)  # if the writer left checksums
             chosen = choose_of_schema(file.schema_arrow, choices, str(path))
             needed = [NESTED] if chosen.nested else list(dict.fromkeys(chosen[:2]))
-            batches = file.iter_batches(batch_size=BATCH_ROWS, columns=needed)
-            yield from batch_pairs(batches, chosen, str(path))
+            # Each group of rows by itself: pyarrow has no batch over two of them where a struct holds a dictionary.
+            groups = ([group] for group in range(file.num_row_groups))
+            batches = (file.iter_batches(batch_size=BATCH_ROWS, row_groups=group, columns=needed) for group in groups)
+            yield from batch_pairs(chain.from_iterable(batches), chosen, str(path))
         except (pa.ArrowException, OSError) as error:
             why = str(error).rstrip(".")
             raise UserError(f"{path} is not a whole Parquet file: {why}. Write or fetch it again.") from None
