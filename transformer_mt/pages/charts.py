@@ -59,8 +59,8 @@ class _Scale:
     """From values to places: `low` at `start`, `high` at `end`."""
 
     def __init__(self, low: float, high: float, start: float, end: float) -> None:
-        if high - low < 1e-9:
-            low, high = low - 0.5, high + 0.5
+        if high - low < (least := _least_width(low, high)):
+            low, high = low - max(0.5, least), high + max(0.5, least)
         self.low, self.high, self.start, self.end = low, high, start, end
 
     def __call__(self, value: float) -> float:
@@ -70,9 +70,14 @@ class _Scale:
         return [tick for tick in round_ticks(self.low, self.high) if self.low <= tick <= self.high]
 
 
+def _least_width(low: float, high: float) -> float:
+    """What is less apart is one value to a chart: of a large one, what its digits no longer tell apart."""
+    return 1e-9 * max(1.0, abs(low), abs(high))
+
+
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round numbers from below `low` to above `high`: steps of 1, 2 or 5 times a power of ten."""
-    rough = max(high - low, 1e-9) / about
+    rough = max(high - low, _least_width(low, high)) / about
     power = 10 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -237,6 +237,20 @@ def test_curves_as_a_page_hold_every_value(call, folder: Path) -> None:
             assert f"<title>whole, step {line['step']:,}: {line['lr']:.4g}</title>" in page
 
 
+@pytest.mark.parametrize("value", [3.0, 2.35e17, -1e17, 1e300])
+def test_a_single_value_has_its_place_however_large(call, tmp_path: Path, value: float) -> None:
+    """As the ppl of a training that has diverged: beside 1e17 a half is nothing, and a chart needs some width."""
+    run = tmp_path / "runs/r"
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text(json.dumps({"kind": "validation", "step": 20, "ppl": value}) + "\n")
+    result = call("runs", str(tmp_path / "runs"), "--curves", str(tmp_path / "x.html"), "--metric", "ppl")
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert f"<title>r, step 20: {value:.4g}</title>" in page
+    at, *ticks = (float(y) for y in re.findall(r'(?:points="[\d.]+,|<line [^>]*y1=")([\d.]+)', page)[::-1])
+    assert min(ticks) <= at <= max(ticks)
+
+
 def test_curves_as_a_picture(call, folder: Path) -> None:
     result = call("runs", str(folder), "--curves", str(folder / "c.png"))
     assert result.returncode == 0
