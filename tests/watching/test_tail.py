@@ -146,3 +146,23 @@ def test_a_run_that_has_written_nothing_yet_is_no_trouble(tmp_path: Path) -> Non
     shown = "".join(LiveRun(RunFolder(tmp_path)).look().parts.values())
     assert "not begun" in shown
     assert "No such file" not in shown
+
+
+def test_an_event_file_that_leads_nowhere_leaves_the_page_as_it_was(tmp_path: Path, monkeypatch) -> None:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+    monkeypatch.setattr(live_run, "REST_SECONDS", 0.0)
+    (tmp_path / "config.yaml").write_text(dump_config(toy_config(tmp_path)))
+    board = SummaryWriter(str(tmp_path))
+    board.add_text("sample 1", "**source**: a\n\n**reference**: b\n\n**translation**: c", 10)
+    board.close()
+    live = LiveRun(RunFolder(tmp_path))
+    before = live.look().parts
+    assert "c" in before["samples"]
+    (events,) = tmp_path.glob("events.out.tfevents.*")
+    for target in (tmp_path / "gone", events):
+        events.unlink()
+        events.symlink_to(target)
+        events.with_name(f"{events.name}.2").unlink(missing_ok=True)
+        events.with_name(f"{events.name}.2").symlink_to(target)
+        assert live.look().parts == before

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformer_mt.paths import is_file
+
 SAMPLE = re.compile(r"sample (\d+)/text_summary")
 ROW = re.compile(r"\*\*(source|reference|translation)\*\*: (.*)", re.DOTALL)
 ESCAPED = re.compile(r"\\([\\`*_{}\[\]()#+\-.!|<>])")
@@ -34,8 +36,10 @@ class EventFiles:
         self._loaders: dict[str, Any] = {}
 
     def update(self) -> None:
-        """A file that is no longer there is left as it was read."""
-        for path in sorted(self.folder.glob("events.out.tfevents.*")):
+        """A file that is no longer there is left as it was read; of a link to nothing TensorBoard raises errors of its
+        own.
+        """
+        for path in filter(is_file, sorted(self.folder.glob("events.out.tfevents.*"))):
             for event in self._new_events(path):
                 if event.HasField("session_log"):  # a training that goes on: what stood behind its step is void
                     self._forget_from(event.step)
