@@ -53,7 +53,7 @@ def load_config(file: str, overrides: Sequence[str] = ()) -> LoadedConfig:
 
 def read_config(path: Path) -> RunConfig:
     """The config in a file that training wrote."""
-    return load_config(str(path.resolve())).config
+    return load_config(os.path.realpath(path)).config  # of a link to itself `Path.resolve` makes a RuntimeError
 
 
 def load_mapping(mapping: Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

@@ -83,6 +83,16 @@ def test_a_run_has_its_name_from_inside_it(folder: Path) -> None:
         assert [row["run"] for row in json.loads(result.stdout)] == ["whole"]
 
 
+def test_a_config_that_is_a_link_to_itself_is_told(call, folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs/r"
+    shutil.copytree(folder / "whole", run)
+    (run / "config.yaml").unlink()
+    (run / "config.yaml").symlink_to("config.yaml")
+    row = told(call, tmp_path / "runs")["r"]
+    assert row["state"] == "damaged"
+    assert "there is no file" in row["problems"][0]
+
+
 def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp_path: Path) -> None:
     """It is what verbs take by default, here one before the newest."""
     run = tmp_path / "runs/r"

@@ -38,6 +38,7 @@ def folder(tmp_path_factory) -> Path:
     (runs / "half/checkpoints/step_1/manifest.json").unlink()
     shutil.rmtree(runs / "begun/checkpoints")
     (folder / "empty").mkdir()
+    (folder / "circle").symlink_to("circle")
     return folder
 
 
@@ -49,6 +50,7 @@ OLD = "training.init_from=runs/old"
     [
         (["training.init_from=nowhere"], "training.init_from: nowhere is not the folder of a run"),
         (["training.init_from=empty"], "training.init_from: empty is not the folder of a run: it has no config.yaml"),
+        (["training.init_from=circle"], "training.init_from: circle is not the folder of a run: it has no config.yaml"),
         (["training.init_from=runs/old/checkpoints/step_1"], "is not the folder of a run: .* Did you mean runs/old?"),
         (["training.init_from=runs/begun"], "training.init_from: runs/begun has no checkpoint yet"),
         (["training.init_from=runs/half"], "training.init_from: runs/half has no checkpoint yet"),

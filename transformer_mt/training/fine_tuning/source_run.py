@@ -1,5 +1,6 @@
 """The run that `training.init_from` names: opened, held against the config, and remembered in the new run's folder."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def open_source(config: RunConfig, run: RunFolder) -> SourceRun | None:
 def refuse_itself(config: RunConfig, run: RunFolder) -> None:
     """UserError where the config would have a run begin with its own weights."""
     asked = config.training.init_from
-    if asked is not None and _folder(asked).resolve() == run.path.resolve():
+    if asked is not None and os.path.realpath(_folder(asked)) == os.path.realpath(run.path):
         raise UserError(
             f"{KEY} names {run.path}, which is the folder of this very run. Train under another name (name=NEW), or go "
             "on with that run by --resume and without this key."
