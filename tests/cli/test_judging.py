@@ -159,6 +159,24 @@ def test_the_second_run_translates_the_test_data_of_the_first(call, files: Path)
     assert "One run translates en to es, the other en to pt." in refused.stderr
 
 
+def test_the_second_run_reads_the_columns_of_the_first(call, files: Path) -> None:
+    """The same file may hold several translations, and each run was tested on another."""
+    sides = [
+        (files / f"data/valid.{language}").read_text(encoding="utf-8").split("\n")[:-1] for language in ("en", "es")
+    ]
+    rows = "".join(f"{src}\t{tgt}\t{tgt} dos\n" for src, tgt in zip(*sides, strict=True))
+    (files / "data/three.tsv").write_text(rows, encoding="utf-8")
+    for tgt in (2, 3):
+        shutil.copytree(files / "runs/toy", files / f"columns/{tgt}")
+        config = files / f"columns/{tgt}/config.yaml"
+        mapping = yaml.safe_load(config.read_text(encoding="utf-8"))
+        mapping["data"] |= {"test": [{"tsv": "three.tsv"}], "columns": {"src": 1, "tgt": tgt}}
+        config.write_text(yaml.safe_dump(mapping, allow_unicode=True), encoding="utf-8")
+    result = call("evaluate", "--compare", "columns/2", "columns/3", "--beam-size", "1")
+    assert result.returncode == 0, result.stderr
+    assert "A and B are the same translations." in result.stdout
+
+
 def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
     result = call(
         "evaluate", "--src", "data/valid.en", "--src", "data/valid.en", "--ref", "bad.es", "--ref", "data/valid.es",
@@ -198,6 +216,7 @@ def test_several_test_sets_and_references_of_one_run(call, files: Path) -> None:
         (["--compare", "bad.es", "good.es", "--ref", "data/valid.es", "--html", "bad.txt"], "does not end in .html."),
         (["--compare", "bad.es", "sheet.html", "--ref", "bad.es", "--html", "./sheet.html"], "it would be replaced."),
         (["--compare", "runs/toy", "turned"], "One run translates en to es, the other es to en."),
+        (["--compare", "runs/toy", "runs/toy", "--split", "root"], "There is no split 'root'. Use train, validation"),
         (["--compare", "data", "runs/toy"], "data is not the folder of a run"),
     ],
 )  # fmt: skip

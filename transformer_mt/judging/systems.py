@@ -68,8 +68,10 @@ def scoring_of_second(first: RunConfig, second: RunConfig, scoring: Scoring) -> 
     refuse_other_languages(first, second)
     if scoring.files:
         return scoring
-    own, others = those_of_pairs(getattr(second.data, scoring.split)), scoring.sources(first)
-    return scoring if (own, second.data.root) == (others, first.data.root) else replace(scoring, data=first.data)
+    others = scoring.sources(first)  # which says so where there is no such split
+    own = those_of_pairs(getattr(second.data, scoring.split))
+    its_own, wanted = (own, second.data.root, second.data.columns), (others, first.data.root, first.data.columns)
+    return scoring if its_own == wanted else replace(scoring, data=first.data)
 
 
 def sets_of_runs(runs: Sequence[RunSystem], scoring: Scoring) -> list[ScoredSet]:
