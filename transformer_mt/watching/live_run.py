@@ -13,6 +13,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.pages.html_text import Html
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.resuming.run_lock import is_trained_now
 from transformer_mt.training.resuming.training_state import TrainingState
@@ -111,5 +112,6 @@ def _newest_state(run: RunFolder) -> TrainingState | None:
     for step in reversed(run.steps()):
         path = run.step(step) / STATE
         if exists(path):
+            check_manifest(path.parent, [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
             return TrainingState.read(path)
     return None

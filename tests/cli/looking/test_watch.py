@@ -14,7 +14,7 @@ from browser import chromium, until
 from commands import call_tmt
 from filelock import FileLock
 from servers import Answer, Served
-from trainings import metrics, metrics_with_clock
+from trainings import metrics, metrics_with_clock, rewrite_manifest
 
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.watching.live_run import REST_SECONDS, LiveRun
@@ -124,6 +124,15 @@ def test_the_state_is_that_of_the_folder(run: Path) -> None:
     assert "target tokens a second" in state()
 
 
+@pytest.mark.parametrize("changed", [{"step": {}}, {"elapsed_seconds": None}, {"step": 10**6}])
+def test_a_state_that_was_changed_is_told_and_not_believed(run: Path, changed: dict[str, Any]) -> None:
+    state = run / "checkpoints/step_1200/state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), **changed}))
+    found = asker(run)("/parts").json["parts"]
+    assert "state.json is damaged: it was changed or cut short" in found["state"]
+    assert "<dt>step</dt><dd>1,200 of 1,200</dd>" in found["state"]
+
+
 def test_a_run_is_watched_before_its_first_checkpoint(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     with Served(run, verb="watch") as served:
@@ -141,7 +150,7 @@ def test_epochs_and_a_training_that_was_made_longer(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints/step_36").mkdir(parents=True)
     (run / "checkpoints/step_36/state.json").write_text(json.dumps(state))
-    (run / "checkpoints/step_36/manifest.json").touch()
+    rewrite_manifest(run / "checkpoints/step_36")
     line = {"kind": "train", "nll": 1.0, "epoch": 3, "tokens_per_second": 9.0}
     lines = [{**line, "step": step, "elapsed_seconds": 60.0 * step} for step in range(1, 37)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
