@@ -80,6 +80,13 @@ ONE = "- name: a\n  kind: equals\n"
         ("- name: a\n  kind: not_empty\n  glossary: x", 1, "the kind not_empty has no key glossary"),
         ("- name: a\n  kind: names_kept\n  sources: [a]", 1, "needs references"),
         ("- name: a\n  kind: matches\n  expected: '('", 1, "is no regular expression"),
+        ("- name: a\n  kind: matches\n  expected: (?a)(?u)", 1, "'(?a)(?u)' is no regular expression"),
+        pytest.param(
+            f"- name: a\n  kind: matches\n  expected: '{'(' * 2000 + ')' * 2000}'",
+            1,
+            "is no regular expression",
+            id="deep brackets",
+        ),
         ("- {name: a, kind: not_empty}\n- {name: a, kind: not_empty}", 2, "is that of"),
     ],
 )

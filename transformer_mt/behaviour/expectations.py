@@ -64,7 +64,7 @@ class Expectation(BaseModel):
         for pattern in self.expected_texts if self.kind == "matches" else ():
             try:
                 regex.compile(pattern)
-            except regex.error as error:
+            except (regex.error, ValueError, RecursionError) as error:  # the others: flags at odds, deep brackets
                 raise ValueError(f"{pattern!r} is no regular expression ({error})") from None
         return self
 
