@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import call_tmt
-from trainings import metrics
+from trainings import metrics, rewrite_manifest
 from translators import MODELS_BY_NAME, PICTURES, make_translator, write_run
 
 
@@ -46,6 +46,15 @@ def test_a_card_has_what_the_run_says_of_itself(folder: Path) -> None:
     headings = ["How to run it", "Data", "Scores", "Settings", "Limits", "Licence"]
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == headings
     assert str(folder) not in text
+
+
+def test_the_name_of_a_file_is_one_cell_of_the_table(folder: Path) -> None:
+    for path in (folder / "runs/toy").rglob("*.yaml"):
+        path.write_text(path.read_text(encoding="utf-8").replace("src: valid.en", "src: v|<b>.en"), encoding="utf-8")
+    rewrite_manifest(folder / "runs/toy/checkpoints/step_1200")
+    rows = re.findall(r"^\| (?:split|train|validation) \|.*$", card(folder), re.MULTILINE)
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [4, 4, 4]
+    assert r"v\|\<b>.en / valid.es" in rows[-1]
 
 
 @pytest.mark.parametrize("place", ["runs/toy", "my runs/the toy", "."])

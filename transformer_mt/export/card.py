@@ -187,9 +187,11 @@ def _data(config: RunConfig, run: RunFolder) -> str:
 
 
 def _without_folders(description: str) -> str:
-    """A source's description without the folders of a whole path, which are nobody's business."""
+    """A source's description without the folders of a whole path, which are nobody's business; nothing in it ends a
+    cell of a table or begins an element.
+    """
     names = (Path(name).name if Path(name).is_absolute() else name for name in description.split(" / "))
-    return " / ".join(names)
+    return " / ".join(names).replace("|", r"\|").replace("<", r"\<")
 
 
 def _scores(config: RunConfig, run: RunFolder, checkpoint: str) -> str:
