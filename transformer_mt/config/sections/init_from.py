@@ -1,14 +1,23 @@
 """`training.init_from`: the run whose weights a training begins with; and the names of a model's parts."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from transformer_mt.config.sections.section import Section
 
 PartName = Literal["encoder", "decoder", "src_embeddings", "tgt_embeddings", "embeddings", "output", "head"]
 # The parts whose weights have a row for each entry of that side's vocabulary.
 OF_SRC_VOCABULARY, OF_TGT_VOCABULARY = {"src_embeddings", "embeddings"}, {"tgt_embeddings", "embeddings", "output"}
+
+
+def _each_once(parts: list[str]) -> list[str]:
+    if twice := next((part for number, part in enumerate(parts) if part in parts[:number]), None):
+        raise ValueError(f"{twice} is named twice; name each part once")
+    return parts
+
+
+PartNames = Annotated[list[PartName], AfterValidator(_each_once)]
 
 
 class InitFromConfig(Section):
@@ -23,7 +32,7 @@ class InitFromConfig(Section):
         description="The run's tokenizers; extend: with the new words of data.train; new: where the part with their "
         "embeddings is not taken, other tokenizers.",
     )
-    parts: list[PartName] | None = Field(
+    parts: PartNames | None = Field(
         default=None, min_length=1, description="Only these weights, the rest fresh from the seed; null: all of them."
     )
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from transformer_mt.config.schedules import SCHEDULES, ScheduleName, length_of_decay
 from transformer_mt.config.sections.consistency import ConsistencyConfig
-from transformer_mt.config.sections.init_from import InitFromConfig, PartName, or_a_folder
+from transformer_mt.config.sections.init_from import InitFromConfig, PartNames, or_a_folder
 from transformer_mt.config.sections.section import LARGEST, PositiveInt, Probability, Section
 
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
@@ -31,7 +31,7 @@ class TrainingConfig(Section):
         description="The run whose weights and tokenizers a training begins with; null: random weights.",
         json_schema_extra=or_a_folder,
     )
-    freeze: list[PartName] = Field(default=[], description="Parts of the model that stay as they are.")
+    freeze: PartNames = Field(default=[], description="Parts of the model that stay as they are.")
     label_smoothing: Probability = 0.1
     label_smoothing_by: Literal["uniform", "unigram"] = Field(
         default="uniform",
