@@ -136,6 +136,20 @@ def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
         calibrated(write_small_run(tmp_path, 99), [])
 
 
+def test_it_is_not_made_where_no_confidence_is_low_enough_to_be_rejected(tmp_path: Path) -> None:
+    """99 pairs are too few for one."""
+    run = write_small_run(tmp_path, 99)
+    plain = call_tmt(run.parent, "translate", "--run", "run", "one two")
+    config = run / "config.yaml"
+    config.write_text(config.read_text("utf-8").replace("reject_below: null", "reject_below: 0.0"), encoding="utf-8")
+    result = call_tmt(run.parent, "translate", "--run", "run", "one two")
+    assert (result.returncode, result.stdout) == (0, plain.stdout)
+    assert not (run / "confidence").exists()
+    rejecting = call_tmt(run.parent, "translate", "--run", "run", "--reject-below", "0.1", "one two")
+    assert rejecting.returncode == 2
+    assert "too few" in rejecting.stderr
+
+
 def test_the_command_line_makes_it_says_how_far_it_is_off_and_leaves_lines_to_a_person(run: Path) -> None:
     made = call_tmt(run.parent, "calibrate", "--run", "run")
     assert re.search(r"^words 0\.\d{4}  sentences 0\.\d{4}$", made.stdout, re.M)

@@ -48,7 +48,7 @@ def treated(translator: Translator, lines: LinesConfig, options: SearchOptions, 
         layer = BEFORE_THE_LAST if lines.alignment_layer is None else lines.alignment_layer - 1
         by = AttentionAligner(translator, layer, options.to) if lines.alignment_from == "attention" else aligner()
         works = AlignedTranslator(works, by, soft=lines.alignment == "soft")
-    if lines.confidence or lines.reject_below is not None:
+    if lines.needs_confidence:
         calibration = calibration_of_run(translator, searched_options(translator, lines, options), remark).calibration
         # The last, since it leaves out whole lines.
         works = ConfidentTranslator(works, calibration, lines.reject_below, is_written=lines.confidence)

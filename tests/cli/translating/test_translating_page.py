@@ -124,7 +124,7 @@ OPTIONS = {
     "--alignment-layer": ["1"], "--replace-unk": [], "--unk-dictionary": ["names.tsv"],
     "--sampling-topk": ["5"], "--sampling-topp": ["0.9"], "--temperature": ["1.5"], "--seed": ["3"],
     "--diverse-beam-groups": ["3"], "--diverse-beam-strength": ["1"],
-    "--confidence": [], "--reject-below": ["0"],
+    "--confidence": [], "--reject-below": ["1e-9"],
 }  # fmt: skip
 MORE = {  # what an option needs beside it
     "--ensemble-mode": ["--run", "runs/b"], "--alignment-from": ["--alignment", "hard"],

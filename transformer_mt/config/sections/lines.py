@@ -45,6 +45,11 @@ class LinesConfig(Section):
     format: Literal["text", "jsonl", "moses"] = Field(default="text", description="How translations are written.")
 
     @property
+    def needs_confidence(self) -> bool:
+        """Whether each translation is to have one. None is below a `reject_below` of 0."""
+        return self.confidence or bool(self.reject_below)
+
+    @property
     def unused(self) -> str:
         """For what searches and obeys none of these keys: a sentence on those that are set. Nothing where none is."""
         keys = ", ".join(f"decoding.lines.{key}" for key in self.model_dump(exclude_defaults=True))

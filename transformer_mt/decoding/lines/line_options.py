@@ -28,8 +28,7 @@ class LineOptions(LinesConfig):
     @property
     def is_plain(self) -> bool:
         """Whether nothing is done to lines that a search does not do by itself; see `finishing.treated`."""
-        scores = self.confidence or self.reject_below is not None
-        return not (scores or self.html or self.keep or self.replace_unk or self.alignment)
+        return not (self.needs_confidence or self.html or self.keep or self.replace_unk or self.alignment)
 
     @property
     def of_search(self) -> dict[str, Any]:
