@@ -237,6 +237,26 @@ def test_the_pairs_of_either_pass_are_named(corpus: Path, data: PreparedData, tm
     assert f"for 2 of 5 pairs (the first: {data.train.corpus.where(has[0])})" in message
 
 
+@pytest.mark.parametrize(
+    ("key", "sections"),
+    [
+        ("training.consistency.alpha", {"training": {"consistency": {"kind": "rdrop", "alpha": 1e38}}}),
+        ("model.load_balancing_weight", {"model": {"num_experts": 2, "load_balancing_weight": 1e38}}),
+    ],
+)
+def test_a_weight_that_makes_the_loss_infinite_is_named_before_the_rate(
+    key: str, sections: dict[str, Any], corpus: Path, data: PreparedData, tmp_path: Path
+) -> None:
+    config = toy_config(corpus, **sections)
+    updater = make_updater(config, data)
+    with pytest.raises(NotFiniteError) as caught:
+        updater.update(data.train, [np.arange(8)], 1, "")
+    message = str(diagnose(caught.value, updater, updater.model, RunFolder(tmp_path / "run")))
+    assert message.startswith("The loss is inf at step 1")
+    assert f"\nFirst lower {key}, which is 1e+38 and by default " in message
+    assert "Lower the learning rate" in message
+
+
 def test_the_matrices_of_recurrent_cells_decay() -> None:
     model = Rnn(ModelConfig(architecture="rnn", d_model=8, num_encoder_layers=2, num_decoder_layers=1), 9, 9)
     decayed = decaying(model)

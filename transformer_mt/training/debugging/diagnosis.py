@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from transformer_mt.config.sections.model import ModelConfig
 from transformer_mt.data.batches.batching import Batch
 from transformer_mt.errors import UserError
 from transformer_mt.machine.memory import is_out_of_memory
@@ -50,7 +51,23 @@ def diagnose(error: NotFiniteError, updater: Updater, model: TranslationModel, r
             raise
     files = _write(run.update_file(error.step), record, batches, model, run)
     precision = "" if updater.precision == "fp32" else " Or set training.precision: fp32."
-    return UserError(f"{error.outcome}\n{record.finding}\n{files}\n{ADVICE}{precision}{_too_late(error, run)}")
+    advice = f"{_heavy_terms(updater, error.step)}{ADVICE}{precision}"
+    return UserError(f"{error.outcome}\n{record.finding}\n{files}\n{advice}{_too_late(error, run)}")
+
+
+def _heavy_terms(updater: Updater, step: int) -> str:
+    """A sentence on each term of the loss whose weight is above the usual one: no rate makes such a loss finite."""
+    terms = []
+    if (consistency := updater.config.consistency_at(step)) is not None:
+        terms.append(("training.consistency.alpha", consistency.weight, consistency.pair_loss.alpha))
+    if (model := updater.model.config).num_experts > 1:
+        usual = ModelConfig.model_fields["load_balancing_weight"].default
+        terms.append(("model.load_balancing_weight", model.load_balancing_weight, usual))
+    return "".join(
+        f"First lower {key}, which is {weight:g} and by default {usual:g}. "
+        for key, weight, usual in terms
+        if weight > usual
+    )
 
 
 def _too_late(error: NotFiniteError, run: RunFolder) -> str:
