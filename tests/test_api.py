@@ -167,6 +167,10 @@ def test_mistakes(folder: Path) -> None:
         train(None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match=r"None stands where a path is needed"):
         train("toy.yaml", runs=None)  # pyright: ignore[reportArgumentType]
+    no_flags: list[dict[str, Any]] = [{"resume": "no"}, {"progress": "no"}]
+    for given in no_flags:
+        with pytest.raises(UserError, match=r"(resume|progress) is 'no'\. Give True or False"):
+            train("toy.yaml", **given)
     with pytest.raises(UserError, match="overrides is a list"):
         train("toy.yaml", "training.max_steps=3")
     with pytest.raises(UserError, match="on_step is 3, which cannot be called"):
@@ -187,6 +191,13 @@ def test_mistakes(folder: Path) -> None:
     for given in no_paths:
         with pytest.raises(UserError, match=r"(None|5) stands where a path is needed"):
             evaluate(**given)
+    no_flags = [{"lowercase": "x"}, {"save": None}, {"progress": 1}]
+    for given in no_flags:
+        with pytest.raises(UserError, match=r"(lowercase|save|progress) is .*\. Give True or False\."):
+            evaluate("runs/toy", split="validation", **given)
+    for split in ("", []):
+        with pytest.raises(UserError, match=r"There is no split (''|\[\])\. Use train, validation or test"):
+            evaluate("runs/toy", split=split)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="src and ref go together"):
         evaluate("runs/toy", src="data/valid.en")
     with pytest.raises(UserError, match="src and split were both given"):

@@ -87,6 +87,7 @@ def train(
     """
     if on_step is not None and not callable(on_step):
         raise UserError(f"on_step is {on_step!r}, which cannot be called. Give a function, or leave it out.")
+    _refuse_unless_flags(resume=resume, progress=progress)
     wanted = _config_of(config, overrides)
     run = RunFolder(_path(runs) / wanted.name)
     with _notebook_bar(wanted, progress) as advance, _any_text_printed():
@@ -134,6 +135,7 @@ def evaluate(
     Raises UserError where a file, a checkpoint or a split is missing, where both a split and files are given, and for a
     checkpoint, a device or another precision of a translator that is loaded already.
     """
+    _refuse_unless_flags(lowercase=lowercase, save=save, progress=progress)
     keep_freed_memory()
     for name in search.keys() & SearchOptions.model_fields.keys() - SearchConfig.model_fields.keys():
         raise UserError(
@@ -148,7 +150,7 @@ def evaluate(
         raise UserError("src and ref go together. Give both, or neither for a split.")
     files = (SetFiles(_path(src), tuple(map(_path, _several(ref)))),) if src is not None and ref is not None else ()
     root = None if data_root is None else str(_path(data_root))
-    scoring = Scoring(split or "test", files, root, bleu_tokenize, lowercase)
+    scoring = Scoring("test" if split is None else split, files, root, bleu_tokenize, lowercase)
     translator = _loaded(run, checkpoint, device, search)
     if not translator.checkpoints:
         raise UserError("This translator was made of a model, not loaded from a run. Give evaluate the run's folder.")
@@ -221,6 +223,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise UserError(f"overrides has {value!r}, which no YAML file could hold. Give text, a number, a list or a map.")
+
+
+def _refuse_unless_flags(**given: object) -> None:
+    """UserError for one that is neither True nor False: "no" would count as True."""
+    for name, value in given.items():
+        if not isinstance(value, bool | np.bool_):
+            raise UserError(f"{name} is {value!r}. Give True or False.")
 
 
 def _several(paths: PathText | Sequence[PathText]) -> list[PathText]:
