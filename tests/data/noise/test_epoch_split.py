@@ -196,3 +196,28 @@ def test_misuse_is_told_by_both_keys(corpus: Path) -> None:
         config_of(corpus, {"joint": False}, both_directions_epochs=1)
     with pytest.raises(UserError, match=r"epochs is 1, and tokenizer\.tags is \['<2es>'\], which"):
         config_of(corpus, {"tags": ["<2es>"]}, both_directions_epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "change_places"),
+    [
+        ([f"one {'x' * (number + 1)} two three." for number in range(30)], False),  # an unknown word ends no sentence
+        (["one two. three four five."] * 30, True),
+        (["one two . three four five ."] * 30, True),
+    ],
+    ids=["unknown", "joined", "parted"],
+)
+def test_sentences_of_words_end_at_their_marks(lines: list[str], change_places: bool, tmp_path: Path) -> None:
+    """Of lines so short that nothing of them is hidden."""
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    text = [{"mono": "text"}]
+    noise = {"kind": "infilling", "share": 0.01}
+    config = toy_config(
+        tmp_path, data={"root": str(tmp_path), "train": text, "validation": text, "noise": noise},
+        tokenizer={"kind": "word", "min_frequency": 3, "joint": True, "masks": 1},
+    )  # fmt: skip
+    found = batches(made(config)[0], 0)
+    told = [(src, tgt) for batch in found for src, tgt in zip(batch.src.tolist(), batch.tgt_out.tolist(), strict=True)]
+    assert any(src != tgt for src, tgt in told) == change_places
+    assert any(src == tgt for src, tgt in told)
+    assert all(sorted(src) == sorted(tgt) for src, tgt in told)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.sources import SourceConfig
-from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.config.special_ids import PAD_ID, UNK_ID
 from transformer_mt.data.batches.forms import AS_PAIRS, IN_PLACE
 from transformer_mt.data.batches.stream_window import Window
 from transformer_mt.data.corpus import Corpus
@@ -24,6 +24,7 @@ from transformer_mt.data.preparation import Split
 from transformer_mt.data.tokenizers import Tokenizer
 
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟", "։", "።")
+GAPS = ("", " ")  # before such a mark: at a word, and by itself, as in text whose words were parted
 _NOISE = 0x4015E  # tells these random numbers from others of the same seed
 _VALIDATION = (2**31, 0xA11)  # in the place of an epoch
 _SOURCE_BITS = 44  # of the place of a line in a stream: its source above them, its line below
@@ -42,8 +43,10 @@ class Noise:
         entries = tokenizer.backend.get_vocab()
         masks = [entries[tag] for tag in config.tokenizer.all_tags[len(config.tokenizer.tags) :]]
         self.form = IN_PLACE if self.config.hiding.in_place else AS_PAIRS
-        marks = {tuple(tokenizer.encode(f"x{mark}")[len(tokenizer.encode("x")) :]) for mark in SENTENCE_ENDS}
-        ends = sorted({ids[0] for ids in marks if len(ids) == 1})
+        marks = [
+            tokenizer.encode(f"x{gap}{mark}")[len(tokenizer.encode("x")) :] for mark in SENTENCE_ENDS for gap in GAPS
+        ]
+        ends = sorted({ids[0] for ids in marks if len(ids) == 1} - {UNK_ID})  # which stands for any unknown word
         self.entries = Entries(*(np.array(ids, np.int64) for ids in (masks, ends, tokenizer.text_ids())))
 
     @classmethod
