@@ -49,10 +49,18 @@ class Corpus:
         for batch in self.batches():
             yield from zip(*(batch.column(side).to_pylist() for side in (0, 1)), strict=True)
 
-    def texts(self, side: int) -> Iterator[list[str]]:
-        """The texts of the sources (0) or of the targets (1), some thousand at a time."""
+    def texts(self, side: int, once: bool = False) -> Iterator[list[str]]:
+        """The texts of the sources (0) or of the targets (1), some thousand at a time. `once`: text in one language,
+        which is both, comes with the targets alone.
+        """
+        left_out = [number for number, source in enumerate(self.sources) if once and side == 0 and source.config.mono]
         for batch in self.batches():
-            yield batch.column(side).to_pylist()
+            texts = batch.column(side).to_pylist()
+            if left_out:
+                texts = [
+                    text for text, of in zip(texts, batch.column(2).to_pylist(), strict=True) if of not in left_out
+                ]
+            yield texts
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """Some thousand pairs at a time, in the columns src, tgt and source.

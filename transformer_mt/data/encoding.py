@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,12 +58,14 @@ def too_long(where: str, num_src: int, num_tgt: int, max_len: int) -> UserError:
 
 def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig) -> tuple[Tokenizer, Tokenizer]:
     """Source and target tokenizer trained on this corpus, by this call or by an earlier one."""
-    drawn = ["picture"] if data.source_as == "picture" else []
+    kinds = ["picture"] if data.source_as == "picture" else []
+    if config.joint and any(source.config.mono for source in corpus.sources):
+        kinds.append("once")  # tokenizers that an earlier version learned had each line twice
     version = FORMAT_VERSION + (config.kind == "unigram")
-    key = key_of([version, hf.__version__, corpus.fingerprint, _learned_by(config), *drawn])
+    key = key_of([version, hf.__version__, corpus.fingerprint, _learned_by(config), *kinds])
 
     def write(folder: Path) -> Counts:
-        save_tokenizers(folder, *learned_tokenizers(corpus.texts, config, data))
+        save_tokenizers(folder, *learned_tokenizers(partial(corpus.texts, once=config.joint), config, data))
         return {}
 
     return cached(cache_folder(data) / "tokenizers" / key, write, lambda folder: load_tokenizers(folder, config))[0]

@@ -1,7 +1,7 @@
 """Everything that stands between the sources of a config and the first batch, and the report on it."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,7 +172,7 @@ def check_test_files(data: DataConfig) -> None:
 
 def _prepare_stream(config: RunConfig, tokenizers: Tokenizers | None) -> TrainingData:
     src, tgt = tokenizers or with_pictures(
-        config, learned_tokenizers(_head(config).texts, config.tokenizer, config.data)
+        config, learned_tokenizers(training_texts(config), config.tokenizer, config.data)
     )
     validation = _validation(config, src, tgt)
     stream = Stream(config, src, tgt)
@@ -224,10 +224,11 @@ def _refuse_another_script(split: Split | Stream, src: Tokenizer) -> None:
 
 
 def training_texts(config: RunConfig) -> Texts:
-    """The texts that tokenizers are trained on: those of the training split, of a stream its first pairs."""
-    return (
-        _head(config).texts if config.data.streaming else load_corpus(config.data.train, config.data, mono=True).texts
-    )
+    """The texts that tokenizers are trained on: those of the training split, of a stream its first pairs. Where both
+    sides have one vocabulary, text in one language comes once.
+    """
+    read = _head(config) if config.data.streaming else load_corpus(config.data.train, config.data, mono=True)
+    return partial(read.texts, once=config.tokenizer.joint)
 
 
 def _head(config: RunConfig) -> Head:

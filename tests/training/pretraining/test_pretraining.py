@@ -252,3 +252,16 @@ def test_validation_hides_the_same_each_time(folder: Path) -> None:
     assert len(translated) == 0
     assert np.array_equal(one.ids.src.ids, two.ids.src.ids)
     assert not np.array_equal(one.ids.src.ids, data.validation.ids.src.ids)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_vocabulary_counts_a_line_once_though_it_is_source_and_target(folder: Path, streaming: bool) -> None:
+    """`rare` is in one line of text, `seldom` on either side of a pair."""
+    for name, lines in (("text", ["one two rare.", "one two."]), ("a.en", ["seldom."]), ("a.es", ["seldom."])):
+        (folder / "data" / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    source = [{"mono": "text"}, {"src": "a.en", "tgt": "a.es"}]
+    data = {"train": source, "validation": [{"mono": "text"}], "streaming": streaming}
+    write_config(folder, "rare.yaml", data=data, tokenizer={"tags": [], "min_frequency": 2})
+    tokenizer = prepare_training_data(load_config(str(folder / "rare.yaml")).config).src_tokenizer
+    assert {"one", "two", "seldom"} <= tokenizer.backend.get_vocab().keys()
+    assert "rare" not in tokenizer.backend.get_vocab()

@@ -85,11 +85,12 @@ class Head:
         self.sources = sources
         self.num_pairs = num_pairs
 
-    def texts(self, side: int) -> Iterator[list[str]]:
-        """The texts of the sources (0) or of the targets (1), some at a time."""
+    def texts(self, side: int, once: bool = False) -> Iterator[list[str]]:
+        """The texts of the sources (0) or of the targets (1), some at a time. `once`: see `Corpus.texts`."""
+        left_out = {number for number, source in enumerate(self.sources) if once and side == 0 and source.config.mono}
         pairs = islice(stream_pairs(self.sources), self.num_pairs)
         while chunk := list(islice(pairs, CHUNK_PAIRS)):
-            kept = [(pair.src, pair.tgt)[side] for _, pair in chunk if _has_text(pair)]
+            kept = [(pair.src, pair.tgt)[side] for of, pair in chunk if of not in left_out and _has_text(pair)]
             if kept:
                 yield kept
 

@@ -28,7 +28,7 @@ def extend_vocabularies(
     """
     if not config.joint:
         return extended(src, corpus.texts(0), config), extended(tgt, corpus.texts(1), config)
-    both = extended(src, (texts for side in (0, 1) for texts in corpus.texts(side)), config)
+    both = extended(src, (texts for side in (0, 1) for texts in corpus.texts(side, once=True)), config)
     return both, both
 
 
