@@ -218,6 +218,11 @@ def test_a_file_of_phrases_that_is_none_is_told(content: str | None, said: str, 
     assert toy_translator("word", avoid=path).translate(TEXTS[:1], avoid="none") != [""]
 
 
+def test_a_file_of_phrases_whose_name_is_too_long_is_told() -> None:
+    with pytest.raises(UserError, match=r"x cannot be read: File name too long\. Check the name after --avoid\."):
+        toy_translator("word").translate(TEXTS, avoid="x" * 300)
+
+
 def test_prefixes_stand_in_a_file_or_behind_a_tab(tmp_path: Path) -> None:
     path = tmp_path / "prefixes"
     path.write_text("uno\n\ntres\n", encoding="utf-8")

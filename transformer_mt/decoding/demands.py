@@ -124,7 +124,11 @@ def lines_named_by(named_by: str, path: Path) -> Iterator[tuple[int, str]]:
     it, where there is none.
     """
     path = user_path(path)
-    if not exists(path):
+    try:
+        is_there = exists(path)
+    except OSError as error:  # a name that is too long, or a folder that may not be read
+        raise UserError(f"{path} cannot be read: {error.strerror}. Check the name after {named_by}.") from None
+    if not is_there:
         raise UserError(f"There is no file {path}. Check the name after {named_by}.")
     return read_lines(path)
 
