@@ -77,10 +77,10 @@ class RunConfig(Section):
                     f"{self.tokenizer.masks}; set it to {least} or more, for example 100"
                 )
         self._check_encoder_only()
-        if all(source.mono for source in self.data.validation) and self.validation.metric != "nll":
+        if all(source.mono for source in self.data.validation) and self.validation.needs_translations:
             raise ValueError(
                 f"validation.metric is {self.validation.metric}, and data.validation has text in one language alone, "
-                "without translations; set metric: nll"
+                "without translations; set metric: nll or ppl"
             )
         sources = [source for split in SPLITS for source in getattr(self.data, split)]
         for tag in (source.tag for source in sources if source.tag):

@@ -1,5 +1,6 @@
 """Trainings on text in one language: what is read, exact resuming, streams, pairs beside it, and what is refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import prepare_training_data
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.finishing.run_calibration import calibrate_run
+from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
 
@@ -241,6 +243,15 @@ def test_beside_pairs_text_is_passed_over_where_pairs_are_needed(folder: Path, s
         distilled = call_tmt(folder, "distill", "--run", "runs/both", "--output", "distilled")
         assert distilled.returncode == 0, distilled.stderr
         assert "distilled/train.en and distilled/train.es: 120 lines" in distilled.stdout
+
+
+@pytest.mark.parametrize("metric", ["nll", "ppl"])
+def test_the_best_is_chosen_by_a_metric_that_needs_no_translations(folder: Path, metric: str) -> None:
+    write_config(folder, "best.yaml", validation={"metric": metric, "every_steps": 1}, training={"max_steps": 2})
+    assert call_tmt(folder, "pretrain", "--config", "best.yaml", "name=best").returncode == 0
+    scores = {line["step"]: line["ppl"] for line in metrics(folder / "runs/best") if line["kind"] == "validation"}
+    state = json.loads((folder / "runs/best/checkpoints/step_2" / STATE).read_text())
+    assert state["best_step"] == min(scores, key=lambda step: scores[step])
 
 
 def test_validation_hides_the_same_each_time(folder: Path) -> None:

@@ -22,6 +22,11 @@ class ValidationConfig(Section):
         default=None, description="Validations without a better one; null: never stop."
     )
 
+    @property
+    def needs_translations(self) -> bool:
+        """Whether the metric compares translations, and does not go by the probabilities of the references."""
+        return self.metric in ("bleu", "chrf")
+
     @model_validator(mode="after")
     def _check_when_and_what(self) -> Self:
         if self.every_steps is not None and self.every_epochs is not None:
@@ -29,6 +34,6 @@ class ValidationConfig(Section):
                 "set every_steps or every_epochs, not both; to go by epochs where every_steps is inherited, "
                 "set every_steps: null"
             )
-        if self.metric in ("bleu", "chrf") and self.num_translated == 0:
+        if self.needs_translations and self.num_translated == 0:
             raise ValueError(f"metric: {self.metric} needs translations, and num_translated is 0; use metric: nll")
         return self
