@@ -54,7 +54,7 @@ def test_a_run_that_may_not_be_read_is_not_one_without_checkpoints(
 @pytest.mark.parametrize("path", [Path("a" * 300), Path("runs", "a" * 300), Path("/".join(["folder"] * 1000))])
 def test_a_path_that_no_system_has_is_no_run(path: Path) -> None:
     for find in (lambda: open_run(path), lambda: newest_run(path)):
-        with pytest.raises(UserError, match="is a longer path, or has a longer name in it, than can be here"):
+        with pytest.raises(UserError, match="is too long a path for this system, or has too long a name in it"):
             find()
     with pytest.raises(UserError, match=r"cannot be written: File name too long\. Choose another"):
         refuse_unless_writable(RunFolder(path), resume=False)

@@ -133,7 +133,7 @@ def permission_to_read(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        raise UserError(f"{folder} is a longer path, or has a longer name in it, than can be here. Check it.") from None
+        raise UserError(f"{folder} is too long a path for this system, or has too long a name in it. Check it.") from None
 
 
 @contextmanager

@@ -145,11 +145,8 @@ def open_run(path: Path, untrained: bool = False, runs: Path = Path("runs")) -> 
     name in `runs`; or unless `untrained` where it has no checkpoint yet.
     """
     run = RunFolder(path)
-    try:
-        with permission_to_read(path):
-            is_run = is_file(run.config)
-    except OSError as error:  # a name that is too long
-        raise UserError(f"{path} is not the folder of a run: {error.strerror}. Give that of one, runs/NAME.") from None
+    with permission_to_read(path):
+        is_run = is_file(run.config)
     if not is_run:
         within = next((parent.parent for parent in (path, path.parent) if parent.name == "checkpoints"), None)
         if within is None and is_file(runs / path / run.config.name):
