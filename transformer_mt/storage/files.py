@@ -133,7 +133,9 @@ def permission_to_read(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        raise UserError(f"{folder} is too long a path for this system, or has too long a name in it. Check it.") from None
+        raise UserError(
+            f"{folder} is too long a path for this system, or has too long a name in it. Check it."
+        ) from None
 
 
 @contextmanager
