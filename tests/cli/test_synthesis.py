@@ -172,6 +172,8 @@ def test_other_settings_and_other_text_are_refused_by_name(folder: Path) -> None
     assert "short.xx has 128 lines, and out was begun with more. Give the same" in refused(
         folder, "--input", "short.xx"
     )
+    told = refused(folder, "--input", "out/train.en", verb="distill")
+    assert "--input out/train.en is a file that is written in --output out. Name another folder" in told
     assert lines_of(folder, "out") == first
 
 

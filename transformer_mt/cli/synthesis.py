@@ -268,11 +268,15 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
 
 
 @contextmanager
-def input_lines(path: Path) -> "Iterator[tuple[Iterator[str], str, int | None]]":
-    """The lines of the file after `--input`, what messages call it, and how many they are where that is known."""
+def input_lines(path: Path, output: Path) -> "Iterator[tuple[Iterator[str], str, int | None]]":
+    """The lines of the file after `--input`, what messages call it, and how many they are where that is known.
+    UserError where it is a file of `output`, which would be cut while it is read.
+    """
     from transformer_mt.decoding.lines.line_stream import chunk_lines
 
     name = name_of(path)
+    if path != STANDARD and is_file(path) and any(path.samefile(one) for one in output.glob("train.*") if is_file(one)):
+        raise UserError(f"--input {path} is a file that is written in --output {output}. Name another folder.")
     with open_lines(path, "--input") as stream:
         chunks = chunk_lines(stream, 1000, partial(_report_blank, name), name, onwards="> TEXT_FILE")
         yield (line for chunk in chunks for line in chunk), name, _count_lines(path, stream)
