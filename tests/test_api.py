@@ -226,6 +226,8 @@ def test_what_a_loaded_translator_cannot_follow_is_refused_by_name(folder: Path)
         evaluate(run, split="validation", constraints="unordered")
     with pytest.raises(UserError, match="n_best is 3, and the best translation of a whole source is scored"):
         evaluate(run, split="validation", n_best=3)
+    with pytest.raises(UserError, match="beam_sizes: unknown key, did you mean beam_size"):
+        translator.translate(["one."], beam_sizes=None)
 
 
 def test_a_home_is_meant_in_every_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,9 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     a small beam fewer candidates. A change that asks for samples replaces the config's beam, and one that asks for a
     beam the config's sampling.
     """
-    given = switched_off(SearchOptions, {key: value for key, value in changes.items() if value is not None})
+    known = SearchOptions.model_fields
+    changes = {key: value for key, value in changes.items() if value is not None or key not in known}
+    given = switched_off(SearchOptions, changes)
     if given.get("mbr_candidates") is not None and given.get("mbr", config.mbr) is None:
         raise UserError(
             f"mbr_candidates is {given['mbr_candidates']}, and mbr is not asked for. Give mbr (chrf or bleu) too, or "
