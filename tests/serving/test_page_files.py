@@ -13,6 +13,7 @@ from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.serving import search_process, service
 from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.refusal import Limits, Refusal
 from transformer_mt.serving.search_process import Setup
 
@@ -60,6 +61,14 @@ def test_of_three_candidates_three_are_asked_for(tmp_path: Path) -> None:
     assert asked.largest_kind(direction, NUM_ALTERNATIVES).options.n_best == 3
     with pytest.raises(Refusal, match=r"This server finds 3 translations of a text at most, and 4 are asked for"):
         asked.kind(direction, 4)
+
+
+def test_languages_without_a_known_word_cannot_be_told(tmp_path: Path) -> None:
+    direction = service.Served(0, "toy", toy_config(tmp_path), None)
+    symbols = Detector({"en": ["+", "="], "es": ["-", "%"]})
+    asked = service.Service([direction], cast(Batcher, None), Limits(), symbols)
+    with pytest.raises(Refusal, match="knows no words of these languages: name the source language"):
+        asked.source_of("one", "es")
 
 
 @pytest.mark.parametrize("search", [{"temperature": 1.0}, {"glossary": "terms.tsv"}])

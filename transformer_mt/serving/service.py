@@ -108,7 +108,9 @@ class Service:
         if self._detector is None:
             reasons = " ".join(dict.fromkeys(run.why_no_aligner for run in self.runs if run.why_no_aligner))
             raise Refusal(400, f"This server cannot detect languages: name the source language. {reasons}".strip())
-        return self._detector.detect(text, among)
+        if not (found := self._detector.detect(text, among)):
+            raise Refusal(400, "This server knows no words of these languages: name the source language.")
+        return found
 
     def source_of(self, text: str, target: str) -> tuple[str, float]:
         """The likeliest language of a text that is to be in `target`, and its probability: one that can be translated
