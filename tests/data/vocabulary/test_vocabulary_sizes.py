@@ -71,6 +71,15 @@ def test_a_corpus_too_small_for_a_size_ends_the_table() -> None:
     assert len(list(table_lines(rows))) == 2
 
 
+def test_a_side_without_texts_has_no_figures() -> None:
+    config = TokenizerConfig(kind="bpe", joint=True)
+    _, row = table_lines(measured(lambda side: [["one two", "two three"]] if side else [], config, FEW[:1]))
+    size, _, _, *figures, _ = row.split()
+    assert size == f"{FEW[0]:,}"
+    assert figures[::2] == ["-"] * 3
+    assert "-" not in figures[1::2]
+
+
 def test_no_more_of_a_corpus_is_read_than_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "MEASURED_PAIRS", 700)
     config = TokenizerConfig(kind="bpe", joint=True)

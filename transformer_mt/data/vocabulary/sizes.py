@@ -39,6 +39,13 @@ class Measured:
     unknown: tuple[float, float]
     frequent: float
 
+    def told(self, figures: tuple[float, float], form: str) -> str:
+        """The figures of both sides; - for a side without texts: pictures, or text in one language, which counts as
+        target where both have one vocabulary.
+        """
+        sides = zip(figures, self.tokens, strict=True)
+        return " ".join(format(figure, form) if num_tokens else "-" for figure, num_tokens in sides)
+
 
 def measured(texts: Texts, config: TokenizerConfig, sizes: Iterable[int]) -> Iterator[Measured]:
     """Each size by itself, ascending, up to the first that the corpus cannot fill. Tags and masks come on top of it."""
@@ -96,8 +103,8 @@ def table_lines(rows: Iterable[Measured]) -> Iterator[str]:
     yield "".join(head.rjust(width) for head, width in zip(heads, widths, strict=True))
     for row in rows:
         cells = (
-            f"{row.size:,}", "{:,} {:,}".format(*row.entries), "{:.1f} {:.1f}".format(*row.tokens),
-            "{:.1%} {:.1%}".format(*row.single), "{:.2%} {:.2%}".format(*row.unknown), f"{row.frequent:.1%}",
+            f"{row.size:,}", "{:,} {:,}".format(*row.entries), row.told(row.tokens, ".1f"), row.told(row.single, ".1%"),
+            row.told(row.unknown, ".2%"), f"{row.frequent:.1%}",
         )  # fmt: skip
         yield "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
 
