@@ -166,8 +166,8 @@ def test_duplicates_are_those_of_brute_force() -> None:
     rng = np.random.default_rng(3)
     keys = rng.integers(0, 6, (3, 200)).astype(np.uint64)
     keys[0] = keys[0] * 6 + keys[1]  # equal pairs have equal letters
-    is_there = rng.random(200) < 0.9
-    flags = duplicate_flags(keys, is_there)
+    is_there, is_sound = rng.random(200) < 0.9, rng.random(200) < 0.7
+    flags = duplicate_flags(keys, is_there, is_sound)
     for n in range(200):
         before = [m for m in range(n) if is_there[m]]
         expected = 0
@@ -175,7 +175,7 @@ def test_duplicates_are_those_of_brute_force() -> None:
             pass
         elif any(keys[0, m] == keys[0, n] for m in before):
             expected = BITS["duplicate"]
-        elif any(keys[1, m] == keys[1, n] for m in before):
+        elif any(keys[1, m] == keys[1, n] and is_sound[m] for m in before):
             expected = BITS["same_letters"]
         else:
             first = next((m for m in before if keys[2, m] == keys[2, n]), None)

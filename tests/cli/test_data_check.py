@@ -90,6 +90,14 @@ def test_cleaned_files_are_parallel_and_lose_nothing(folder: Path) -> None:
     assert before == {name: (folder / name).read_bytes() for name in FILES}
 
 
+def test_of_two_forms_of_a_pair_the_one_without_a_fault_is_kept(folder: Path) -> None:
+    (folder / "odd.en").write_text("one\x07 two.\none two.\nOne two!\n")
+    (folder / "odd.es").write_text("uno dos.\n" * 3)
+    assert call_tmt(folder, "data", "check", "odd.en", "odd.es", "--write", "clean").returncode == 0
+    kept = (folder / "clean" / "kept.en").read_text(), (folder / "clean" / "taken_out.en").read_text()
+    assert kept == ("one two.\n", "one\x07 two.\nOne two!\n")
+
+
 def test_cleaned_files_begin_and_end_as_the_lines_do(folder: Path) -> None:
     """What is no line end and no mark of the file is no such thing in the cleaned files either."""
     texts = ["\ufeffone two.\r", *(f"{number} one.\r" for number in range(3))]

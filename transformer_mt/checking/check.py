@@ -165,7 +165,6 @@ def _all_flags(
     flags = first.flags & ~np.uint32(learned.not_counted)
     is_there = (first.flags & BITS["blank"]) == 0
     is_there &= (first.lengths > 0).all(axis=0)
-    flags |= duplicate_flags(first.keys, is_there)
     flags[is_there] |= again[is_there]
     if bands := Bands.of(*first.lengths) or learned.bands:  # a validation may hold longer sentences than the training
         flags[bands.outside(*first.lengths) & is_there] |= BITS["ratio"]
@@ -174,7 +173,7 @@ def _all_flags(
     flags[path != 0] |= BITS["shift"]
     # Of two equal sides one is in another language, which is known already.
     flags[(flags & BITS["copy"]) != 0] &= ~np.uint32(BITS["language"])
-    return flags
+    return flags | duplicate_flags(first.keys, is_there, (flags & TAKEN_OUT) == 0)
 
 
 def _stretches(sources: Sequence[Source], number: int) -> list[tuple[list[str], list[str]]]:

@@ -20,7 +20,8 @@ RULES = (
          "without spaces counts as half a word."),
     Rule("duplicate", "stands further up already", "Both texts are equal; the first of them is not counted."),
     Rule("same_letters", "stands further up but for case, marks and spaces",
-         "Both texts are equal in their letters and digits, whatever their case."),
+         "Both texts are equal in their letters and digits, whatever their case; the pair further up has no fault for "
+         "which it would be taken out."),
     Rule("several_targets", "has a source that stands further up with another target",
          "Sources are compared as `tmt data split` does: case and white space make no difference.", is_kept=True),
     Rule("copy", "has the same text on both sides",
