@@ -89,8 +89,6 @@ def make_pairs(
     from transformer_mt.synthesis.parallel_files import ParallelFiles
     from transformer_mt.synthesis.settings import begin_or_go_on
 
-    if STANDARD in (without or []) and name == name_of(STANDARD):
-        raise UserError("--input and --without are both -. Name a file for one of them.")
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
@@ -268,13 +266,18 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
 
 
 @contextmanager
-def input_lines(path: Path, output: Path) -> "Iterator[tuple[Iterator[str], str, int | None]]":
+def input_lines(
+    path: Path, output: Path, without: list[Path] | None
+) -> "Iterator[tuple[Iterator[str], str, int | None]]":
     """The lines of the file after `--input`, what messages call it, and how many they are where that is known.
-    UserError where it is a file of `output`, which would be cut while it is read.
+    UserError where it is a file of `output`, which would be cut while it is read, or is standard input, and one of
+    `without` too.
     """
     from transformer_mt.decoding.lines.line_stream import chunk_lines
 
     name = name_of(path)
+    if path == STANDARD and STANDARD in (without or []):
+        raise UserError("--input and --without are both -. Name a file for one of them.")
     if path != STANDARD and is_file(path) and any(path.samefile(one) for one in output.glob("train.*") if is_file(one)):
         raise UserError(f"--input {path} is a file that is written in --output {output}. Name another folder.")
     with open_lines(path, "--input") as stream:

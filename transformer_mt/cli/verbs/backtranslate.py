@@ -41,7 +41,7 @@ def backtranslate(
     to = models.search_options(decoding).to
     languages = languages_of(translator.config, to)
     refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")
-    with input_lines(input, output) as (lines, name, number):
+    with input_lines(input, output, without) as (lines, name, number):
         make_pairs(
             "backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number,
             language=tag_of_pairs(translator.config, languages[0], to),

@@ -72,7 +72,7 @@ def distill(
         to = models.search_options(decoding).to
         languages = languages_of(translator.config, to)
         refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
-        with input_lines(input, output) as (lines, name, number):
+        with input_lines(input, output, without) as (lines, name, number):
             language = tag_of_pairs(translator.config, languages[1], to)
             write(lines=lines, name=name, num_lines=number, language=language)
         return

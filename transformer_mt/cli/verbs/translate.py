@@ -28,6 +28,17 @@ if TYPE_CHECKING:
     from transformer_mt.decoding.translator import Translator
 
 
+FirstLineOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=2**63,
+        help="Which line of a text the input begins with, where the lines before it are done: numbers, samples and "
+        "--prefix FILE go on from there.",
+    ),
+]
+
+
 @with_options
 def translate(
     sentences: Annotated[
@@ -42,15 +53,7 @@ def translate(
     ] = None,
     input: Annotated[Path | None, path_option("A file, plain or gzip, one sentence a line.")] = None,
     output: Annotated[Path | None, path_option("Where the translations go. Default: standard output.")] = None,
-    first_line: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=2**63,
-            help="Which line of a text the input begins with, where the lines before it are done: numbers, samples and "
-            "--prefix FILE go on from there.",
-        ),
-    ] = 1,
+    first_line: FirstLineOption = 1,
     lines: dict[str, Any],
     decoding: dict[str, Any],
 ) -> None:
