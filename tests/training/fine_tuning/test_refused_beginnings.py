@@ -126,6 +126,19 @@ def test_what_it_advises_is_taken(folder: Path, changed: list[str], refused: int
     assert followed.returncode == 0, followed.stderr
 
 
+def test_for_a_larger_vocabulary_of_words_it_advises_to_extend(folder: Path, tmp_path: Path) -> None:
+    command = ("train", "--config", "old.yaml", "--runs", str(tmp_path), "validation.num_translated=0")
+    result = call_tmt(folder, *command, OLD, "tokenizer.vocab_size=900")
+    assert result.returncode == 2
+    advice = re.findall(r"behind the old ones: (training\.init_from): (\{.*\})\.$", result.stderr.strip())
+    assert advice == [("training.init_from", "{run: runs/old, vocabulary: extend}")]
+    followed = call_tmt(folder, *command, "=".join(advice[0]), "tokenizer.vocab_size=900")
+    assert followed.returncode == 0, followed.stderr
+    smaller = call_tmt(folder, *command, OLD, "tokenizer.vocab_size=20")
+    assert smaller.returncode == 2
+    assert "extend}" not in smaller.stderr
+
+
 def test_text_of_other_words_is_refused_with_the_way_to_new_words(folder: Path) -> None:
     for language in ("en", "es"):
         (folder / f"other.{language}").write_text("alpha beta gamma\n" * 3)

@@ -174,10 +174,17 @@ def _keys_of_tokenizers(here: TokenizerConfig, source: SourceRun) -> list[str]:
 
 def _way_out(here: RunConfig, source: SourceRun) -> str:
     """The old values, or the parts that fit without them; where the tokenizers are others, with new ones."""
-    path = source.run.path
+    path, others = source.run.path, _keys_of_tokenizers(here.tokenizer, source)
     fitting = [part for part in source.parts if not differing_keys(part, here.model, source.config.model)]
+    words = here.tokenizer.kind == "word" and set(others) <= set(_VOCABULARY_SIZE)
+    is_wider = words and here.tokenizer.size > source.config.tokenizer.size
+    if source.asked.parts is None and fitting == source.parts and is_wider:
+        return (
+            f"Give these keys the values that they had (extends: {path}/config.yaml does), or add new words behind the "
+            f"old ones: {KEY}: {{run: {path}, vocabulary: extend}}."
+        )
     new = ""
-    if _keys_of_tokenizers(here.tokenizer, source):
+    if others:
         fitting = [part for part in fitting if part not in OF_SRC_VOCABULARY | OF_TGT_VOCABULARY]
         new = ", vocabulary: new"
     or_fewer = f", or take what fits: {KEY}: {{run: {path}, parts: [{', '.join(fitting)}]{new}}}" if fitting else ""

@@ -19,7 +19,7 @@ from transformer_mt.watching.live_run import LiveRun
 
 
 def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> None:
-    limits = ["training.max_minutes=0.00001", "training.max_steps=3"]
+    limits = ["training.max_minutes=0.00001", "training.max_steps=3", "training.warmup_steps=3"]
     result = tmt_here(folder, "train", "--config", "toy.yaml", "name=brief", *limits)
     assert result.returncode == 0
     assert "finished at step 1: max_minutes 1e-05 reached" in result.stdout
@@ -29,6 +29,20 @@ def test_minutes_do_not_end_a_training_before_its_first_step(folder: Path) -> No
     assert "finished at step 3: max_steps 3 reached\nbest: step 3, nll " in result.stdout
     (score,) = (line["nll"] for line in metrics(folder / "runs/brief") if line.get("step") == 3 and "ppl" in line)
     assert f"best: step 3, nll {score:.2f}\ntranslate with" in result.stdout
+
+
+def test_what_was_set_for_later_than_the_end_is_told(folder: Path) -> None:
+    """Under max_epochs no config can be refused for it: the number of steps is known at the end alone."""
+    later = ["training.consistency={kind: rdrop, start_step: 5000}", "training.warmup_steps=4000"]
+    result = tmt_here(
+        folder, "train", "--config", "toy.yaml", "name=late", "training.max_steps=null", "training.max_epochs=1", *later
+    )
+    assert result.returncode == 0, result.stderr
+    told = result.stdout[result.stdout.index("\nbest: step") :].splitlines()[2:4]
+    assert told[0].startswith("training.warmup_steps is 4,000, so that the learning rate was still rising at the end")
+    assert told[1].startswith("training.consistency.start_step is 5,000, so that consistency never began; lower it")
+    reached = tmt_here(folder, "train", "--config", "toy.yaml", "name=reached", "training.warmup_steps=1")
+    assert "training.warmup_steps is" not in reached.stdout
 
 
 def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
