@@ -76,7 +76,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     pool = Pool(setup, num_processes)
     try:
         pool.begin()
-        served = [one for i, folder in enumerate(runs) for one in _served(i, folder, decoding, remark)]
+        served = [one for i, folder in enumerate(runs) for one in _served(i, folder, configs[i], decoding, remark)]
         for folder, note in zip(runs, pool.wait_until_ready(), strict=True):
             if note:
                 remark(f"{folder.path}: {note}")
@@ -110,9 +110,10 @@ def directions_of(config: RunConfig) -> list[tuple[str, str] | None]:
     return list(dict.fromkeys(config.data.languages_of(source) for source in pairs)) or [None]
 
 
-def _served(number: int, folder: RunFolder, decoding: dict[str, Any], remark: Remark) -> list[Served]:
+def _served(
+    number: int, folder: RunFolder, config: RunConfig, decoding: dict[str, Any], remark: Remark
+) -> list[Served]:
     """A run with its aligner, which is trained where there is none yet, once for each direction."""
-    config = read_config(folder.config)
     aligner, why = None, ""
     try:
         aligner = aligner_of_run(folder, remark)
