@@ -2,6 +2,8 @@
 
 import regex
 
+from transformer_mt.config.language_names import base
+
 # Words in any case. Only whole words count, except in scripts without spaces.
 _WORDS = {
     "ca": "no mai res ningú gens",
@@ -26,7 +28,7 @@ _PATTERNS = {"en": r"n['’]t\b", "fr": r"\bn['’]", "ja": r"ない|なか(?:�
 
 def negation_of(language: str) -> regex.Pattern[str] | None:
     """What finds a negation in a text of a language such as `en` or `pt_BR`; None for one that the table has not."""
-    code = language.lower().replace("_", "-").split("-")[0]
+    code = base(language)
     words = "|".join(map(regex.escape, _WORDS.get(code, "").split()))
     parts = [part for part in (rf"\b(?:{words})\b" if words else "", _PATTERNS.get(code, "")) if part]
     return regex.compile("|".join(parts), regex.IGNORECASE) if parts else None

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from transformer_mt.config.language_names import base
+
 # 13a splits at spaces and Western punctuation, and these scripts hardly have any.
 TOKENIZER_OF_LANGUAGE = {
     "zh": "zh", "yue": "zh", "ja": "ja-mecab",
@@ -11,7 +13,7 @@ TOKENIZER_OF_LANGUAGE = {
 
 def bleu_tokenizer(language: str) -> str:
     """sacreBLEU's tokenizer for a target language such as `zh`, `zh-TW` or `pt_BR`; 13a where none fits better."""
-    return TOKENIZER_OF_LANGUAGE.get(language.lower().replace("_", "-").split("-")[0], "13a")
+    return TOKENIZER_OF_LANGUAGE.get(base(language), "13a")
 
 
 def tokenizer_over(directions: Sequence[tuple[str, str]], tgt_lang: str) -> str:

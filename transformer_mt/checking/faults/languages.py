@@ -6,6 +6,7 @@ from functools import cache
 from tempfile import gettempdir
 from typing import Any
 
+from transformer_mt.config.language_names import base
 from transformer_mt.errors import UserError
 
 LEAST_CHARACTERS = 20  # of shorter texts nobody can be sure
@@ -52,7 +53,7 @@ def swap_of_sides(named: Sequence[str], found: Sequence[str | None]) -> str | No
     """What to say where each side is in the language that the other one is named for; None where it is not. `named`:
     codes such as en, en_GB or .en, of the source and of the target.
     """
-    src, tgt = (name.strip(".").lower().replace("_", "-").split("-")[0] for name in named)
+    src, tgt = (base(name.strip(".")) for name in named)
     if src == tgt or tuple(found) != (tgt, src):
         return None
     return f"the source is named {src} and in {tgt}, the target named {tgt} and in {src}; swap the files"
