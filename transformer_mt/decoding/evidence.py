@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import regex
+from numpy.typing import NDArray
 
 from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
 from transformer_mt.data.tokenizers import Tokenizer
-from transformer_mt.data.word_splitting import UNSPACED
+from transformer_mt.data.word_splitting import UNSPACED, word_spans
 from transformer_mt.decoding.scoring import IdPair, token_log_probs
 from transformer_mt.model.interface import TranslationModel
 
@@ -81,6 +83,28 @@ def token_places(ids: list[int], text: str, tokenizer: Tokenizer) -> list[tuple[
         start = max(0, min(start, len(text) - 1))
         places.append((start, max(end, start + 1)))
     return places
+
+
+def word_shares(text: str, words: Sequence[tuple[int, int]], tokenizer: Tokenizer) -> NDArray[np.float64]:
+    """Which of the words, `text[start:end]` each, every token of a normalized text writes (tokens, words): shares that
+    add up to 1.
+    """
+    places, start = [], 0
+    chunks = text.split()
+    for chunk, ids in zip(chunks, tokenizer.encode_batch(chunks), strict=True):
+        places += [(start + first, start + last) for first, last in _places_in_chunk(ids, chunk, tokenizer)]
+        start += len(chunk) + 1
+    (first, last), (begin, end) = np.array(places).T, np.array(words).T
+    shares = ((first[:, None] < end) & (begin < last[:, None])).astype(np.float64)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def _places_in_chunk(ids: list[int], chunk: str, tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    if chunk in tokenizer.tags:  # one token, whatever signs it has
+        return [(0, len(chunk))]
+    if tokenizer.knows_every_text:
+        return token_places(ids, chunk, tokenizer)
+    return [(first, last) for first, last, _ in word_spans(chunk)]  # UNK stands for one of them, and has no text
 
 
 def _num_alike(one: str, other: str) -> int:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer_mt.data.tokenizers import Tokenizer, normalize
-from transformer_mt.data.word_splitting import has_word, word_spans
-from transformer_mt.decoding.evidence import token_places, words_with_spans
+from transformer_mt.data.word_splitting import has_word
+from transformer_mt.decoding.evidence import word_shares, words_with_spans
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,12 @@ class SourceWords:
         """Of a text that has tokens."""
         text = normalize(text, tokenizer.lowercase)
         spans: list[tuple[int, int]] = []
-        places: list[tuple[int, int]] = []
         start = 0
-        for chunk in text.split(" "):
-            ids = tokenizer.encode(chunk)
-            if chunk in tokenizer.tags:
-                own = own_places = [(0, len(chunk))]
-            else:
-                own = list(words_with_spans(chunk))
-                # A word tokenizer's tokens are pieces of the text itself; UNK stands for one, and has no text.
-                own_places = (
-                    token_places(ids, chunk, tokenizer)
-                    if tokenizer.knows_every_text
-                    else [(first, last) for first, last, _ in word_spans(chunk)]
-                )
-            assert len(own_places) == len(ids)
+        for chunk in text.split():
+            own = [(0, len(chunk))] if chunk in tokenizer.tags else words_with_spans(chunk)
             spans += [(start + first, start + last) for first, last in own]
-            places += [(start + first, start + last) for first, last in own_places]
             start += len(chunk) + 1
-        shares = np.array([[first < b and a < last for a, b in spans] for first, last in places], float)
-        return cls(text, spans, shares / shares.sum(axis=1, keepdims=True))
+        return cls(text, spans, word_shares(text, spans, tokenizer))
 
     @property
     def words(self) -> list[str]:

@@ -14,7 +14,7 @@ from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer, normalize
 from transformer_mt.decoding.coverage import source_weights
 from transformer_mt.decoding.ensemble import members_of
-from transformer_mt.decoding.evidence import token_places
+from transformer_mt.decoding.evidence import word_shares
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
@@ -116,22 +116,4 @@ class AttentionAligner:
 
 def words_by_token(text: str, tokenizer: Tokenizer) -> Matrix:
     """Which words each token of a normalized text writes (tokens, words): shares that add up to 1."""
-    words, chunks = words_of(text), text.split()
-    shares, first = [], 0
-    for number, (chunk, ids) in enumerate(zip(chunks, tokenizer.encode_batch(chunks), strict=True)):
-        own = [word for word in words[first:] if word.chunk == number]
-        if chunk in tokenizer.tags:  # one token, whatever signs it has
-            rows = np.ones((len(ids), len(own)))
-        elif not tokenizer.knows_every_text:  # its tokens are words; UNK has no place
-            rows = np.eye(len(own))
-        else:
-            begin = own[0].start
-            spans = [(word.start - begin, word.end - begin) for word in own]
-            rows = np.array(
-                [[start < b and a < end for a, b in spans] for start, end in token_places(ids, chunk, tokenizer)], float
-            )
-        row = np.zeros((len(ids), len(words)))
-        row[:, first : first + len(own)] = rows / rows.sum(axis=1, keepdims=True)
-        shares.append(row)
-        first += len(own)
-    return np.concatenate(shares)
+    return word_shares(text, [(word.start, word.end) for word in words_of(text)], tokenizer)
