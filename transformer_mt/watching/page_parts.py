@@ -10,6 +10,7 @@ from transformer_mt.diagnosing.diagnoses import Diagnosis
 from transformer_mt.pages import charts
 from transformer_mt.pages.html_text import Html, joined, tag
 from transformer_mt.plurals import counted, rounded
+from transformer_mt.training.monitoring.metrics_file import best_scores
 from transformer_mt.training.resuming.training_state import TrainingState
 from transformer_mt.watching.event_files import EventFiles
 from transformer_mt.watching.metrics_tail import MetricsTail, thinned
@@ -66,7 +67,8 @@ def _state(now: Now) -> Html:
         facts.append(("target tokens a second", f"{float(train.get('tokens_per_second') or 0.0):,.0f}"))
     if now.state == "training" and (left := _minutes_left(now, step)) is not None:
         facts.append(("minutes left, about", f"{left:,.0f}" if left >= 1 else "less than 1"))
-    facts += [(f"best {name}", f"{rounded(value)} at step {at:,}") for name, value, at in _best(now)]
+    best = best_scores(now.metrics.curves).items()
+    facts += [(f"best {name}", f"{rounded(value)} at step {at:,}") for name, (value, at) in best]
     checkpoint = f"newest checkpoint: step {now.newest.step:,}" if now.newest else "no checkpoint yet"
     broken = f"; {counted(now.metrics.num_broken, 'line')} of metrics cannot be read" if now.metrics.num_broken else ""
     return joined(
@@ -104,17 +106,6 @@ def _minutes_left(now: Now, step: int) -> float | None:
         seconds_a_pass = seconds / training.passes_from(first + 1, steps)
         limits.append(training.passes_from(step + 1, end - step) * seconds_a_pass / 60)
     return max(0.0, min(limits)) if limits else None
-
-
-def _best(now: Now) -> list[tuple[str, float, int]]:
-    """The best of each score of a validation, with its step."""
-    found = []
-    for name, choose in (("nll", min), ("bleu", max), ("chrf", max)):
-        steps, values = now.metrics.curves.get(f"validation/{name}", ([], []))
-        if values:
-            best = choose(range(len(values)), key=values.__getitem__)
-            found.append((name, values[best], steps[best]))
-    return found
 
 
 def _diagnoses(diagnoses: Sequence[Diagnosis]) -> Html:

@@ -8,7 +8,6 @@ from pathlib import Path
 from transformer_mt.config.loading import read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
-from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.judging.runs.own_test import own_test_bleu
 from transformer_mt.paths import exists, is_dir, is_file
 from transformer_mt.plurals import counted
@@ -16,7 +15,7 @@ from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, wa
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import TOKENIZERS, RunFolder
-from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves
+from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves, best_scores
 from transformer_mt.training.resuming.run_lock import is_trained_now
 from transformer_mt.training.resuming.training_state import TrainingState
 
@@ -136,8 +135,4 @@ def _read_metrics(run: RunFolder, summary: RunSummary) -> None:
     lines = run.metrics.read_text(encoding="utf-8", errors="replace").split("\n") if exists(run.metrics) else []
     if num_broken := [add_to_curves(line, curves) for line in filter(None, lines)].count(None):
         summary.problems.append(f"{run.metrics.name}: {counted(num_broken, 'line')} cannot be read")
-    for name, higher in HIGHER_IS_BETTER.items():
-        if name != "ppl" and (found := curves.get(f"validation/{name}")):
-            pairs = zip(found[1], found[0], strict=True)
-            value, step = max(pairs, key=lambda pair: pair[0] if higher else -pair[0])
-            summary.best[name] = value, step
+    summary.best = best_scores(curves)

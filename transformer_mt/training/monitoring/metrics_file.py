@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from transformer_mt.evaluation.metrics import HIGHER_IS_BETTER
 from transformer_mt.paths import exists
 from transformer_mt.storage.files import replace_file
 from transformer_mt.storage.metrics_lines import entry_of, whole_lines
@@ -79,6 +80,16 @@ def add_to_curves(line: str | bytes, curves: dict[str, Curve]) -> dict[str, Any]
         steps.append(entry["step"])
         values.append(value)
     return entry
+
+
+def best_scores(curves: dict[str, Curve]) -> dict[str, tuple[float, int]]:
+    """The best value of each score of a validation, with its step. Without ppl, which is nll once more."""
+    found = {}
+    for name, higher in HIGHER_IS_BETTER.items():
+        if name != "ppl" and (curve := curves.get(f"validation/{name}")):
+            steps, values = curve
+            found[name] = max(zip(values, steps, strict=True), key=lambda pair: pair[0] if higher else -pair[0])
+    return found
 
 
 def read_scores(path: Path, kind: str) -> dict[int, dict[str, float]]:
