@@ -8,7 +8,7 @@ import typer
 
 from transformer_mt.cli.line_files import STANDARD
 from transformer_mt.cli.options import path_option
-from transformer_mt.cli.report_files import refuse_place
+from transformer_mt.cli.report_files import refuse_place, write_page
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 from transformer_mt.paths import user_path
@@ -147,19 +147,18 @@ def _refuse_places(asked: Asked, corpus: _Corpus) -> None:
 def _write_reports(asked: Asked, checked: "list[CheckedSplit]") -> None:
     from transformer_mt.checking.written.page import check_page
     from transformer_mt.checking.written.told import json_lines
-    from transformer_mt.storage.files import make_file, replace_file, writing
+    from transformer_mt.storage.files import make_file, writing
 
     def write_lines(path: Path) -> None:
         with path.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in json_lines(checked))
 
-    for option, path in (("--jsonl", asked.jsonl), ("--html", asked.html)):
-        if path is None:
-            continue
-        if option == "--jsonl" and path == STANDARD:
-            for line in json_lines(checked):
-                print(line)
-            continue
-        with writing(path, f"Name another place for {option}."):
-            make_file(path, write_lines) if option == "--jsonl" else replace_file(path, check_page(checked))
-        remark(f"{option.removeprefix('--')}: {path}")
+    if asked.jsonl == STANDARD:
+        for line in json_lines(checked):
+            print(line)
+    elif asked.jsonl is not None:
+        with writing(asked.jsonl, "Name another place for --jsonl."):
+            make_file(asked.jsonl, write_lines)
+        remark(f"jsonl: {asked.jsonl}")
+    if asked.html is not None:
+        write_page(asked.html, "--html", check_page(checked), "html")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.cli.options import Models
-from transformer_mt.cli.report_files import refuse_place
+from transformer_mt.cli.report_files import refuse_place, write_page
 from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir, user_path
@@ -55,7 +55,9 @@ def judge(asked: Asked) -> None:
     judged = _judged_files(asked, systems) if are_files else _judged_runs(asked, systems, is_run)
     try:
         if asked.html is not None:
-            _write(asked.html, judged)
+            from transformer_mt.judging.report_page import report_page
+
+            write_page(asked.html, "--html", report_page(judged.judgements, judged.settings), "report")
     finally:
         _print(judged.judgements)
 
@@ -189,15 +191,6 @@ def _translators(asked: Asked, paths: list[Path]) -> "list[tuple[Translator, dic
         if unused := translator.config.decoding.lines.unused:
             remark(unused)
     return list(zip(loaded, decoding, strict=True))
-
-
-def _write(path: Path, judged: "Judged") -> None:
-    from transformer_mt.judging.report_page import report_page
-    from transformer_mt.storage.files import replace_file, writing
-
-    with writing(path, "Name another place for --html."):
-        replace_file(path, report_page(judged.judgements, judged.settings))
-    remark(f"report: {path}")
 
 
 def _print(judgements: "list[Judgement]") -> None:

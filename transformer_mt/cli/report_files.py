@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from transformer_mt.cli.terminal import remark
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir, is_file
 
@@ -21,3 +22,12 @@ def refuse_place(path: Path, option: str, inputs: Iterable[Path] = (), is_page: 
         raise UserError(f"{path} is a link, a pipe or a device, and would be replaced. Name a file for {option}.")
     if is_page and path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{path} does not end in .html. Name the file of {option} so.")
+
+
+def write_page(path: Path, option: str, page: str, what: str) -> None:
+    """Write a page whole, and say where `what` it is lies. UserError, which names the option, where that cannot be."""
+    from transformer_mt.storage.files import replace_file, writing
+
+    with writing(path, f"Name another place for {option}."):
+        replace_file(path, page)
+    remark(f"{what}: {path}")

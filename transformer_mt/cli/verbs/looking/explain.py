@@ -1,17 +1,14 @@
 """`tmt explain`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from transformer_mt.cli.options import OneModel, path_option
-from transformer_mt.cli.report_files import refuse_place
+from transformer_mt.cli.report_files import refuse_place, write_page
 from transformer_mt.cli.terminal import output_is_coloured, remark, typed
 from transformer_mt.cli.verb_options import with_options
-
-if TYPE_CHECKING:
-    from transformer_mt.explaining.explain import Explanation
 
 
 @with_options
@@ -41,14 +38,8 @@ def explain(
     for line in [as_json(explanation)] if json else lines_about(explanation, Paint(output_is_coloured())):
         print(line)
     if output is not None:
+        from transformer_mt.explaining.page import explanation_page
+
         run, checkpoint = translator.checkpoints[0]
-        _write(output, explanation, f"{run.path}, checkpoint {checkpoint.name}")
-
-
-def _write(path: Path, explanation: "Explanation", model: str) -> None:
-    from transformer_mt.explaining.page import explanation_page
-    from transformer_mt.storage.files import replace_file, writing
-
-    with writing(path, "Name another place for --output."):
-        replace_file(path, explanation_page(explanation, model))
-    remark(f"page: {path}")
+        page = explanation_page(explanation, f"{run.path}, checkpoint {checkpoint.name}")
+        write_page(output, "--output", page, "page")
