@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.cli.options import Models
 from transformer_mt.cli.report_files import refuse_place, write_page
 from transformer_mt.cli.terminal import remark
+from transformer_mt.config.switching_off import option_of
 from transformer_mt.errors import UserError
 from transformer_mt.paths import exists, is_dir, user_path
 
@@ -70,7 +71,7 @@ def _judged_files(asked: Asked, paths: list[Path]) -> Judged:
 
     given = {"--checkpoint": asked.models.checkpoint, "--split": asked.split, "--data-root": asked.data_root}
     given["--device"] = None if asked.models.device == "auto" else asked.models.device
-    given |= {f"--{name.replace('_', '-')}": value for name, value in asked.decoding.items()}
+    given |= {option_of(name): value for name, value in asked.decoding.items()}
     for option, value in given.items():
         if value is not None and value != []:
             raise UserError(f"{option} is for runs, and {paths[0]} is a file of finished translations. Leave it out.")

@@ -14,7 +14,7 @@ from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import FLAGS
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
-from transformer_mt.config.switching_off import NONE
+from transformer_mt.config.switching_off import NONE, option_of
 from transformer_mt.errors import UserError
 from transformer_mt.paths import is_file, user_path
 from transformer_mt.plurals import counted
@@ -142,7 +142,7 @@ def _settings(
         "--tag": tag,
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
-        **{f"--{key.replace('_', '-')}": value for key, value in options.model_dump(mode="json").items()},
+        **{option_of(key): value for key, value in options.model_dump(mode="json").items()},
         PRECISION: translator.precision,
     }
 

@@ -18,10 +18,9 @@ def switched_off(section: "type[Section]", given: Mapping[str, Any]) -> dict[str
 
 def how_to_switch_off(section: "type[Section]", key: str) -> str:
     """The option that switches a key off; nothing where there is none."""
-    option = key.replace("_", "-")
     if can_be_none(section, key):
-        return f"--{option} {NONE}"
-    return f"--no-{option}" if section.model_fields[key].annotation is bool else ""
+        return f"{option_of(key)} {NONE}"
+    return option_of(f"no_{key}") if section.model_fields[key].annotation is bool else ""
 
 
 def in_config(section: "type[Section]", key: str, where: str = "decoding") -> str:
@@ -33,6 +32,11 @@ def named_by(config: "Section", key: str, value: str, where: str = "decoding") -
     """What a value in use is from, as a message calls it: the config, where that says the same, or else the option."""
     if getattr(config, key) == value:
         return in_config(type(config), key, where)
+    return option_of(key)
+
+
+def option_of(key: str) -> str:
+    """The option of the command line that stands for a key."""
     return f"--{key.replace('_', '-')}"
 
 

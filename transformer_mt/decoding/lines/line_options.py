@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from transformer_mt.config.messages import sentence_of
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.config.sections.lines import WORDS_OF_HTML, LinesConfig, clash_of
-from transformer_mt.config.switching_off import in_config, switched_off
+from transformer_mt.config.switching_off import in_config, option_of, switched_off
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.errors import UserError
 
@@ -70,19 +70,15 @@ def _origin(key: str, given: set[str]) -> str:
     """Where a key that is set has its value from, as a user knows it."""
     name = key.removeprefix("lines.")
     if name in given:
-        return _flag(name)
+        return option_of(name)
     return in_config(DecodingConfig, key) if name == key else in_config(LinesConfig, name, "decoding.lines")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _refuse_without_need(lines: LineOptions, given: Mapping[str, Any], searched: Mapping[str, Any]) -> None:
     """Raise UserError for an option that is given without the one that it needs, or with what makes it useless."""
     if lines.html and (of_alignments := [key for key in OF_ALIGNMENTS if given.get(key) is not None]):
         html = _origin("lines.html", set(given))
-        raise UserError(f"{html} and {_flag(of_alignments[0])} were both given. {WORDS_OF_HTML}: leave one out.")
+        raise UserError(f"{html} and {option_of(of_alignments[0])} were both given. {WORDS_OF_HTML}: leave one out.")
     if given.get("alignment_from") is not None and lines.alignment is None:
         raise UserError("--alignment-from was given without --alignment. Give --alignment hard or soft too.")
     by_attention = lines.alignment is not None and lines.alignment_from == "attention"
