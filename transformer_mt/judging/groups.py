@@ -51,7 +51,8 @@ def by_length(test_set: ScoredSet, scores: SetScores) -> list[Group]:
     for rows in in_groups(lengths):
         low, high = lengths[rows[0]], lengths[rows[-1]]
         label = f"{low}" if low == high else f"{low}–{high}"
-        found.append(Group(label, [len(rows)] * len(test_set.outputs), _scores_of([rows] * _num(scores), scores)))
+        each = [rows] * len(test_set.outputs)
+        found.append(Group(label, list(map(len, each)), _scores_of(each, scores)))
     return found
 
 
@@ -78,10 +79,6 @@ def by_certainty(test_set: ScoredSet, scores: SetScores) -> tuple[list[Group], l
         ends = [(certainty[some[0]], certainty[some[-1]]) for certainty, some in zip(certainties, rows, strict=True)]
         ranges.append([f"{math.exp(low):.2f}–{math.exp(high):.2f}" for low, high in ends])
     return found, ranges
-
-
-def _num(scores: SetScores) -> int:
-    return len(next(iter(scores.counts.values())))
 
 
 def _scores_of(rows: list[list[int]], scores: SetScores) -> dict[str, list[Score]]:
