@@ -187,11 +187,8 @@ def recover(run: RunFolder) -> None:
     for left in run.checkpoints.glob(f"{TEMPORARY}{STEP_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
     for aside in run.checkpoints.glob(f"{_ASIDE}*"):
-        final = aside.with_name(aside.name.removeprefix(_ASIDE))
-        if exists(final):
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            os.rename(aside, final)
+        put_back(aside.with_name(aside.name.removeprefix(_ASIDE)))
+        shutil.rmtree(aside, ignore_errors=True)  # where the folder of its name is whole
 
 
 def refuse_without_room(run: RunFolder, model: nn.Module, config: RunConfig) -> None:
