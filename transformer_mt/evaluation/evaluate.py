@@ -165,10 +165,11 @@ def evaluate(
     sums = batch_nlls(translator.search_model, split, batches, "fp32")
     nll = mean_nll(sums)
     mode = translator.model.mode if isinstance(translator.model, Ensemble) else ""
+    members = translator.checkpoints if mode else []
     evaluation = Evaluation(
         run=str(run.path),
         checkpoint=checkpoint,
-        ensemble=[_full_name(*pair) for pair in translator.checkpoints] if mode else [],
+        ensemble=[f"{one.path.absolute()}, {full_name(one, taken.name)}" for one, taken in members],
         ensemble_mode=mode,
         source=corpus.descriptions,
         num_sentences=len(pairs),
@@ -306,10 +307,6 @@ def _search_parts(decoding: dict[str, Any]) -> list[str]:
 def _key(text: str) -> str:
     """A few letters that stand for a text."""
     return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
-
-
-def _full_name(run: RunFolder, checkpoint: Path) -> str:
-    return f"{run.path.absolute()}, {full_name(run, checkpoint.name)}"
 
 
 def save_evaluation(run: RunFolder, scoring: Scoring, evaluation: Evaluation, rows: list[Row], what_stays: str) -> Path:
