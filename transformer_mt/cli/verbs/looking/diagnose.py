@@ -1,6 +1,5 @@
 """`tmt diagnose`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,4 +33,3 @@ def diagnose(
         print(as_json(folder, recorded, diagnoses))
     else:
         print("\n".join(as_text(folder, recorded, diagnoses, output_width())))
-    sys.stdout.flush()

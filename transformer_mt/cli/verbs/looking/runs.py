@@ -1,6 +1,5 @@
 """`tmt runs`."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,4 +49,3 @@ def runs(
         print("\n".join(as_tsv(summaries)))
     else:
         print("\n".join(as_table(summaries, output_width())))
-    sys.stdout.flush()
