@@ -107,7 +107,7 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
         changed = " and ".join(translations)
         remark = f"{changed} changed, so {metric} is of other translations now; {_judge_anew(state, metric, run)}"
     grad_accum = adapted_grad_accum(before, config, state.micro_batches_per_update, num_processes)
-    processes = f"{num_processes} process{'es' * (num_processes > 1)}"
+    processes = counted(num_processes, "process", "processes")
     if config.training.max_tokens == "auto":  # the config stays as it is, because auto goes with no grad_accum
         as_before = f"training.max_tokens is {state.max_tokens:,} as before"
         print(f"{as_before}, and training.grad_accum {grad_accum:,} for {processes}")
