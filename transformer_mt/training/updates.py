@@ -110,7 +110,23 @@ class Updater:
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
         grad_norm = self.sharing.whole(norm)
-        running = self._running(step, place, split, micro_batches, num_tokens, sums, grad_norm)
+        scale = self.scaler.get_scale()
+        running = RunningUpdate(
+            step=step,
+            place=place,
+            split=split,
+            micro_batches=micro_batches,
+            sums=sums,
+            num_tokens=num_tokens,
+            lr=self.schedule(step),
+            loss_scale=scale,
+            # The scaler skips such a step and lowers its scale, as long as a lower one may help.
+            may_overflow=self.scaler.is_enabled() and scale >= SMALLEST_LOSS_SCALE,
+            balances_load=self.model.config.num_experts > 1,
+            has_two_passes=self.config.consistency_at(step) is not None,
+            own=ToHost(torch.cat((sums.loss, grad_norm.reshape(1)))),
+            world=self.world,
+        )
         if self.runs_ahead:
             self._stand_still_unless_finite(sums.loss[0], grad_norm)
         else:
@@ -184,35 +200,6 @@ class Updater:
                 weight * self.sharing.weight,
                 consistency,
             )
-
-    def _running(
-        self,
-        step: int,
-        place: str,
-        split: TrainingSplit,
-        micro_batches: list[Rows],
-        num_tokens: int,
-        sums: Sums,
-        grad_norm: Tensor,
-    ) -> RunningUpdate:
-        """The update that was ordered, its loss and norm on their way from the device."""
-        scale = self.scaler.get_scale()
-        return RunningUpdate(
-            step=step,
-            place=place,
-            split=split,
-            micro_batches=micro_batches,
-            sums=sums,
-            num_tokens=num_tokens,
-            lr=self.schedule(step),
-            loss_scale=scale,
-            # The scaler skips such a step and lowers its scale, as long as a lower one may help.
-            may_overflow=self.scaler.is_enabled() and scale >= SMALLEST_LOSS_SCALE,
-            balances_load=self.model.config.num_experts > 1,
-            has_two_passes=self.config.consistency_at(step) is not None,
-            own=ToHost(torch.cat((sums.loss, grad_norm.reshape(1)))),
-            world=self.world,
-        )
 
     def _stand_still_unless_finite(self, loss: Tensor, grad_norm: Tensor) -> None:
         """Where loss or norm is not finite in any process, make the optimizer's kernel change nothing in this update
