@@ -14,7 +14,7 @@ from transformer_mt.checking.faults.pair_texts import faults_of_pair, letters_of
 from transformer_mt.checking.faults.ratios import Bands
 from transformer_mt.checking.faults.rules import names_of
 from transformer_mt.checking.matching import Matcher, Stretch, train_matcher
-from transformer_mt.checking.shifts import path_of, shifted_parts
+from transformer_mt.checking.shifts import Shifted, path_of, shifted_parts
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
@@ -167,19 +167,18 @@ def _first_shift(one: _Direction, matcher: Matcher, starts: list[int], stretches
     """The first pair that is shifted, where enough are: within some lines where the shift begins once."""
     before = 0
     for start, stretch in zip(starts, stretches, strict=True):
-        if _is_shifted(matcher, stretch):
+        if _sure_shifts(matcher, stretch):
             low, high = before, min(start + STRETCH, len(one.pairs))
             while high - low > REGION:
                 middle = (low + high - STRETCH) // 2
                 here = Stretch(*_texts(one, middle, middle + STRETCH))
-                low, high = (low, middle + STRETCH) if _is_shifted(matcher, here) else (middle, high)
+                low, high = (low, middle + STRETCH) if _sure_shifts(matcher, here) else (middle, high)
             high = min(len(one.pairs), high + STRETCH)
-            for part in shifted_parts(path_of(matcher, Stretch(*_texts(one, low, high)))):
-                if part.last - part.first + 1 >= SURE:
-                    return _Shift(low + part.first, part.shift)
+            if sure := _sure_shifts(matcher, Stretch(*_texts(one, low, high))):
+                return _Shift(low + sure[0].first, sure[0].shift)
         before = start
     return None
 
 
-def _is_shifted(matcher: Matcher, stretch: Stretch) -> bool:
-    return any(part.last - part.first + 1 >= SURE for part in shifted_parts(path_of(matcher, stretch)))
+def _sure_shifts(matcher: Matcher, stretch: Stretch) -> list[Shifted]:
+    return [part for part in shifted_parts(path_of(matcher, stretch)) if part.last - part.first + 1 >= SURE]
