@@ -13,10 +13,9 @@ from transformer_mt.errors import UserError
 from transformer_mt.pages.html_text import Html
 from transformer_mt.paths import exists, is_dir
 from transformer_mt.storage.checkpoint_files import STATE
-from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.resuming.run_lock import is_trained_now
-from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.resuming.training_state import TrainingState, checked_state
 from transformer_mt.watching.event_files import EventFiles
 from transformer_mt.watching.metrics_tail import MetricsTail
 from transformer_mt.watching.page_parts import Now, parts
@@ -110,8 +109,6 @@ class LiveRun:
 def _newest_state(run: RunFolder) -> TrainingState | None:
     """That of the newest checkpoint that is there, or None. A training may delete one just now."""
     for step in reversed(run.steps()):
-        path = run.step(step) / STATE
-        if exists(path):
-            check_manifest(path.parent, [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
-            return TrainingState.read(path)
+        if exists(run.step(step) / STATE):
+            return checked_state(run, step)
     return None

@@ -11,13 +11,13 @@ from transformer_mt.errors import UserError
 from transformer_mt.judging.runs.own_test import own_test_bleu
 from transformer_mt.paths import exists, is_dir, is_file
 from transformer_mt.plurals import counted
-from transformer_mt.storage.checkpoint_files import SETTINGS, STATE, WEIGHTS, way_out_of_damage
+from transformer_mt.storage.checkpoint_files import SETTINGS, WEIGHTS, way_out_of_damage
 from transformer_mt.storage.files import permission_to_read
 from transformer_mt.storage.manifest import check_manifest
 from transformer_mt.storage.run_folder import TOKENIZERS, RunFolder
 from transformer_mt.training.monitoring.metrics_file import Curve, add_to_curves, best_scores
 from transformer_mt.training.resuming.run_lock import is_trained_now
-from transformer_mt.training.resuming.training_state import TrainingState
+from transformer_mt.training.resuming.training_state import checked_state
 
 
 @dataclass
@@ -104,10 +104,8 @@ def _read_checkpoint(run: RunFolder, summary: RunSummary) -> None:
     if not (steps := run.steps()):
         return
     assert summary.config is not None
-    newest = run.step(steps[-1])
     summary.step = steps[-1]
-    check_manifest(newest, [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
-    state = TrainingState.read(newest / STATE)
+    state = checked_state(run, steps[-1])
     summary.minutes = state.elapsed_seconds / 60
     summary.state = "stopped" if state.reason_of_the_end(summary.config) is None else "finished"
     best = state.best_step if state.best_step in steps else steps[-1]  # the one that verbs take

@@ -7,6 +7,9 @@ from typing import Any
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
+from transformer_mt.storage.checkpoint_files import STATE
+from transformer_mt.storage.manifest import check_manifest
+from transformer_mt.storage.run_folder import RunFolder
 
 
 @dataclass
@@ -99,3 +102,9 @@ class TrainingState:
                 "know. Go on with that version, or train from the start under another name (name=NEW)."
             )
         return cls(**content)
+
+
+def checked_state(run: RunFolder, step: int) -> TrainingState:
+    """The state in this checkpoint; UserError where it is not what was written."""
+    check_manifest(run.step(step), [STATE], f"`tmt train --resume {run.quoted}` sets it aside.")
+    return TrainingState.read(run.step(step) / STATE)
