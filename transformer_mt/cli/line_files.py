@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from transformer_mt.cli.terminal import read_output, remark
 from transformer_mt.errors import UserError
 from transformer_mt.paths import is_file
+from transformer_mt.storage.files import writing
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
@@ -126,8 +127,5 @@ def open_output(path: Path | None, *inputs: "ByteStream", others: Iterable[Path]
             raise UserError(f"--output {path} is the input itself. Name another file.")
         if any(is_file(other) and path.samefile(other) for other in others):
             raise UserError(f"--output {path} is a file that another option names to be read. Name another file.")
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as sink:
-            yield sink
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}. Check --output and the disk.") from None
+    with writing(path, "Check --output and the disk."), path.open("w", encoding="utf-8", newline="\n") as sink:
+        yield sink

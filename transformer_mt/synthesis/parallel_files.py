@@ -5,8 +5,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from transformer_mt.errors import UserError
+from transformer_mt.storage.files import writing
 
 Pair = tuple[str, str]
+_WAY_OUT = "Free some space or choose another --output; the same command goes on with what is there."
 
 
 class ParallelFiles:
@@ -17,16 +19,16 @@ class ParallelFiles:
 
     def __init__(self, paths: tuple[Path, Path]) -> None:
         self.paths = paths
-        self._open = ExitStack()
         self._whole = [0, 0]  # the bytes of each file that were read or written as a whole
         self._is_written = False
-        try:
-            # Written without a buffer, so that nothing waits that a full disk refused.
-            self._to_write = [self._open.enter_context(path.open("ab", buffering=0)) for path in paths]
-            self._to_read = [self._open.enter_context(path.open("rb")) for path in paths]
-        except OSError as error:
-            self._open.close()
-            raise _cannot(Path(error.filename or paths[0]), error) from None
+        self._to_write, self._to_read = [], []
+        with ExitStack() as opened:
+            for path in paths:
+                with writing(path, _WAY_OUT):
+                    # Written without a buffer, so that nothing waits that a full disk refused.
+                    self._to_write.append(opened.enter_context(path.open("ab", buffering=0)))
+                    self._to_read.append(opened.enter_context(path.open("rb")))
+            self._open = opened.pop_all()
 
     def close(self) -> None:
         """Both files, without what was written only in part."""
@@ -56,10 +58,8 @@ class ParallelFiles:
     def cut(self) -> None:
         """End both files behind the last lines that were read as many as asked for, or written."""
         for path, file, whole in zip(self.paths, self._to_write, self._whole, strict=True):
-            try:
+            with writing(path, _WAY_OUT):
                 file.truncate(whole)
-            except OSError as error:
-                raise _cannot(path, error) from None
 
     def write(self, pairs: Sequence[Pair]) -> None:
         """Add the pairs. Raises UserError where that fails; `close` then takes off what was written in part."""
@@ -68,16 +68,7 @@ class ParallelFiles:
         for side, (path, file) in enumerate(zip(self.paths, self._to_write, strict=True)):
             content = memoryview("".join(pair[side] + "\n" for pair in pairs).encode())
             sizes.append(len(content))
-            try:
+            with writing(path, _WAY_OUT):
                 while content:
                     content = content[file.write(content) :]
-            except OSError as error:
-                raise _cannot(path, error) from None
         self._whole = [whole + size for whole, size in zip(self._whole, sizes, strict=True)]
-
-
-def _cannot(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"{path} cannot be written: {error.strerror or error}. Free some space or choose another --output; the same "
-        "command goes on with what is there."
-    )
