@@ -62,7 +62,8 @@ def corpus_tokenizers(corpus: Corpus, config: TokenizerConfig, data: DataConfig)
     if config.joint and any(source.config.mono for source in corpus.sources):
         kinds.append("once")  # tokenizers that an earlier version learned had each line twice
     version = FORMAT_VERSION + (config.kind == "unigram")
-    key = key_of([version, hf.__version__, corpus.fingerprint, _learned_by(config), *kinds])
+    learned_by = config.model_dump(exclude={"bpe_dropout", "bpe_dropout_sides"})  # which change what is done with them
+    key = key_of([version, hf.__version__, corpus.fingerprint, learned_by, *kinds])
 
     def write(folder: Path) -> Counts:
         save_tokenizers(folder, *learned_tokenizers(partial(corpus.texts, once=config.joint), config, data))
@@ -81,11 +82,6 @@ def learned_from(texts: Texts, config: TokenizerConfig, data: DataConfig) -> tup
     if data.source_as == "text":
         return texts, config
     return (lambda side: texts(side) if side else ()), config.model_copy(update={"joint": True})
-
-
-def _learned_by(config: TokenizerConfig) -> dict:
-    """The settings that tokenizers are learned by: dropout changes what is done with them."""
-    return config.model_dump(exclude={"bpe_dropout", "bpe_dropout_sides"})
 
 
 def save_tokenizers(folder: Path, src: Tokenizer, tgt: Tokenizer) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -145,7 +146,7 @@ class Scorer:
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         rows = [[pairs[number] for number in batch] for batch in batches]
         device = next(self.model.parameters()).device
-        with closing(self._workers.map(self._log_probs_of_batch, rows, device)) as results:
+        with closing(self._workers.map(partial(token_log_probs, self.model), rows, device)) as results:
             for batch, result in zip(batches, results, strict=True):
                 yield from zip(batch, result, strict=True)
 
@@ -157,9 +158,6 @@ class Scorer:
             some = numbers[start : start + options.batch_size]
             found |= zip(some, coverages(self.model, [pairs[number] for number in some]), strict=True)
         return {number: options.coverage_penalty * coverage for number, coverage in found.items()}
-
-    def _log_probs_of_batch(self, pairs: list[IdPair]) -> list[list[float]]:
-        return token_log_probs(self.model, pairs)
 
     def _ids_of(self, texts: list[str], side: int) -> list[list[int]]:
         return self._tokenizer(side).encode_batch(["" if is_beyond(text) else text for text in texts])

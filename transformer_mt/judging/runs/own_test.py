@@ -45,14 +45,11 @@ def _finite(value: Any) -> float:
 def _stands_for(path: Path, saved: Any, config: RunConfig, checkpoint: str) -> bool:
     # What earlier versions saved lacks the split, and only its name begins with it.
     is_own = saved.get("split", path.name.split("_")[0]) == "test" and not saved.get("ensemble")
-    if not is_own or saved["checkpoint"] != checkpoint or saved["source"] != _test_data(config):
+    # The test data that the config names now may be another since the evaluation.
+    test_data = [source.description for source in sources_of(config.data.test, config.data)]
+    if not is_own or saved["checkpoint"] != checkpoint or saved["source"] != test_data:
         return False
     return _is_of_search(saved["decoding"], config) and _is_signed(saved, config)
-
-
-def _test_data(config: RunConfig) -> list[str]:
-    """What the config names now: its test data may be another since the evaluation."""
-    return [source.description for source in sources_of(config.data.test, config.data)]
 
 
 def _is_of_search(decoding: dict[str, Any], config: RunConfig) -> bool:
