@@ -69,12 +69,16 @@ class BPEDropout:
 def line_seeds(place: tuple[int, ...], lines: NDArray[np.int64]) -> NDArray[np.int64]:
     """A seed below 2**63 for each line: a function of its number and of the place, such as (seed, epoch, side)."""
     key = np.random.SeedSequence(place).generate_state(1, np.uint64)[0]
-    # The output of SplitMix64 (Steele et al. 2014, figure 17) at the line's place in its sequence.
+    return (split_mix(key, lines.astype(np.uint64)) >> np.uint64(1)).astype(np.int64)
+
+
+def split_mix(seeds: np.uint64 | NDArray[np.uint64], places: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output of SplitMix64 (Steele et al. 2014, figure 17) at these places of the sequences from the seeds on."""
     with np.errstate(over="ignore"):
-        mixed = key + lines.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = seeds + places * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(1)).astype(np.int64)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 @cache

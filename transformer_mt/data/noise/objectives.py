@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from transformer_mt.config.sections.noise import NoiseConfig
 from transformer_mt.config.special_ids import PAD_ID
+from transformer_mt.data.noise.bpe_dropout import split_mix
 
 Ints = NDArray[np.int64]
 Flat = tuple[Ints, Ints]  # ids of lines, one after the other, and how many each has
 
-_GOLDEN, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _LONGEST_SPAN = 40  # of the Poisson distribution: what lies beyond has no weight for any mean up to 10
 
 
@@ -36,16 +36,10 @@ class Lines:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def keys(self, draw: int, numbers: Ints) -> NDArray[np.uint64]:
-        """`numbers` random numbers of 64 bits for each line, others for each `draw`: SplitMix64 (Steele et al. 2014,
-        figure 17) from the line's seed on.
-        """
+        """`numbers` random numbers of 64 bits for each line, others for each `draw`."""
         row = np.repeat(np.arange(len(numbers)), numbers)
-        with np.errstate(over="ignore"):
-            at = (_places(numbers) + 1).astype(np.uint64) + np.uint64(draw << 40)
-            mixed = self.seeds[row].astype(np.uint64) + at * _GOLDEN
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-        return mixed ^ (mixed >> np.uint64(31))
+        at = (_places(numbers) + 1).astype(np.uint64) + np.uint64(draw << 40)
+        return split_mix(self.seeds[row].astype(np.uint64), at)
 
     def chosen(self, draw: int, numbers: Ints, wanted: Ints) -> NDArray[np.bool_]:
         """Of so many places of each line, which ones are among its `wanted`."""
