@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from transformer_mt.aligning.aligner_files import read_aligner, write_aligner
 from transformer_mt.aligning.alignment import Alignment, Matrix, SoftLinks, soft_links
 from transformer_mt.aligning.bitext import MAX_WORDS, Bitext, Side, read_bitext
-from transformer_mt.aligning.diagonal_model import DiagonalModel, Settings, best_words, train_model
+from transformer_mt.aligning.diagonal_model import DiagonalModel, Floats, Settings, best_words, train_model
 from transformer_mt.aligning.lexical_table import FLOOR
 from transformer_mt.aligning.symmetrisation import DEFAULT, find_symmetrisation
 from transformer_mt.aligning.words import Vocabulary, Word, normal_form, words_of
@@ -24,15 +25,15 @@ from transformer_mt.errors import UserError
 from transformer_mt.storage.files import replace_folder
 
 Pair = tuple[str, str]
+Found = TypeVar("Found")
 _CELLS_AT_ONCE = 2**22  # pairs of words that are scored at a time: 32 MB
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some pairs that can be aligned, as words and as numbers, and their places among all pairs."""
+    """Some pairs that can be aligned, as numbers, and their places among all pairs."""
 
     places: list[int]
-    words: list[tuple[list[Word], list[Word]]]
     bitext: Bitext
     forms: tuple[NDArray[np.int32], NDArray[np.int32]]  # equal numbers: words that are written alike
 
@@ -103,10 +104,7 @@ class Aligner:
         split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
         found = [Alignment([], src, tgt, too_long=max(len(src), len(tgt)) > MAX_WORDS) for src, tgt in split]
         for batch in self._batches(split):
-            bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
-            forward = best_words(bitext, *self.forward.scores(bitext, src_forms, tgt_forms))
-            bitext = bitext.reversed()
-            backward = best_words(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
+            forward, backward = self._of_both(batch, best_words)
             sides = _sentences(forward, batch.bitext.tgt), _sentences(backward, batch.bitext.src)
             for place, of_tgt, of_src in zip(batch.places, *sides, strict=True):
                 links = symmetrisation(
@@ -125,11 +123,7 @@ class Aligner:
         split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
         found = [(np.zeros((len(tgt), len(src))), np.zeros((len(tgt), len(src)))) for src, tgt in split]
         for batch in self._batches(split):
-            bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
-            forward = _posteriors(bitext, *self.forward.scores(bitext, src_forms, tgt_forms))
-            bitext = bitext.reversed()
-            backward = _posteriors(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
-            for place, one, other in zip(batch.places, forward, backward, strict=True):
+            for place, one, other in zip(batch.places, *self._of_both(batch, _posteriors), strict=True):
                 found[place] = one, other.T
         return found
 
@@ -160,6 +154,13 @@ class Aligner:
         of_wanted = np.bincount(rows, values * wanted[columns], len(row_starts) - 1)
         return of_wanted / np.maximum(np.bincount(rows, values, len(row_starts) - 1), FLOOR)
 
+    def _of_both(self, batch: _Batch, found_by: Callable[[Bitext, Floats, Floats], Found]) -> tuple[Found, Found]:
+        """What a function finds in the scores of each direction."""
+        bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
+        forward = found_by(bitext, *self.forward.scores(bitext, src_forms, tgt_forms))
+        bitext = bitext.reversed()
+        return forward, found_by(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
+
     def _batches(self, split: Sequence[tuple[list[Word], list[Word]]]) -> Iterator[_Batch]:
         """The pairs that can be aligned, a bounded number of pairs of words at a time."""
         places, num_cells = [], 0
@@ -183,7 +184,7 @@ class Aligner:
             sides.append(Side.of([vocabulary.find(sentence) for sentence in normal]))
             flat = [numbers.setdefault(form, len(numbers)) for sentence in normal for form in sentence]
             forms.append(np.array(flat, np.int32))
-        return _Batch(places, words, Bitext(*sides), (forms[0], forms[1]))
+        return _Batch(places, Bitext(*sides), (forms[0], forms[1]))
 
 
 def checked_settings(num_iterations: int, null_probability: float, alpha: float) -> Settings:
