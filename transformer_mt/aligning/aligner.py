@@ -82,11 +82,8 @@ class Aligner:
 
     def save(self, folder: Path) -> None:
         """Write the folder, whole or not at all, in the place of an aligner that it holds. Raises OSError."""
-        replace_folder(folder, self.write)
-
-    def write(self, folder: Path) -> None:
-        """Write the aligner's files to a folder that is there."""
-        write_aligner(folder, (self.src_vocabulary.words, self.tgt_vocabulary.words), (self.forward, self.backward))
+        vocabularies = self.src_vocabulary.words, self.tgt_vocabulary.words
+        replace_folder(folder, lambda new: write_aligner(new, vocabularies, (self.forward, self.backward)))
 
     @classmethod
     def load(cls, folder: Path) -> "Aligner":

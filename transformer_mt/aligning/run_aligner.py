@@ -17,7 +17,7 @@ from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.kinds import sources_of_pairs, those_of_pairs
 from transformer_mt.paths import exists
-from transformer_mt.storage.files import replace_folder, written_to
+from transformer_mt.storage.files import written_to
 from transformer_mt.storage.manifest import DamagedError
 from transformer_mt.storage.run_folder import RunFolder
 
@@ -54,7 +54,7 @@ def train_run_aligner(run: RunFolder, remark: Remark) -> Aligner:
     with tqdm(total=2 * NUM_ITERATIONS, desc="Training the aligner", unit=" passes", leave=False, disable=None) as bar:
         aligner = Aligner.train(pairs, num_iterations=NUM_ITERATIONS, progress=bar.update)
     with written_to("aligner", run.aligner, run.path):
-        replace_folder(run.aligner, aligner.write)
+        aligner.save(run.aligner)
     remark(f"the aligner is in {run.aligner}; it took {time.perf_counter() - start:.1f} s")
     return aligner
 
