@@ -9,7 +9,6 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.noise.epoch_split import split_by_epochs
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.model.architectures import ARCHITECTURES
-from transformer_mt.model.model_size import model_size
 from transformer_mt.model.named_parts import freeze, trained
 from transformer_mt.training.resuming.checkpoints import checkpoint_bytes, most_checkpoints
 
@@ -42,7 +41,7 @@ def known_costs(config: RunConfig, data: TrainingData, max_tokens: int | None, g
         outline = ARCHITECTURES[config.model.architecture](config.model, *sizes)
     freeze(outline, config.training.freeze)
     return KnownCosts(
-        parameters=model_size(config.model, *sizes).parameters,
+        parameters=sum(parameter.numel() for parameter in outline.parameters()),
         trained=sum(parameter.numel() for parameter in trained(outline).values()),
         checkpoint_bytes=checkpoint_bytes(config, outline),
         checkpoints=most_checkpoints(config),
