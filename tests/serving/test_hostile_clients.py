@@ -5,6 +5,7 @@ import random
 import signal
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -121,6 +122,38 @@ def test_bytes_that_are_no_http_are_refused(server: Served, still_answers: Answe
     ):
         with connected(server, sent) as connection:
             assert status_of(connection) in (0, 400)
+    still_answers(server)
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQBAAAAAAIAAAAA\r\n"
+
+
+@pytest.mark.parametrize("more", [UPGRADE, UPGRADE.replace(b"Upgrade,", b"Upgrade, close,")], ids=["stays", "closes"])
+@pytest.mark.parametrize("at", [0, 1], ids=["at once", "apart"])
+def test_a_client_that_asks_for_another_protocol_is_answered_in_this_one(
+    server: Served, translator: Translator, still_answers: Answers, more: bytes, at: int
+) -> None:
+    """As Java's does with every request. Its body is a body, and no request of its own, whatever it looks like."""
+    for body, status in (
+        (json.dumps({"q": "one two.", **VALUES}).encode(), 200), (b"GET /health HTTP/1.1\r\nHost: tmt\r\n\r\n", 400)
+    ):  # fmt: skip
+        head = HEAD + more + b"Content-Length: %d\r\n\r\n" % len(body)
+        with connected(server, head + body * (at == 0)) as connection, connection.makefile("rb") as file:
+            if at:
+                time.sleep(0.05)
+                connection.sendall(body)
+            told, length = [file.readline()], 0
+            while told[-1].strip():
+                told.append(file.readline())
+                length = int(told[-1].split()[1]) if told[-1].startswith(b"content-length") else length
+            answer = json.loads(file.read(length))
+            if b"close" not in more:
+                connection.sendall(b"GET /languages HTTP/1.1\r\nHost: tmt\r\nConnection: close\r\n\r\n")
+                assert b'"code":"en"' in file.read()
+        assert int(told[0].split()[1]) == status
+        assert status == 400 or answer == {"translatedText": translator.translate(["one two."])[0]}
+    with connected(server, b"CONNECT tmt:80 HTTP/1.1\r\nHost: tmt:80\r\n\r\n") as connection:
+        assert status_of(connection) == 400
     still_answers(server)
 
 

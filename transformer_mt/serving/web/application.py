@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -81,21 +83,43 @@ class _Connection(HttpToolsProtocol):
     _is_in_head = False
     _num_bytes = 0  # of a head that is still coming
     _num_of_fields = 0  # the same of its headers, and of those behind a body
+    _read = _to_read_again = b""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        was_in_head = self._is_in_head
-        super().data_received(data)
+        was_in_head, num_bytes = self._is_in_head, len(data)
+        while data and not self.transport.is_closing():
+            self._read, self._to_read_again = data, b""
+            super().data_received(data)
+            data, self._read = self._to_read_again, b""
         if was_in_head and self._is_in_head:  # one that never ends is refused before it has filled the memory
-            self._num_bytes += len(data)
+            self._num_bytes += num_bytes
             if self._num_bytes > MOST_HEAD and not self.transport.is_closing():
                 self.send_400_response(f"The head of a request has {MOST_HEAD:,} bytes at most. Send less.")
         is_answered = self.cycle is None or self.cycle.response_complete
         if self._timer is None and is_answered and not self.transport.is_closing():
             self._wait_for_head()
+
+    def _should_upgrade(self) -> bool:
+        """Whether nothing is begun of a request that asks for another protocol, until `handle_websocket_upgrade`."""
+        return True
+
+    def handle_websocket_upgrade(self) -> None:
+        """Have a request that asks for another protocol, as Java's clients do for HTTP/2, read again without that: any
+        server may pass it over (RFC 9110, section 7.8). The parser takes such a request for one without a body.
+        """
+        upgrade, method = sys.exception(), self.parser.get_method()
+        assert isinstance(upgrade, HttpParserUpgrade)
+        if method == b"CONNECT":  # which is nothing else
+            self.send_400_response("This server is no proxy.")
+            return
+        lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)  # the one that was may take the request for the last
+        self._to_read_again = b"\r\n".join([*lines, b"", self._read[upgrade.args[0] :]])
 
     def on_message_begin(self) -> None:
         self._is_in_head, self._num_bytes, self._num_of_fields = True, 0, 0
