@@ -38,17 +38,22 @@ def test_half_a_file_takes_nothings_place(tmp_path: Path) -> None:
 
 
 def test_what_kills_left_long_ago_goes_with_the_next_of_that_name(tmp_path: Path) -> None:
-    """Whatever is younger than an hour may be in the making, and whatever has another name is not looked at."""
+    """Whatever is younger than an hour may be in the making, as may a folder with a file that was written to since; and
+    whatever has another name is not looked at.
+    """
     for name, age in ((".tmp-file-old", 7200), (".tmp-file-new", 60), (".tmp-other-old", 7200)):
         left = tmp_path / name
         left.write_bytes(b"ha")
         os.utime(left, (time.time() - age, time.time() - age))
-    folder = tmp_path / ".tmp-folder-old"
-    (folder / "within").mkdir(parents=True)
-    os.utime(folder, (1, 1))
+    for name, written in ((".tmp-folder-old", 1), (".tmp-folder-new", time.time())):
+        (tmp_path / name / "within").mkdir(parents=True)
+        (tmp_path / name / "within/table").write_bytes(b"ha")
+        for path, when in (("within/table", written), ("within", 1), (".", 1)):
+            os.utime(tmp_path / name / path, (when, when))
     make_file(tmp_path / "file", lambda file: file.write_bytes(b"abc"))
     make_folder(tmp_path / "folder", lambda new: (new / "model").write_bytes(b"abc"))
-    assert {path.name for path in tmp_path.iterdir()} == {".tmp-file-new", ".tmp-other-old", "file", "folder"}
+    left = {".tmp-file-new", ".tmp-folder-new", ".tmp-other-old"}
+    assert {path.name for path in tmp_path.iterdir()} == {*left, "file", "folder"}
 
 
 @pytest.mark.parametrize("platform", ["linux", "win32"])

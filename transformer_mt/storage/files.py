@@ -92,12 +92,13 @@ def working_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _sweep(final: Path) -> None:
-    """Delete what killed processes left of this file or folder an hour ago or more; what is younger may be in the
-    making.
+    """Delete what killed processes left of this file or folder an hour ago or more. What was written to since may be in
+    the making; the time of a folder does not say so, which is when a name in it was last made.
     """
     for left in final.parent.glob(f"{TEMPORARY}{glob.escape(final.name)}-*"):
         with suppress(OSError):
-            if time.time() - left.lstat().st_mtime > 3600:
+            written = max(path.lstat().st_mtime for path in [left, *left.rglob("*")])
+            if time.time() - written > 3600:
                 _delete(left)
 
 
