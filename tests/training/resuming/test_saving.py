@@ -190,6 +190,23 @@ def test_a_folder_that_is_moved_away_is_not_made_anew(
     assert metrics(run.path) == metrics(straight.path)
 
 
+def test_a_checkpoint_that_cannot_be_deleted_yet_ends_no_training(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, while another program translates with it."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    run = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "remove", refuse)
+        assert train(data, run, keep_checkpoints=1).exit_status == 0
+    assert {3, 6, 9, 12} <= set(run.steps())
+    train(data, run, resume=True, keep_checkpoints=1)
+    assert len(run.steps()) <= 2, "the newest, and the best"
+
+
 def test_a_deleted_metrics_file_is_told_and_begun_anew(
     data: Path, run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -84,12 +85,15 @@ def save_checkpoint(
 def remove_superfluous(run: RunFolder, best_step: int | None, keep: int) -> None:
     """Delete all checkpoints but the newest `keep` and the best. One that a signal alone asked for is kept beside them
     as long as it is the newest: so those of a run that was stopped are in the end those of a run that never was.
+
+    One that cannot be deleted stays for the next call: Windows deletes none that a program is translating with.
     """
     steps = run.steps()
     kept = regular_steps(run)[-keep:]
     for step in steps[:-1]:
         if step not in kept and step != best_step:
-            remove(run.step(step))
+            with suppress(OSError):
+                remove(run.step(step))
 
 
 def regular_steps(run: RunFolder) -> list[int]:
