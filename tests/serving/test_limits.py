@@ -17,12 +17,15 @@ from starlette.requests import Request
 from transformer_mt.cli.verbs.serve import refuse_windows
 from transformer_mt.errors import UserError
 from transformer_mt.machine.listening import bound
+from transformer_mt.serving import begin
 from transformer_mt.serving.begin import MANY_FILES, allow_many_files
-from transformer_mt.serving.refusal import Refusal
+from transformer_mt.serving.pool import Pool
+from transformer_mt.serving.refusal import Limits, Refusal
 from transformer_mt.serving.service import Service
 from transformer_mt.serving.web.endpoints import DEEPL, Server, check_key, key_from
 from transformer_mt.serving.web.metrics import Metrics
 from transformer_mt.serving.web.parameters import Parameters
+from transformer_mt.storage.run_folder import RunFolder
 
 VALUES = {"source": "en", "target": "es"}
 
@@ -139,6 +142,27 @@ def test_a_port_that_is_taken_is_told(server: Served, run: Path) -> None:
     assert result.returncode == 2
     assert f"cannot listen on 127.0.0.1, port {server.port}" in result.stderr
     assert "Give another --port." in result.stderr
+
+
+def test_a_port_that_another_server_takes_while_the_models_are_loaded_is_told(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux gives both the place, until one of them listens."""
+    with bound("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+
+        class Loading(Pool):
+            def begin(self) -> None:
+                pass
+
+            def wait_until_ready(self) -> list[str]:
+                other.listen()
+                return [""]
+
+        monkeypatch.setattr(begin, "Pool", Loading)
+        options = begin.Options("127.0.0.1", port, Limits(), device="cpu", num_processes=1)
+        with pytest.raises(UserError, match=rf"cannot listen on 127\.0\.0\.1, port {port}: .* Give another --port\."):
+            begin.serve([RunFolder(run)], {}, options, lambda said: None)
 
 
 def test_on_windows_too_a_place_is_one_listeners(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,24 @@ def bound(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, UnicodeError) as error:  # no name of a host may be so
-        other = "--port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"The server cannot listen on {host}, port {port}: {reason}. Give another {other}.") from None
+        raise _refusal(host, port, error) from None
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Let clients come to a socket that is bound. Raises UserError where another server has begun to listen there
+    since: until one does, Linux gives several the same place.
+    """
+    try:
+        listener.listen()
+    except OSError as error:
+        raise _refusal(*listener.getsockname()[:2], error) from None
+
+
+def _refusal(host: str, port: int, error: OSError | UnicodeError) -> UserError:
+    other = "--port" if getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES) else "--host"
+    reason = getattr(error, "strerror", None) or str(error)
+    return UserError(f"The server cannot listen on {host}, port {port}: {reason}. Give another {other}.")
 
 
 def address(host: str, port: int) -> str:

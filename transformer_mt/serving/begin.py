@@ -16,7 +16,7 @@ from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.sources.kinds import sources_of_pairs
 from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device
-from transformer_mt.machine.listening import address, bound
+from transformer_mt.machine.listening import address, bound, listen
 from transformer_mt.serving.batcher import Batcher
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.pool import Pool
@@ -85,6 +85,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
         service = Service(served, batcher, options.limits, _detector(served))
         allow_many_files()
         told = _address(served, *listener.getsockname()[:2])
+        listen(listener)
         run(Server(service, Metrics(), key), listener, lambda: remark(told))
     finally:
         pool.end()

@@ -18,7 +18,7 @@ def watch(
 ) -> None:
     """Follow a training in the browser: curves, sample translations, attention, speed, the time left."""
     refuse_without_extra("watch")
-    from transformer_mt.machine.listening import address, bound
+    from transformer_mt.machine.listening import address, bound, listen
     from transformer_mt.watching.application import run_page
     from transformer_mt.watching.live_run import LiveRun
 
@@ -26,6 +26,7 @@ def watch(
     live = LiveRun(folder)
     listener = bound(host, port)
     try:
+        listen(listener)
         where = address(*listener.getsockname()[:2])
         run_page(live, listener, lambda: remark(f"watching {folder.path} at {where} until Ctrl-C"))
     finally:
