@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from servers import Served
-from toy import toy_pairs, write_toy_corpus
+from servers import Served as Server
+from toy import toy_config, toy_pairs, write_toy_corpus
 from translators import SMALL, make_translator, write_run
 
 from transformer_mt import Translator
-from transformer_mt.serving.refusal import Refusal
-from transformer_mt.serving.service import Request, Service
-from transformer_mt.serving.web.libretranslate import translate_from
+from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.detection import Detector
+from transformer_mt.serving.refusal import Limits, Refusal
+from transformer_mt.serving.service import Request, Served, Service
+from transformer_mt.serving.web.libretranslate import known, served_of, translate_from
 
 PAIRS = toy_pairs(120)
 
@@ -34,7 +36,7 @@ def test_each_direction_is_served(run: Path) -> None:
     translator = Translator.load(run, device="cpu")
     wanted = {to: translator.translate([english, spanish], to=to) for to in ("es", "en")}
     assert wanted["es"] != wanted["en"]
-    with Served(run, "--workers", "1") as server:
+    with Server(run, "--workers", "1") as server:
         assert any("serving en to es, es to en at" in line for line in server.told)
         languages = server.get("/languages").json
         assert {one["code"]: one["targets"] for one in languages} == {"en": ["es"], "es": ["en"]}
@@ -68,3 +70,18 @@ def test_where_texts_of_one_language_are_refused_nothing_goes_on_for_the_others(
         assert left == ["si"]
 
     asyncio.run(ask())
+
+
+def test_a_language_is_one_however_runs_spell_it(tmp_path: Path) -> None:
+    pairs = ("pt_BR", "en"), ("en", "pt-br")
+    runs = [
+        Served(i, "toy", toy_config(tmp_path, data={"src_lang": src, "tgt_lang": tgt}), None)
+        for i, (src, tgt) in enumerate(pairs)
+    ]
+    words = {"en": ["one", "two"], "pt-br": ["um", "dois"]}
+    service = Service(runs, cast(Batcher, None), Limits(), Detector(words))
+    assert service.targets == {"pt_BR": ["en"], "en": ["pt_BR"]}
+    for code in ("pt_BR", "pt-BR", "pt"):
+        assert served_of(service, "en", known(service, code)) is runs[1]
+    assert [code for code, _ in service.detect("um dois")] == ["pt_BR", "en"]
+    assert service.source_of("um dois", "en")[0] == "pt_BR"

@@ -138,7 +138,7 @@ def _detector(served: Sequence[Served]) -> Detector | None:
         if one.direction is not None:
             continue
         for code, vocabulary in zip(one.pair, (one.aligner.src_vocabulary, one.aligner.tgt_vocabulary), strict=True):
-            words.setdefault(code, set()).update(vocabulary.words)
+            words.setdefault(normal(code), set()).update(vocabulary.words)
     try:
         for config in {one.number: one.config for one in served if one.direction is not None}.values():
             _add_words(words, config)
@@ -153,7 +153,7 @@ def _add_words(words: dict[str, set[str]], config: RunConfig) -> None:
         languages = config.data.languages_of(source.config)
         for pair in islice(source.streamed(), MOST_PAIRS):
             for code, text in zip(languages, (pair.src, pair.tgt), strict=True):
-                words.setdefault(code, set()).update(normal_form(word.text) for word in words_of(text))
+                words.setdefault(normal(code), set()).update(normal_form(word.text) for word in words_of(text))
 
 
 def allow_many_files() -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.config.language_names import normal
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.demands import SourceLine, list_of_lines
@@ -85,8 +86,10 @@ class Service:
 
     @cached_property
     def by_pair(self) -> dict[tuple[str, str], Served]:
-        """The runs by source and target language."""
-        return {run.pair: run for run in self.runs}
+        """The runs by source and target language. One that several spell in several ways has the code of the first."""
+        codes: dict[str, str] = {}
+        spelt = [[codes.setdefault(normal(code), code) for code in run.pair] for run in self.runs]
+        return {(src, tgt): run for (src, tgt), run in zip(spelt, self.runs, strict=True)}
 
     @cached_property
     def targets(self) -> dict[str, list[str]]:
@@ -108,9 +111,9 @@ class Service:
         if self._detector is None:
             reasons = " ".join(dict.fromkeys(run.why_no_aligner for run in self.runs if run.why_no_aligner))
             raise Refusal(400, f"This server cannot detect languages: name the source language. {reasons}".strip())
-        if not (found := self._detector.detect(text, among)):
+        if not (found := self._detector.detect(text, None if among is None else map(normal, among))):
             raise Refusal(400, "This server knows no words of these languages: name the source language.")
-        return found
+        return [(self.our(code) or code, probability) for code, probability in found]
 
     def source_of(self, text: str, target: str) -> tuple[str, float]:
         """The likeliest language of a text that is to be in `target`, and its probability: one that can be translated
