@@ -231,6 +231,26 @@ def test_one_sentence_that_ends_every_process_harms_no_other() -> None:
     played(1, script)
 
 
+def test_who_waits_when_the_last_process_is_lost_is_told_at_once() -> None:
+    """And not that the answer takes too long, when the time is over."""
+
+    async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        died = await asked(batcher, *"abcd")
+        waiting = await asked(batcher, "e")
+        looking = asyncio.create_task(batcher.ask(Job("look", 0, ())))
+        await asyncio.sleep(0)
+        pool.jobs[0][1].set_exception(DiedError())
+        pool.is_lost = True
+        pool.on_idle()
+        for task in (died, waiting, looking):
+            with pytest.raises(Refusal, match="No process is left to translate") as refusal:
+                await asyncio.wait_for(task, 10)
+            assert refusal.value.status == 503
+        assert batcher.num_waiting == 0
+
+    played(1, script)
+
+
 def test_an_error_of_the_search_is_told_to_all_whom_it_concerns() -> None:
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
         tasks = [await asked(batcher, "a"), await asked(batcher, "b")]

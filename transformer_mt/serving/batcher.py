@@ -157,7 +157,17 @@ class Batcher:
 
     def _refuse_without_processes(self) -> None:
         if self.pool.is_lost:
-            raise Refusal(503, "No process is left to translate. Ask the operator to start the server again.")
+            raise _lost()
+
+    def _refuse_all(self) -> None:
+        """Refuse what waits, since no process will come for it."""
+        items = [item for line in self._lines.values() for _, _, item in line.by_length]
+        items += [item for _, item in self._alone]
+        for future in [*(item.order.future for item in items), *(future for _, future in self._others)]:
+            if not future.done():
+                future.set_exception(_lost())
+        self._alone.clear()
+        self._others.clear()
 
     def _give_again(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -171,6 +181,8 @@ class Batcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.pool.is_lost:
+            self._refuse_all()
         while self.pool.num_idle and self._others:
             job, future = self._others.popleft()
             if not future.done():
@@ -254,6 +266,10 @@ def _hand_on(done: "asyncio.Future[Any]", future: "asyncio.Future[Any]") -> None
         future.set_exception(_for_client(error))
     else:
         future.set_result(done.result())
+
+
+def _lost() -> Refusal:
+    return Refusal(503, "No process is left to translate. Ask the operator to start the server again.")
 
 
 def _for_client(error: BaseException) -> BaseException:
