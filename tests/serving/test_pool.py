@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import shutil
 import sys
 from multiprocessing.context import ForkServerProcess, SpawnProcess
 from pathlib import Path
@@ -86,3 +87,29 @@ def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
         pool.end()
     assert pool.is_lost == (num_failures == MOST_TRIES)
     assert capfd.readouterr().err.count("cannot be begun: no more processes") == num_failures
+
+
+def test_why_a_process_cannot_load_what_others_have_loaded_is_told(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Such as a checkpoint that its training has deleted since."""
+    folder = Path(shutil.copytree(run, tmp_path / "run"))
+    pool = Pool(Setup([folder]), 1)
+
+    async def die() -> None:
+        pool.attach()
+        doing = pool.start(Job("search", 0, ([SourceLine("one two.")], search_options(DecodingConfig()))))
+        pool.kill(doing)
+        with pytest.raises(DiedError):
+            await doing
+        while not pool.is_lost:
+            await asyncio.sleep(0.01)
+
+    try:
+        pool.begin()
+        pool.wait_until_ready()
+        shutil.rmtree(folder / "checkpoints")
+        asyncio.run(asyncio.wait_for(die(), 60))
+    finally:
+        pool.end()
+    assert capfd.readouterr().err.count(f"cannot be begun: {folder} has no checkpoint yet") == MOST_TRIES

@@ -144,6 +144,7 @@ class Pool:
             return
         doing, place.doing = place.doing, None
         if doing is None and outcome.error is not None:  # it could not load what others have loaded
+            print(f"A process of the search cannot be begun: {outcome.error}", file=sys.stderr)
             self._bury(place)
             return
         place.failed_starts = 0
