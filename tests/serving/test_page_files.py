@@ -1,5 +1,6 @@
 """The page's files: whole, and of this server alone."""
 
+import json
 import re
 from pathlib import Path
 from typing import cast
@@ -82,6 +83,13 @@ def test_the_constraints_of_a_config_are_left_out(
     assert service.options_of(service.Served(0, "toy", made.config, None, decoding=search)).constraints is None
     (loaded,) = search_process._load(Setup([write_run(tmp_path / "run", made)], decoding=search))
     assert loaded.config.decoding.constraints == "ordered"
+
+
+def test_the_server_need_not_write_millions_of_weights(translator: Translator) -> None:
+    """It would answer nobody meanwhile. The process that computes them does."""
+    found = search_process.WORKS["look"](translator, "one two three.", "uno tres dos.", None)
+    assert isinstance(found, bytes)
+    assert [one["name"] for one in json.loads(found)] == ["encoder", "decoder", "cross"]
 
 
 def test_attention_is_a_distribution_over_words(server: Served) -> None:

@@ -1,6 +1,7 @@
 """The life of a process that searches: it loads the models, says so, and does one job after another."""
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -52,15 +53,18 @@ class Outcome:
     error: Exception | None = field(default=None)
 
 
-def look(translator: Translator, source: str, target: str, to: str | None) -> list[dict[str, Any]]:
-    """Every attention of the model on a pair of sentences: words, and weights by layer and head. A tag of the language
-    `to` is one of the words. Raises UserError for a blank side and for a long one.
+def look(translator: Translator, source: str, target: str, to: str | None) -> bytes:
+    """Every attention of the model on a pair of sentences, as JSON: words, and weights by layer and head. A tag of the
+    language `to` is one of the words. Raises UserError for a blank side and for a long one.
+
+    They are millions of numbers. The server would answer nobody while it wrote them.
     """
     source = translator.languages.read(source, to)
     src, tgt = sentence_pair(translator, source, target, MAX_TOKENS)
     tokenizers = translator.src_tokenizer, translator.tgt_tokenizer
     attentions = pair_attention(translator.model, src, tgt, *tokenizers, (source, target))
-    return [attention.for_a_page(DIGITS) for attention in attentions]
+    shown = [attention.for_a_page(DIGITS) for attention in attentions]
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 WORKS: dict[str, Callable[..., Any]] = {"search": Translator.translate_lines, "look": look}

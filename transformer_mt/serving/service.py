@@ -211,8 +211,8 @@ class Service:
         aligner = self.aligner_of(served)
         return await asyncio.get_running_loop().run_in_executor(self._threads, aligner.align, pairs)
 
-    async def look(self, served: Served, source: str, target: str) -> list[dict[str, Any]]:
-        """Every attention of the run's model on a pair of sentences."""
+    async def look(self, served: Served, source: str, target: str) -> bytes:
+        """Every attention of the run's model on a pair of sentences, as JSON."""
         return await self.batcher.ask(Job("look", served.number, (source, target, served.to)))
 
     def aligner_of(self, served: Served) -> Aligner:

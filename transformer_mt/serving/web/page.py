@@ -13,7 +13,7 @@ from transformer_mt.pages.over_http import HEADERS
 from transformer_mt.serving.languages import direction_of
 from transformer_mt.serving.service import refuse_missing
 from transformer_mt.serving.texts import Sentences
-from transformer_mt.serving.web.endpoints import LIBRETRANSLATE, Handler, Server, route
+from transformer_mt.serving.web.endpoints import JSON, LIBRETRANSLATE, Handler, Server, route
 from transformer_mt.serving.web.libretranslate import AUTO, known, served_of
 from transformer_mt.serving.web.parameters import Parameters
 
@@ -98,9 +98,10 @@ def _links(alignment: Alignment | None) -> dict[str, Any]:
     return {"src_words": src, "tgt_words": tgt, "links": alignment.links}
 
 
-async def attention(server: Server, parameters: Parameters) -> dict[str, Any]:
+async def attention(server: Server, parameters: Parameters) -> Response:
     """Every attention of the model on a sentence `q` and its translation `translation`."""
     text, translation = parameters.text("q"), parameters.text("translation")
     server.service.limits.check([text, translation])
     src, tgt = (known(server.service, parameters.word(name)) for name in ("source", "target"))
-    return {"attentions": await server.service.look(served_of(server.service, src, tgt), text, translation)}
+    found = await server.service.look(served_of(server.service, src, tgt), text, translation)
+    return Response(b'{"attentions":%s}' % found, media_type=JSON)
