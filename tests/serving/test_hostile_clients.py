@@ -1,5 +1,6 @@
 """Clients that are slow, broken or many: each has an answer of its own or none, and all others have theirs."""
 
+import asyncio
 import json
 import random
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,12 @@ from toy import toy_pairs
 from waiting import wait_until
 
 from transformer_mt import Translator
+
+pytest.importorskip("uvicorn", reason="tmt serve needs the extra serve")
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from transformer_mt.serving.web import application
 
 PAIRS = toy_pairs(120, seed=8)
 VALUES = {"source": "en", "target": "es"}
@@ -213,3 +221,35 @@ def test_a_thousand_connections_keep_nobody_waiting(
         assert [server.translate(english) for english, _ in PAIRS[:10]] == wanted
         assert server.get("/health").status == 200
     still_answers(server)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_client_that_reads_nothing_is_not_waited_for(reads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep its answer in the memory, and a server from its end. One that reads slowly has all of it."""
+    monkeypatch.setattr(application, "IDLE_SECONDS", 0.2)
+    size, state = 2 * 10**7, ServerState()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        length = [(b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": bytes(size)})
+
+    def read_slowly(client: socket.socket) -> int:
+        read = 0
+        while part := client.recv(2**18):
+            read += len(part)
+            time.sleep(0.01)
+        return read
+
+    async def ask() -> None:
+        config = Config(app, lifespan="off", log_config=None)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: application._Connection(config, state, {}), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: tmt\r\nConnection: close\r\n\r\n")
+            if reads:
+                assert await asyncio.to_thread(read_slowly, client) > size
+            while not state.total_requests or state.connections:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(ask(), 60))

@@ -22,7 +22,7 @@ from transformer_mt.serving.web.parameters import Parameters
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 BACKLOG = 2048  # connections that wait to be accepted
-IDLE_SECONDS = 30  # that a connection may stay between two requests, or take for the head of one
+IDLE_SECONDS = 30  # that a client may stay between two requests, take for the head of one, or read nothing of an answer
 MOST_HEAD = 2**16  # bytes of the head of a request
 OF_FIELD = 32  # what a header counts beside its bytes, as in HTTP/2 (RFC 9113, section 6.5.2)
 HTTP_ERRORS = {
@@ -77,9 +77,12 @@ async def metrics(server: Server, parameters: Parameters) -> Response:
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection that is closed where the head of a request does not come in time, or is too long."""
+    """A connection that is closed where the head of a request does not come in time, or is too long, and where nothing
+    is read of an answer.
+    """
 
     _timer: asyncio.TimerHandle | None = None
+    _timer_of_reader: asyncio.TimerHandle | None = None
     _is_in_head = False
     _num_bytes = 0  # of a head that is still coming
     _num_of_fields = 0  # the same of its headers, and of those behind a body
@@ -87,6 +90,7 @@ class _Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # `pause_writing` comes as soon as the system takes no more
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
@@ -138,7 +142,32 @@ class _Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_longer()
+        self._wait_for_no_reader()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        self._wait_for_no_reader()
+        super().resume_writing()
+
+    def _wait_for_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._timer_of_reader = self.loop.call_later(IDLE_SECONDS, self._close_unless_read, left)
+
+    def _wait_for_no_reader(self) -> None:
+        if self._timer_of_reader is not None:
+            self._timer_of_reader.cancel()
+            self._timer_of_reader = None
+
+    def _close_unless_read(self, left: int) -> None:
+        """End the connection where as much is left to be sent as before; a slow reader is waited for."""
+        if self.transport.get_write_buffer_size() >= left:
+            self.transport.abort()
+        else:
+            self._wait_for_reader()
 
     def _wait_for_head(self) -> None:
         self._timer = self.loop.call_later(IDLE_SECONDS, self.transport.close)
