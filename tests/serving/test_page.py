@@ -240,6 +240,14 @@ def test_languages_are_swapped_with_their_texts(serve: Serve, run: Path, backwar
         assert page.find_element("id", "text").get_property("value") == spanish
 
 
+def test_an_error_of_a_proxy_is_told_by_its_status(page: Any) -> None:
+    """What it has to say is a page, and no JSON."""
+    page.execute_script("window.fetch = async () => new Response('<html>', { status: 502 })")
+    page.find_element("id", "text").send_keys(ENGLISH[0])
+    said = "return document.querySelector('#status.wrong')?.textContent"
+    assert until(page, said) == "The server answers with 502."
+
+
 def test_a_key_is_asked_for_and_errors_are_told(serve: Serve) -> None:
     server = serve("--workers", "1", "--api-key", "secret")
     with chromium(1400) as page:

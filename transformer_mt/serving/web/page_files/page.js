@@ -10,7 +10,7 @@ const state = { settings: null, source: "", sentences: [], chosen: [], open: -1,
 async function ask(path, values, signal) {
   const body = JSON.stringify({ ...values, ...(at("key").value ? { api_key: at("key").value } : {}) });
   const response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
-  const answer = await response.json();
+  const answer = response.ok ? await response.json() : await response.json().catch(() => ({})); // a proxy has pages
   if (!response.ok) throw new Error(answer.error || `The server answers with ${response.status}.`);
   return answer;
 }
