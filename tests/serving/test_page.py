@@ -240,6 +240,23 @@ def test_languages_are_swapped_with_their_texts(serve: Serve, run: Path, backwar
         assert page.find_element("id", "text").get_property("value") == spanish
 
 
+def test_what_is_not_translated_back_is_not_swapped(serve: Serve, run: Path, backwards: Path) -> None:
+    """A text that is in the target language already: nothing leads from there to itself."""
+    server = serve("--workers", "1", runs=(run, backwards))
+    with chromium(1400) as page:
+        page.get(f"http://127.0.0.1:{server.port}/")
+        until(page, "return document.getElementById('target').value")
+        page.find_element("css selector", "#source [value=auto]").click()
+        page.find_element("css selector", "#target [value=es]").click()
+        is_closed = "return document.getElementById('swap').disabled"
+        assert not page.execute_script(is_closed)
+        typed(page, "uno dos tres.")
+        assert page.execute_script(is_closed)
+        page.find_element("id", "text").clear()
+        typed(page, ENGLISH[0])
+        assert not page.execute_script(is_closed)
+
+
 def test_an_error_of_a_proxy_is_told_by_its_status(page: Any) -> None:
     """What it has to say is a page, and no JSON."""
     page.execute_script("window.fetch = async () => new Response('<html>', { status: 502 })")

@@ -62,6 +62,7 @@ function show(answer) {
   at("output").classList.remove("waiting");
   open(-1);
   write();
+  setDirections(); // a language that was detected may be one that nothing is translated to
 }
 
 // The hypothesis that is shown of a sentence; one that needs no translation is its own.
