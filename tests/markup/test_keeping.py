@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,6 +214,28 @@ def test_prefixes_constraints_and_markup_go_with_it() -> None:
     assert told.problem == "the model cannot write these words that are demanded: {, name, }"
     with pytest.raises(UserError, match="keep was asked for, and constraints are ordered"):
         translator.translate_lines(["one"], search_options(translator.config.decoding, constraints="ordered"))
+
+
+def test_a_stretch_within_a_phrase_that_is_demanded_is_not_demanded_again(tmp_path: Path) -> None:
+    """No constraint counts within another one: "uno 7" with a 7 beside it is a 7 too many, and the line was blank."""
+    translator = keeping("bpe")
+    (tmp_path / "terms").write_text("one 7\tuno 7|7 uno\n", encoding="utf-8")
+    options = search_options(translator.config.decoding, constraints="unordered", glossary=str(tmp_path / "terms"))
+    term, twice, phrase, either = translator.translate_lines(
+        [
+            SourceLine("one 7 two"),
+            SourceLine("7 two one 7"),
+            SourceLine("two 7 five", constraints=("cinco 7",)),
+            SourceLine("two 7 five", constraints=(("cinco", "cinco 7"),)),
+        ],
+        options,
+    )
+    for translated, wanted in ((term, "uno 7|7 uno"), (twice, "uno 7|7 uno"), (phrase, "cinco 7"), (either, "cinco")):
+        assert translated.problem == ""
+        assert translated.hypotheses
+        for hypothesis in translated.hypotheses:
+            assert_kept(translated.source, hypothesis.text)
+            assert re.search(rf"\b({wanted})\b", hypothesis.text)
 
 
 def test_a_long_line_keeps_all_in_its_pieces() -> None:

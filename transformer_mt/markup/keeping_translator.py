@@ -10,17 +10,21 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
+from operator import and_
 
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.config.special_ids import UNK_ID
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
+from transformer_mt.decoding.glossary import Alternatives
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.lines.wrapping import WrappingTranslator
+from transformer_mt.decoding.phrase_lists import PhraseLists
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
@@ -44,6 +48,8 @@ class KeepingTranslator(WrappingTranslator):
         self.tgt_tokenizer = tgt_tokenizer
         self._find = finder(kinds)
         self._aligner = aligner
+        origin = partial(named_by, translator.config.decoding)
+        self._glossary = PhraseLists(tgt_tokenizer, tgt_tokenizer, origin).glossary
 
     def translate_lines(
         self, texts: Iterable[str | SourceLine], options: SearchOptions | None = None
@@ -64,7 +70,7 @@ class KeepingTranslator(WrappingTranslator):
             if not spans[i] or _is_bound(line) or (not is_other_search and self._can_be_written(line, spans[i]))
         ]
         results: dict[int, Translated] = {}
-        demanded = [lines[i] if is_other_search else _demanding(lines[i], spans[i]) for i in tried]
+        demanded = [lines[i] if is_other_search else self._demanding(lines[i], spans[i], options) for i in tried]
         for i, translated in zip(tried, self.translator.translate_lines(demanded, options), strict=True):
             results[i] = self._checked(translated, lines[i], spans[i])
         left = [i for i in range(len(lines)) if i not in results or self._is_lost(results[i], lines[i], options)]
@@ -77,6 +83,31 @@ class KeepingTranslator(WrappingTranslator):
     @cached_property
     def _by_points(self) -> HtmlTranslator:
         return HtmlTranslator(self.translator, self._aligner())
+
+    def _demanding(self, line: SourceLine, spans: Sequence[Span], options: SearchOptions) -> SourceLine:
+        """The line with a constraint for each stretch that none of its own holds, nor the translation of a term: within
+        another one a constraint does not count.
+        """
+        if not spans:
+            return line
+        terms: Sequence[Alternatives] = ()
+        if options.glossary is not None:
+            terms = self._glossary(options.glossary).constraints_of(line.text, line.constraints)
+        held = sum(map(self._held_by, (*line.constraints, *terms)), Counter[str]())
+        more = []
+        for start, end in spans:
+            stretch = line.text[start:end]
+            if held[stretch] > 0:
+                held[stretch] -= 1
+            else:
+                more.append(stretch)
+        return replace(line, constraints=(*line.constraints, *more))
+
+    def _held_by(self, constraint: str | Alternatives) -> Counter[str]:
+        """The stretches that a constraint holds, whichever of its phrases meets it."""
+        phrases = (constraint,) if isinstance(constraint, str) else constraint
+        found = [Counter(phrase[start:end] for start, end in self._find(phrase)) for phrase in phrases]
+        return reduce(and_, found) if found else Counter()
 
     def _can_be_written(self, line: SourceLine, spans: Sequence[Span]) -> bool:
         """Whether the model has tokens for every stretch, exactly, and some text around them."""
@@ -129,19 +160,6 @@ def refuse_order(options: SearchOptions) -> None:
 def _is_bound(line: SourceLine) -> bool:
     """Whether something more is demanded of a line's translation, so that nothing can be put into it afterwards."""
     return bool(line.prefix.strip() or line.constraints)
-
-
-def _demanding(line: SourceLine, spans: Sequence[Span]) -> SourceLine:
-    """The line with a constraint for each stretch that is none yet."""
-    given = list(line.constraints)
-    more = []
-    for start, end in spans:
-        stretch = line.text[start:end]
-        if stretch in given:
-            given.remove(stretch)
-        else:
-            more.append(stretch)
-    return replace(line, constraints=(*line.constraints, *more))
 
 
 def _around(text: str, spans: Sequence[Span]) -> Iterable[tuple[int, str]]:
