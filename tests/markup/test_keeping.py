@@ -102,6 +102,21 @@ def test_kinds_are_chosen_by_name() -> None:
     assert found("{a} 5 me@x.org", "numbers,emails") == ["5", "me@x.org"]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        (["numbers", "url"], "'url' is no kind of text that can be kept. Use placeholders, urls, emails, numbers."),
+        ("numbers", "KeepingTranslator takes a list of kinds, and got one alone. Put it into a list: ['numbers']."),
+    ],
+)
+def test_kinds_that_are_none_are_told(kinds: Any, message: str) -> None:
+    """Nothing was found for them, in the place of each character."""
+    with pytest.raises(UserError) as told:
+        KeepingTranslator(keeping("word").translator, keeping("word").tgt_tokenizer, kinds, aligner)
+    assert str(told.value) == message
+    assert finder([])("one 7") == []
+
+
 @cache
 def aligner() -> Aligner:
     return Aligner.train(toy_pairs(200))

@@ -19,7 +19,7 @@ from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import has_word
-from transformer_mt.decoding.demands import SourceLine, list_of_lines, with_places
+from transformer_mt.decoding.demands import SourceLine, list_of_lines, list_of_texts, with_places
 from transformer_mt.decoding.glossary import Alternatives
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
@@ -44,9 +44,10 @@ class KeepingTranslator(WrappingTranslator):
     def __init__(
         self, translator: LineTranslator, tgt_tokenizer: Tokenizer, kinds: Iterable[str], aligner: Callable[[], Aligner]
     ) -> None:
+        """UserError where `kinds` are no list of such names."""
         super().__init__(translator)
         self.tgt_tokenizer = tgt_tokenizer
-        self._find = finder(kinds)
+        self._find = finder(list_of_texts(kinds, "KeepingTranslator", "kind"))
         self._aligner = aligner
         origin = partial(named_by, translator.config.decoding)
         self._glossary = PhraseLists(tgt_tokenizer, tgt_tokenizer, origin).glossary

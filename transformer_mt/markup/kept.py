@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 
 import regex
 
+from transformer_mt.errors import UserError
+
 Span = tuple[int, int]  # the first character, and the one after the last
 _LETTER = r"[\p{L}\p{M}\p{N}]"
 _IN_URL = r"[^\s<>\"]"
@@ -36,7 +38,12 @@ KINDS = {
 
 
 def finder(kinds: Iterable[str]) -> Callable[[str], list[Span]]:
-    """A function that finds what is to be kept in a text, in order. Nothing that it finds lies in another."""
+    """A function that finds what is to be kept in a text, in order. Nothing that it finds lies in another.
+
+    UserError for a kind that there is not.
+    """
     wanted = set(kinds)
-    pattern = regex.compile("|".join(pattern for kind, pattern in KINDS.items() if kind in wanted))
+    if others := wanted - KINDS.keys():
+        raise UserError(f"{min(others)!r} is no kind of text that can be kept. Use {', '.join(KINDS)}.")
+    pattern = regex.compile("|".join(pattern for kind, pattern in KINDS.items() if kind in wanted) or r"(?!)")
     return lambda text: [match.span() for match in pattern.finditer(text)]
