@@ -52,6 +52,14 @@ def test_a_given_constraint_stands_for_one_term() -> None:
     terms = Glossary([(("cat", "cats"), ("gato", "gatos")), (("dog",), ("perro",))])
     assert terms.constraints_of("cat cats dog", ["gatos", "perro"]) == (("gato", "gatos"),)
     assert terms.constraints_of("cat dog", [("x", "gato")]) == (("perro",),)
+    assert terms.constraints_of("cat", ["Gato"]) == (("gato", "gatos"),)
+
+
+def test_a_given_constraint_is_what_the_model_writes_of_it() -> None:
+    """Written otherwise, it was demanded beside the term's own translation, and so stood there twice."""
+    terms = Glossary([(("black cat",), ("gato  negro",)), (("tea",), ("te\u0301",))])
+    assert terms.constraints_of("black cat, tea", [" gato negro", "t\u00e9"]) == ()
+    assert Glossary([(("cat",), ("gato",))], lowercase=True).constraints_of("cat", ["Gato"]) == ()
 
 
 @given(

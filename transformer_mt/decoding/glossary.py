@@ -66,15 +66,19 @@ class Glossary:
         within another. A term is left out where one of the constraints that are `given` is among its translations;
         each of these stands for one term.
         """
-        open_ones = [(one,) if isinstance(one, str) else one for one in given]
+        open_ones = [self._as_written((one,) if isinstance(one, str) else one) for one in given]
         found = []
         for translations in self._translations_in(normalize(text, self._lowercase)):
-            same = next((one for one in open_ones if set(one) & set(translations)), None)
+            same = next((one for one in open_ones if one & self._as_written(translations)), None)
             if same is None:
                 found.append(translations)
             else:
                 open_ones.remove(same)
         return tuple(found)
+
+    def _as_written(self, phrases: Alternatives) -> set[str]:
+        """The phrases as the model writes them: it knows no double spaces, and perhaps no upper case."""
+        return {normalize(phrase, self._lowercase) for phrase in phrases}
 
     def _translations_in(self, text: str) -> Iterable[Alternatives]:
         start = 0
