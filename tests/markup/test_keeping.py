@@ -225,6 +225,8 @@ def test_prefixes_constraints_and_markup_go_with_it() -> None:
     (page,) = pages.translate(["<p>one <b>7</b> two &lt; three</p>"])
     assert found(page.replace("<b>", "").replace("</b>", "")) == ["7"]
     assert page.startswith("<p>")
+    (page,) = pages.translate(["<p>one <b>350&nbsp;000</b> two three</p>"])
+    assert found(page.replace("<b>", "").replace("</b>", "")) == ["350\xa0000"], "one number, and not two"
     (told,) = keeping("word").translate_lines([SourceLine("one {name} two", "uno")])
     assert told.problem == "the model cannot write these words that are demanded: {, name, }"
     with pytest.raises(UserError, match="keep was asked for, and constraints are ordered"):

@@ -210,6 +210,10 @@ def test_broken_html_is_repaired(broken: str, fixed: str) -> None:
         ("Press <kbd>F1</kbd>, then <code>x y</code> now", ["Press, then now"]),
         ("by<code>x</code>by un<wbr>seen, un<!-- -->seen", ["by by unseen, unseen"]),
         ("  a \n <i> b</i> ", ["a b"]),
+        (
+            "of&nbsp;2&nbsp;34, <b>1&nbsp;000</b>\u202f&nbsp;000 and 350\u202f000",
+            ["of 2 34, 1\xa0000 000 and 350\u202f000"],
+        ),
         ("<pre>no</pre><b class='notranslate'>no</b><i translate=NO>no</i>12 + 3", []),
         ("<title>The page</title><style>p {}</style>", ["The page"]),
     ],

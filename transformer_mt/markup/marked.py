@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from transformer_mt.markup.repair import repaired
 from transformer_mt.markup.tokens import Kind, Token, tokens_of
 
-_SPACES = re.compile(r"\s+")
+_SPACES = re.compile(r"(?!(?<=\d)[\u00a0\u2009\u202f]\d{3}(?!\d))\s+")  # but for what parts the thousands of a number
 _LETTER = re.compile(r"[^\W\d_]")
 _PIECES = re.compile(r"\s+|&#?\w+;|[^\s&]+")  # repaired text has no other `&`
 _DEEPEST = 100  # tags in tags; a person writes a few
