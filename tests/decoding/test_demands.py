@@ -147,6 +147,25 @@ def test_where_every_search_finds_it_the_line_is_blank_and_told(
     assert told.problem == f"the search finds no translation without a phrase of {tmp_path / 'avoid.txt'}"
 
 
+def test_what_is_to_be_avoided_does_not_stand_where_pieces_meet(tmp_path: Path) -> None:
+    """Each piece was without the phrase, and their translations side by side held it."""
+    translator = toy_translator("word")
+    translator.decoder = partial(Babble, ids=sorted(set(translator.tgt_tokenizer.encode(" ".join(SPANISH)))))
+    pieces = TEXTS[:8]
+    first, second = translator.translate(pieces[:2])
+    phrase = f"{first.split()[-1]} {second.split()[0]}"
+    (tmp_path / "avoid.txt").write_text(f"{phrase}\n", encoding="utf-8")
+    options = search_options(translator.config.decoding, too_long=TooLong.SPLIT)
+    avoiding = search_options(options, avoid=str(tmp_path / "avoid.txt"))
+    (free,) = translator.translate_lines([" ".join(pieces)], options)
+    assert phrase in free.text
+    assert translator.translate_lines(pieces[:2], options) == translator.translate_lines(pieces[:2], avoiding)
+    told, other = translator.translate_lines(["  ".join(pieces), " ".join(pieces[::-1])], avoiding)
+    assert told.hypotheses == []
+    assert told.problem == f"every translation holds a phrase of {tmp_path / 'avoid.txt'} where its pieces meet"
+    assert (bool(other.text), other.problem) == (True, "")
+
+
 class Babble:
     """Random words, other ones for each source and beginning, as a step function of the search."""
 

@@ -266,8 +266,8 @@ class AvoidedPhrases:
         return self.is_in_text(self._tokenizer.decode(list(tokens)))
 
     def is_in_text(self, text: str) -> bool:
-        """Whether a text holds one of them."""
-        return self._pattern.search(text) is not None
+        """Whether a text holds one of them, however wide its spaces are."""
+        return self._pattern.search(" ".join(text.split())) is not None
 
     def sequence_in(self, tokens: list[int]) -> tuple[int, ...]:
         """The tokens by which they first hold one of them, which they do."""

@@ -7,6 +7,7 @@ from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.decoding.demands import AvoidedPhrases
 from transformer_mt.decoding.glossary import Glossary
+from transformer_mt.decoding.translation import Translation
 
 
 class PhraseLists:
@@ -22,6 +23,18 @@ class PhraseLists:
         if path not in self._avoided:
             self._avoided[path] = AvoidedPhrases.read(Path(path), self._tgt, self._origin("avoid", path))
         return self._avoided[path]
+
+    def without_avoided(
+        self, hypotheses: list[Translation], path: str | None, where: str
+    ) -> tuple[list[Translation], str]:
+        """The hypotheses whose texts hold no phrase of a file of `avoid`, if there is one. And why there is none, where
+        each of them has come to hold a phrase; `where` says at which place.
+        """
+        if path is None:
+            return hypotheses, ""
+        found = [h for h in hypotheses if not self.avoided(path).is_in_text(h.text)]
+        all_hold_one = len(hypotheses) > 0 and not found
+        return found, f"every translation holds a phrase of {path} {where}" * all_hold_one
 
     def glossary(self, path: str) -> Glossary:
         """The terms of a file of `glossary`."""

@@ -298,7 +298,8 @@ class Translator:
             return Translated(line.text, [], too_long=True, problem=problem)
         ranks = zip(*(result.hypotheses for result in results), strict=False)
         joined = [side_by_side(join_texts([h.text for h in of], pieces), of, options) for of in ranks]
-        return Translated(line.text, in_order(joined, options), too_long=True)
+        found, problem = self.phrase_lists.without_avoided(joined, options.avoid, "where its pieces meet")
+        return Translated(line.text, in_order(found, options), too_long=True, problem=problem)
 
     def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none was found without a

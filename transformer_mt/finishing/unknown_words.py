@@ -15,7 +15,7 @@ from transformer_mt.config.special_ids import SPECIAL_TOKENS, UNK_ID
 from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.tokenizers import Tokenizer
 from transformer_mt.data.word_splitting import JOINER, join_words
-from transformer_mt.decoding.demands import AvoidedPhrases, lines_named_by
+from transformer_mt.decoding.demands import lines_named_by
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.lines.wrapping import Treatment
@@ -57,7 +57,7 @@ class UnknownWordReplacer(Treatment):
         self.tgt_tokenizer = tgt_tokenizer
         self.dictionary = dictionary or {}
         origin = partial(named_by, translator.config.decoding)
-        self._avoided = PhraseLists(tgt_tokenizer, tgt_tokenizer, origin).avoided
+        self._phrase_lists = PhraseLists(tgt_tokenizer, tgt_tokenizer, origin)
 
     def changed(self, options: SearchOptions) -> SearchOptions:
         """The search may write UNK."""
@@ -65,17 +65,14 @@ class UnknownWordReplacer(Treatment):
 
     def treated(self, lines: list[Translated], options: SearchOptions) -> list[Translated]:
         """The lines with words for each UNK."""
-        avoided = None if options.avoid is None else self._avoided(options.avoid)
-        return [self._treated(line, options, avoided) for line in lines]
+        return [self._treated(line, options) for line in lines]
 
-    def _treated(self, line: Translated, options: SearchOptions, avoided: AvoidedPhrases | None) -> Translated:
+    def _treated(self, line: Translated, options: SearchOptions) -> Translated:
         if not any(UNK in h.tokens for h in line.hypotheses):
             return line
         src = words_of(TargetLanguages.of(self.config).typed(line.source).text)  # a tag is no word of it
-        found = [replace(h, text=self._filled(h, src)) for h in line.hypotheses]
-        if avoided is not None:
-            found = [h for h in found if not avoided.is_in_text(h.text)]
-        problem = "" if found else f"every translation holds a phrase of {options.avoid} in the place of UNK"
+        filled = [replace(h, text=self._filled(h, src)) for h in line.hypotheses]
+        found, problem = self._phrase_lists.without_avoided(filled, options.avoid, "in the place of UNK")
         return replace(line, hypotheses=found, problem=problem)
 
     def _filled(self, hypothesis: Translation, src: list[Word]) -> str:
