@@ -23,6 +23,7 @@ from transformer_mt.decoding.demands import SourceLine, list_of_lines, list_of_t
 from transformer_mt.decoding.glossary import Alternatives
 from transformer_mt.decoding.lines.line_stream import LineTranslator
 from transformer_mt.decoding.lines.long_lines import TooLong
+from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.phrase_lists import PhraseLists
 from transformer_mt.decoding.search.options import SearchOptions, search_options
@@ -62,7 +63,10 @@ class KeepingTranslator(WrappingTranslator):
         """
         options = options or search_options(self.config.decoding)
         refuse_order(options)
-        lines = with_places(list_of_lines(texts))
+        given = with_places(list_of_lines(texts))
+        languages = TargetLanguages.of(self.config)
+        tagged = [languages.typed(line.text) for line in given]
+        lines = [replace(line, text=one.text) for line, one in zip(given, tagged, strict=True)]
         spans = [[] if is_beyond(line.text) else self._find(line.text) for line in lines]
         is_other_search = options.is_sampling or options.diverse_beam_groups > 1  # which takes no constraints
         tried = [
@@ -72,14 +76,18 @@ class KeepingTranslator(WrappingTranslator):
         ]
         results: dict[int, Translated] = {}
         demanded = [lines[i] if is_other_search else self._demanding(lines[i], spans[i], options) for i in tried]
+        demanded = [_behind_tag(tagged[i].tag, line) for i, line in zip(tried, demanded, strict=True)]
         for i, translated in zip(tried, self.translator.translate_lines(demanded, options), strict=True):
             results[i] = self._checked(translated, lines[i], spans[i])
         left = [i for i in range(len(lines)) if i not in results or self._is_lost(results[i], lines[i], options)]
-        around = [SourceLine(_with_points(lines[i].text, spans[i]), place=lines[i].place) for i in left]
+        around = [
+            _behind_tag(tagged[i].tag, SourceLine(_with_points(lines[i].text, spans[i]), place=lines[i].place))
+            for i in left
+        ]
         for i, translated in zip(left, self._by_points.translate_lines(around, options) if left else [], strict=True):
             written = [replace(h, text=self._put_back(h.text, lines[i].text, spans[i])) for h in translated.hypotheses]
             results[i] = self._checked(replace(translated, hypotheses=written), lines[i], spans[i])
-        return [results[i] for i in range(len(lines))]
+        return [replace(results[i], source=line.text) for i, line in enumerate(given)]
 
     @cached_property
     def _by_points(self) -> HtmlTranslator:
@@ -121,7 +129,6 @@ class KeepingTranslator(WrappingTranslator):
 
     def _checked(self, translated: Translated, line: SourceLine, spans: Sequence[Span]) -> Translated:
         """The hypotheses that have each stretch as often as the source."""
-        translated = replace(translated, source=line.text)
         if not spans or not translated.hypotheses:
             return translated
         wrong = [self._wrong_in(h.text, line.text, spans) for h in translated.hypotheses]
@@ -161,6 +168,11 @@ def refuse_order(options: SearchOptions) -> None:
 def _is_bound(line: SourceLine) -> bool:
     """Whether something more is demanded of a line's translation, so that nothing can be put into it afterwards."""
     return bool(line.prefix.strip() or line.constraints)
+
+
+def _behind_tag(tag: str, line: SourceLine) -> SourceLine:
+    """The line with the tag of its language, if it has one."""
+    return replace(line, text=Tagged(tag, line.text).whole)
 
 
 def _around(text: str, spans: Sequence[Span]) -> Iterable[tuple[int, str]]:

@@ -116,6 +116,10 @@ def test_what_is_done_to_lines_sees_no_tag(translator: Translator) -> None:
     assert line.source == "one 12 two"
     assert line.text.count("12") == 1
     assert "<2en>" not in line.text
+    for text in ("one 12 two", "12 one", "12 two, 12"):
+        (typed,), (plain,) = kept.translate_lines([f"<2en> {text}"]), kept.translate_lines([text], options)
+        assert replace(typed, source=text) == plain, "what is typed is no word around a number"
+    assert kept.translate(["<2en> 12"]) == ["12"]
     weights = AttentionAligner(translator, to="en").posteriors([("one two three", "uno dos")])[0]
     typed = AttentionAligner(translator).posteriors([("<2en> one two three", "uno dos")])[0]
     assert weights.shape == (2, 3)
