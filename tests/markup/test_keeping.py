@@ -264,6 +264,15 @@ def test_a_long_line_keeps_all_in_its_pieces() -> None:
     assert_kept(text, translated.text)
 
 
+def test_the_beginning_of_a_line_is_translated_without_what_has_no_room_in_it() -> None:
+    """It was left blank, where a line that fits has what is kept put back."""
+    translator, text = keeping("bpe"), "one two " + "{name} three " * 70
+    options = search_options(translator.config.decoding, too_long=TooLong.TRUNCATE)
+    (translated,) = translator.translate_lines([text], options)
+    assert (translated.too_long, translated.problem) == (True, "")
+    assert_kept(text, translated.text)
+
+
 def test_samples_of_a_line_are_those_of_its_place() -> None:
     translator = keeping("word")
     options = search_options(translator.config.decoding, temperature=1.0, n_best=3)

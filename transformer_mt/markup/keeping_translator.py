@@ -22,7 +22,6 @@ from transformer_mt.data.word_splitting import has_word
 from transformer_mt.decoding.demands import SourceLine, list_of_lines, list_of_texts, with_places
 from transformer_mt.decoding.glossary import Alternatives
 from transformer_mt.decoding.lines.line_stream import LineTranslator
-from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
 from transformer_mt.decoding.lines.wrapping import WrappingTranslator
 from transformer_mt.decoding.phrase_lists import PhraseLists
@@ -79,7 +78,7 @@ class KeepingTranslator(WrappingTranslator):
         demanded = [_behind_tag(tagged[i].tag, line) for i, line in zip(tried, demanded, strict=True)]
         for i, translated in zip(tried, self.translator.translate_lines(demanded, options), strict=True):
             results[i] = self._checked(translated, lines[i], spans[i])
-        left = [i for i in range(len(lines)) if i not in results or self._is_lost(results[i], lines[i], options)]
+        left = [i for i in range(len(lines)) if i not in results or _is_lost(results[i], lines[i])]
         around = [
             _behind_tag(tagged[i].tag, SourceLine(_with_points(lines[i].text, spans[i]), place=lines[i].place))
             for i in left
@@ -149,12 +148,6 @@ class KeepingTranslator(WrappingTranslator):
         tight = _filled(written, text, spans)
         return _filled(_JOINT.sub(" ", written), text, spans) if self._wrong_in(tight, text, spans) else tight
 
-    def _is_lost(self, translated: Translated, line: SourceLine, options: SearchOptions) -> bool:
-        """Whether a line has no translation that keeps all, and may have one without what is kept."""
-        if translated.hypotheses or not translated.problem or _is_bound(line):
-            return False
-        return not translated.too_long or options.too_long is TooLong.SPLIT
-
 
 def refuse_order(options: SearchOptions) -> None:
     """Raise UserError where constraints are ordered."""
@@ -168,6 +161,11 @@ def refuse_order(options: SearchOptions) -> None:
 def _is_bound(line: SourceLine) -> bool:
     """Whether something more is demanded of a line's translation, so that nothing can be put into it afterwards."""
     return bool(line.prefix.strip() or line.constraints)
+
+
+def _is_lost(translated: Translated, line: SourceLine) -> bool:
+    """Whether a line has no translation that keeps all, and may have one without what is kept."""
+    return not translated.hypotheses and translated.problem != "" and not _is_bound(line)
 
 
 def _behind_tag(tag: str, line: SourceLine) -> SourceLine:
