@@ -273,6 +273,16 @@ def test_the_beginning_of_a_line_is_translated_without_what_has_no_room_in_it() 
     assert_kept(text, translated.text)
 
 
+def test_for_lines_without_anything_to_keep_no_aligner_is_asked(tmp_path: Path) -> None:
+    """It may have to be trained first. A line of them that has no translation was searched a second time, along it."""
+    (tmp_path / "terms").write_text("one\tzebra\n", encoding="utf-8")
+    inner = keeping("word")
+    translator = KeepingTranslator(inner.translator, inner.tgt_tokenizer, KINDS, lambda: pytest.fail("it is asked"))
+    options = search_options(translator.config.decoding, glossary=str(tmp_path / "terms"))
+    (told,) = translator.translate_lines(["one two"], options)
+    assert told.problem == "the model cannot write these words that are demanded: zebra"
+
+
 def test_samples_of_a_line_are_those_of_its_place() -> None:
     translator = keeping("word")
     options = search_options(translator.config.decoding, temperature=1.0, n_best=3)

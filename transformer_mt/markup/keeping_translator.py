@@ -78,7 +78,7 @@ class KeepingTranslator(WrappingTranslator):
         demanded = [_behind_tag(tagged[i].tag, line) for i, line in zip(tried, demanded, strict=True)]
         for i, translated in zip(tried, self.translator.translate_lines(demanded, options), strict=True):
             results[i] = self._checked(translated, lines[i], spans[i])
-        left = [i for i in range(len(lines)) if i not in results or _is_lost(results[i], lines[i])]
+        left = [i for i in range(len(lines)) if i not in results or (spans[i] and _is_lost(results[i], lines[i]))]
         around = [
             _behind_tag(tagged[i].tag, SourceLine(_with_points(lines[i].text, spans[i]), place=lines[i].place))
             for i in left
