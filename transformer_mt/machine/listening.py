@@ -28,7 +28,8 @@ def listen(listener: socket.socket) -> None:
     try:
         listener.listen()
     except OSError as error:
-        raise _refusal(*listener.getsockname()[:2], error) from None
+        host, port = listener.getsockname()[:2]
+        raise _refusal(host, port, error) from None
 
 
 def _refusal(host: str, port: int, error: OSError | UnicodeError) -> UserError:
