@@ -118,8 +118,8 @@ def test_so_many_trainings_run_at_once_and_one_that_fails_ends_all(
 
 
 def test_every_row_that_is_shipped_can_be_trained() -> None:
-    """`both-directions` and `less dropout` are shipped configs. The others say how they differ, and none trains what
-    another does, unless it is judged in another way.
+    """`both-directions`, `less dropout` and `two ways` are shipped configs. The others say how they differ, and none
+    trains what another does, unless it is judged in another way.
     """
     config, rows = rows_of(SCRIPT.with_name("ablation_multi30k.yaml"))
     trained = {}
@@ -128,6 +128,10 @@ def test_every_row_that_is_shipped_can_be_trained() -> None:
         trained.setdefault(found.model_dump_json(), []).append(row.name)
     assert [names for names in trained.values() if len(names) > 1] == [
         ["plain", "averaged"], ["narrow", "narrow ensemble"], ["less dropout", "wider beam", "greedy", "ensemble"],
+        ["two ways", "two ways greedy"],
     ]  # fmt: skip
-    for shipped, name in ((config, "both-directions"), ("multi30k_diverse.yaml", "less dropout")):
+    configs = {
+        "both-directions": config, "less dropout": "multi30k_diverse.yaml", "two ways": "multi30k_diverse_two_ways.yaml"
+    }  # fmt: skip
+    for name, shipped in configs.items():
         assert name in trained[load_config(shipped, ["name=multi30k_en_de_tok"]).config.model_dump_json()]
