@@ -257,7 +257,8 @@ def test_what_a_kill_left_goes_with_the_next_split(tmp_path: Path, monkeypatch: 
     (left,) = new.iterdir()
     assert sorted(path.name for path in left.iterdir()) == ["train.en", "train.es", "validation.en", "validation.es"]
     shutil.copytree(left, new / f"{left.name}x")
-    os.utime(left, (0, 0))
+    for path in (left, *left.iterdir()):
+        os.utime(path, (0, 0))
     split_pair_of_files(*files, new, 5, 0, 1)
     assert not left.exists()
     assert len(list(new.iterdir())) == 4 + 1
