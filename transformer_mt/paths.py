@@ -36,6 +36,11 @@ def is_dir(path: Path) -> bool:
     return mode is not None and stat.S_ISDIR(mode)
 
 
+def what_exists_of(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
+    return next(place for place in (path.absolute(), *path.absolute().parents) if exists(place))
+
+
 def _mode(path: Path) -> int | None:
     try:
         return path.stat().st_mode

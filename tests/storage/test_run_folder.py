@@ -1,6 +1,8 @@
 """Which runs and checkpoints there are, and where the system forbids to say."""
 
+import errno
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +117,18 @@ def test_a_folder_that_may_not_be_written_to_needs_no_space(folder_without_right
         f"The checkpoint {run.average} could not be written: Permission denied. The checkpoints before it are whole; "
         f"have {run.checkpoints} made writable for you and go on with --resume."
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"), [(errno.EIO, "see that the disk of {} works"), (errno.ENOSPC, "free some space")]
+)
+def test_space_is_asked_for_where_that_would_help(number: int, advice: str, tmp_path: Path) -> None:
+    def broken(folder: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    run = make_run(tmp_path / "run")
+    with pytest.raises(UserError, match=re.escape(f"{advice.format(run.checkpoints)} and go on with --resume.")):
+        write_folder(run.average, broken)
 
 
 @pytest.mark.parametrize("lost", ["", "manifest.json"])

@@ -166,6 +166,8 @@ def way_to_write(error: BaseException, folder: Path) -> str:
         return f"have {folder} made writable for you"
     if isinstance(error, FileNotFoundError) and not exists(folder):
         return f"put {folder} back where it was"
+    if isinstance(error, OSError) and error.errno in (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE):
+        return f"see that the disk of {folder} works"
     return "free some space"
 
 

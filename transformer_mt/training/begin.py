@@ -10,7 +10,7 @@ from transformer_mt.data.encoding import save_tokenizers
 from transformer_mt.data.preparation import TrainingData
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import freeze, outline
-from transformer_mt.paths import exists, is_dir
+from transformer_mt.paths import exists, is_dir, what_exists_of
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import STATE
 from transformer_mt.storage.files import remove, replace_file
@@ -176,7 +176,7 @@ def _judge_anew(state: TrainingState, metric: str, run: RunFolder) -> str:
 def refuse_unless_writable(run: RunFolder, resume: bool) -> None:
     """UserError where the run's folder cannot be written: now, rather than after the data was prepared."""
     with run_folder_errors(run):  # such as a name that is too long
-        place = next(path for path in (run.path.absolute(), *run.path.absolute().parents) if exists(path))
+        place = what_exists_of(run.path)
     if not is_dir(place) or not os.access(place, os.W_OK | os.X_OK):
         what = "cannot be written to" if is_dir(place) else "is a file, not a folder"
         if resume and is_dir(run.path):

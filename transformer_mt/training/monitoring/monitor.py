@@ -161,7 +161,8 @@ class Monitor:
         except OSError as error:
             # The reader is gone (`| tee log` ends by the same Ctrl-C as we do), or the disk of a log is full. The
             # training goes on in both cases.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
             if not isinstance(error, BrokenPipeError):
                 with suppress(OSError):
                     print(

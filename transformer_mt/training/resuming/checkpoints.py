@@ -24,7 +24,7 @@ from transformer_mt.config.loading import dump_config, read_config
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.errors import UserError
 from transformer_mt.model.named_parts import trained
-from transformer_mt.paths import exists, is_dir
+from transformer_mt.paths import exists, is_dir, what_exists_of
 from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import OPTIMIZER, SETTINGS, STATE, WEIGHTS
 from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_write
@@ -241,8 +241,7 @@ def bytes_of_files(config: RunConfig, *tensors: Mapping[str, Tensor]) -> int:
 
 def free_bytes(path: Path) -> int:
     """The free space on the disk of `path`, which need not exist yet."""
-    place = next(place for place in (path.absolute(), *path.absolute().parents) if exists(place))
-    return shutil.disk_usage(place).free
+    return shutil.disk_usage(what_exists_of(path)).free
 
 
 def megabytes(num_bytes: int) -> str:
