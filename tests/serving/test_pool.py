@@ -29,6 +29,17 @@ class HastyLoop(asyncio.SelectorEventLoop):
         os.set_blocking(fd, False)
 
 
+async def killed_in_its_work(pool: Pool) -> None:
+    """The only process of the pool is killed in a job; returns when one has come in its place, or none will."""
+    pool.attach()
+    doing = pool.start(Job("search", 0, ([SourceLine("one two.")], search_options(DecodingConfig()))))
+    pool.kill(doing)
+    with pytest.raises(DiedError):
+        await doing
+    while not pool.is_lost and not pool.num_idle:
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize(("platform", "kind"), [("linux", ForkServerProcess), ("darwin", SpawnProcess)])
 def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(
     run: Path, platform: str, kind: type, monkeypatch: pytest.MonkeyPatch
@@ -69,20 +80,11 @@ def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
             raise left.pop()
         start(process)
 
-    async def die() -> None:
-        pool.attach()
-        doing = pool.start(Job("search", 0, ([SourceLine("one two.")], search_options(DecodingConfig()))))
-        pool.kill(doing)
-        with pytest.raises(DiedError):
-            await doing
-        while not pool.is_lost and not pool.num_idle:
-            await asyncio.sleep(0.01)
-
     try:
         pool.begin()
         pool.wait_until_ready()
         monkeypatch.setattr(ForkServerProcess, "start", failing)
-        asyncio.run(asyncio.wait_for(die(), 60))
+        asyncio.run(asyncio.wait_for(killed_in_its_work(pool), 60))
     finally:
         pool.end()
     assert pool.is_lost == (num_failures == MOST_TRIES)
@@ -96,20 +98,12 @@ def test_why_a_process_cannot_load_what_others_have_loaded_is_told(
     folder = Path(shutil.copytree(run, tmp_path / "run"))
     pool = Pool(Setup([folder]), 1)
 
-    async def die() -> None:
-        pool.attach()
-        doing = pool.start(Job("search", 0, ([SourceLine("one two.")], search_options(DecodingConfig()))))
-        pool.kill(doing)
-        with pytest.raises(DiedError):
-            await doing
-        while not pool.is_lost:
-            await asyncio.sleep(0.01)
-
     try:
         pool.begin()
         pool.wait_until_ready()
         shutil.rmtree(folder / "checkpoints")
-        asyncio.run(asyncio.wait_for(die(), 60))
+        asyncio.run(asyncio.wait_for(killed_in_its_work(pool), 60))
     finally:
         pool.end()
+    assert pool.is_lost
     assert capfd.readouterr().err.count(f"cannot be begun: {folder} has no checkpoint yet") == MOST_TRIES
