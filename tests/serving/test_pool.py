@@ -88,7 +88,9 @@ def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
     finally:
         pool.end()
     assert pool.is_lost == (num_failures == MOST_TRIES)
-    assert capfd.readouterr().err.count("cannot be begun: no more processes") == num_failures
+    said = capfd.readouterr().err
+    assert said.count("cannot be begun: no more processes") == num_failures
+    assert said.count("ended with exit status -9. Another is begun in its place.") == 1
 
 
 def test_why_a_process_cannot_load_what_others_have_loaded_is_told(

@@ -179,7 +179,11 @@ class Pool:
 
     def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
         """In a thread, because beginning a process takes its time."""
-        place.process.join()
+        before, place.process = place.process, None
+        if before is not None:  # else this is the next try
+            before.join()
+            if before.exitcode:  # one that could not load ends by itself, and has said why
+                print(f"{_ended(before)}. Another is begun in its place.", file=sys.stderr)
         try:
             self._begin(place)
         except (OSError, EOFError) as error:  # nobody reads what the thread raises
@@ -196,6 +200,10 @@ class Pool:
 def _ended_early(place: _Place) -> str:
     place.process.join(END_SECONDS)
     return (
-        f"A process of the search ended with exit status {place.process.exitcode} while it loaded the model, killed "
-        "perhaps for want of memory. Take fewer with --workers."
+        f"{_ended(place.process)} while it loaded the model, killed perhaps for want of memory. Take fewer with "
+        "--workers."
     )
+
+
+def _ended(process: Any) -> str:
+    return f"A process of the search ended with exit status {process.exitcode}"

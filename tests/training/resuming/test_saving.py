@@ -18,6 +18,7 @@ from saved_runs import train, weights
 from trainings import metrics
 
 from transformer_mt.errors import UserError
+from transformer_mt.paths import exists
 from transformer_mt.storage.checkpoint_files import WEIGHTS
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training import loop
@@ -188,6 +189,28 @@ def test_a_folder_that_is_moved_away_is_not_made_anew(
     assert train(data, run, resume=True).exit_status == 0
     assert weights(run) == weights(straight)
     assert metrics(run.path) == metrics(straight.path)
+
+
+def test_a_training_whose_folder_another_has_made_anew_writes_nothing_there(
+    data: Path, straight: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, elsewhere, other = RunFolder(tmp_path / "run"), tmp_path / "elsewhere", "process 1 on another_machine"
+
+    def replace(*_: object) -> None:
+        os.rename(run.path, elsewhere)
+        run.path.mkdir()
+        run.lock.write_text(other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "remove_superfluous", replace)
+        with pytest.raises(
+            UserError, match=rf"run was moved or deleted while .*, and {other} trains another run there"
+        ):
+            train(data, run)
+    assert not exists(run.checkpoints)
+    assert run.lock.read_text() == other
+    assert train(data, RunFolder(elsewhere), resume=True).exit_status == 0
+    assert weights(RunFolder(elsewhere)) == weights(straight)
 
 
 def test_a_checkpoint_that_cannot_be_deleted_yet_ends_no_training(

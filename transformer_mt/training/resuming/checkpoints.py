@@ -31,6 +31,7 @@ from transformer_mt.storage.files import TEMPORARY, make_folder, remove, way_to_
 from transformer_mt.storage.manifest import DamagedError, check_manifest, write_manifest
 from transformer_mt.storage.run_folder import STEP_PREFIX, RunFolder
 from transformer_mt.storage.weights import read_tensors, read_weights, save_tensors
+from transformer_mt.training.resuming.run_lock import other_trainer
 from transformer_mt.training.resuming.training_state import TrainingState
 
 TRAINED = "trained"  # the key of a weight among the optimizer's tensors, where model.safetensors has its average
@@ -47,11 +48,19 @@ class SaveError(UserError):
 
 
 def check_folder(run: RunFolder, step: int) -> None:
-    """SaveError where the run's folder is gone. A new folder would hold the new step, but not the config of the run."""
+    """SaveError where the run's folder is gone: a new folder would hold the new step, but not the config of the run.
+    Another training may have made it since.
+    """
+    gone = (
+        f"The checkpoint {run.step(step)} could not be written: the folder {run.path} was moved or deleted while this "
+        "training wrote to it"
+    )
     if not is_dir(run.path):
+        raise SaveError(f"{gone}. {_WHOLE}; put the folder back and {_GO_ON}.")
+    if other := other_trainer(run):
         raise SaveError(
-            f"The checkpoint {run.step(step)} could not be written: the folder {run.path} was moved or deleted while "
-            f"this training wrote to it. {_WHOLE}; put the folder back and {_GO_ON}."
+            f"{gone}, and {other} trains another run there now. {_WHOLE}; put the folder back under another name and "
+            f"{_GO_ON} and that name."
         )
 
 

@@ -45,7 +45,7 @@ def sole_trainer(run: RunFolder) -> Iterator[None]:
     finally:
         lock.release()
         with suppress(OSError):
-            if not locks:
+            if not locks and other_trainer(run) is None:
                 run.lock.unlink()
             if new and {path.name for path in run.path.iterdir()} <= {run.lock.name}:  # refused before it was begun
                 run.lock.unlink(missing_ok=True)
@@ -100,6 +100,16 @@ def _may_live(run: RunFolder) -> bool | None:
     except (OSError, OverflowError):  # another user's process, or a lock that may not be read
         return None
     return True
+
+
+def other_trainer(run: RunFolder) -> str | None:
+    """The process that wrote its name into the lock after this one did, if one did: the folder was moved or deleted,
+    and that process trains in a new one of the same name.
+    """
+    with suppress(OSError):
+        holder = run.lock.read_text(encoding="utf-8", errors="replace")
+        return holder if holder not in ("", _own_name()) else None
+    return None
 
 
 def is_trained_now(run: RunFolder) -> bool:
