@@ -66,10 +66,35 @@ def test_sentences_come_first_then_clauses_then_words() -> None:
     ],
 )
 def test_a_clause_without_spaces_is_cut_at_the_pause_nearest_its_middle(first: str, second: str) -> None:
-    """Or between letters, never between a letter and its marks; and its translations are joined without a space."""
+    """Or between letters, never between a letter and its marks. Only a language with spaces gets one there."""
     pieces = split_text(first + second, characters, 8)
     assert pieces == [Piece(first, ""), Piece(second, "")]
-    assert join_texts(["a", "b"], pieces) == "ab"
+    assert join_texts(["丁，", "庚"], pieces) == "丁，庚"
+    assert join_texts(["x,", "y"], pieces) == ("x,y" if first == "abcde" else "x, y")
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "joined"),
+    [
+        ("他来了。她走了！“真的？”", ["He came.", "She left!", '"Really?"'], 'He came. She left! "Really?"'),
+        ("他来了。她走了。", ["彼が来た。", "彼女は去った。"], "彼が来た。彼女は去った。"),
+        ("他来了。 她走了。", ["彼が来た。", "彼女は去った。"], "彼が来た。 彼女は去った。"),
+        ("He came. She left.", ["他来了。", "她走了。"], "他来了。她走了。"),
+        ("He came. She left.", ["「来た」。", "ラー。"], "「来た」。ラー。"),
+        ("He came.\nShe left.", ["他来了。", "她走了。"], "他来了。\n她走了。"),
+        ("He came.  She left.", ["他来了。", "她走了。"], "他来了。  她走了。"),
+        ("He came. She left.", ["他来了。", "OK."], "他来了。 OK."),
+        ("He came. She left.", ["เขามา", "เธอไป"], "เขามา เธอไป"),
+        ("เขามา เธอไป", ["He came.", "She left."], "He came. She left."),
+        ("그가 왔다. 그녀는 갔다.", ["他来了。", "她走了。"], "他来了。她走了。"),
+        ("He came. She left.", ["그가 왔다.", "그녀는 갔다."], "그가 왔다. 그녀는 갔다."),
+        ("他来了。她走了。", ["그가 왔다.", "그녀는 갔다."], "그가 왔다. 그녀는 갔다."),
+    ],
+)
+def test_sentences_have_the_spaces_of_their_own_language(text: str, found: list[str], joined: str) -> None:
+    pieces = split_text(text, characters, 100)
+    assert len(pieces) == len(found)
+    assert join_texts(found, pieces) == joined
 
 
 def test_what_fits_is_one_piece_and_a_single_character_is_never_cut() -> None:

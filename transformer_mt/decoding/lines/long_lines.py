@@ -40,6 +40,11 @@ _CHUNK = re.compile(r"\S+")  # parts a text where `str.split` does, which `regex
 _CLAUSE_END = r"[\p{Terminal_Punctuation}\p{Pd}…⋯][\"'\p{Pe}\p{Pf}]*+"
 _PAUSE, _LAST_PAUSE = regex.compile(_CLAUSE_END), regex.compile(_CLAUSE_END + "$")
 _LONGEST_PAUSE = 8  # a mark and the quotes and brackets behind it
+# The last or the first letter of a text, and the marks about it, in a script without spaces between words. Thai and the
+# like have one between sentences.
+_UNSPACED = r"(?:(?P<thai>[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}])|[\p{Han}\p{Hiragana}\p{Katakana}])"
+_UNSPACED_END = regex.compile(_UNSPACED + r"[\p{M}\p{P}ー]*$")
+_UNSPACED_START = regex.compile(r"\p{P}*+" + _UNSPACED)
 _CHARACTER = regex.compile(r"\X")  # as a reader sees it: a letter with its marks
 
 
@@ -66,11 +71,35 @@ def split_text(text: str, num_tokens: Callable[[list[str]], list[int]], limit: i
 
 
 def join_texts(texts: Sequence[str], pieces: Sequence[Piece]) -> str:
-    """The translations of the pieces as one text, with the white space that the pieces had between them."""
-    joined = ""
+    """The translations of the pieces as one text; see `spaces_before`."""
+    return "".join(space + text for space, text in zip(spaces_before(texts, pieces), texts, strict=True))
+
+
+def spaces_before(texts: Sequence[str], pieces: Sequence[Piece]) -> list[str]:
+    """The white space before each translation of a piece, none before the first and before an empty one: what stands
+    there in the source.
+
+    Chinese, Japanese, Thai and the like write no space where others do. Between two pieces of such a language that had
+    none there is a space, if neither translation is in one; and of another language a single space is left out, if both
+    translations are in Chinese or Japanese.
+    """
+    spaces, left, before = [], "", ""
     for text, piece in zip(texts, pieces, strict=True):
-        joined += piece.space_before * (bool(joined) and bool(text)) + text
-    return joined
+        spaces.append(_space_between(left, text, before, piece) if left and text else "")
+        left, before = text or left, piece.text
+    return spaces
+
+
+def _space_between(left: str, right: str, before: str, piece: Piece) -> str:
+    """What stands between two translations; `before` is the text of the piece before this one."""
+    space = piece.space_before
+    was_unspaced = bool(_UNSPACED_END.search(before[-_LONGEST_PAUSE:]) or _UNSPACED_START.match(piece.text))
+    end, start = _UNSPACED_END.search(left[-_LONGEST_PAUSE:]), _UNSPACED_START.match(right)
+    if not space and was_unspaced and not end and not start:
+        return " "
+    if space == " " and not was_unspaced and end and start and not (end["thai"] or start["thai"]):
+        return ""
+    return space
 
 
 def _pack(

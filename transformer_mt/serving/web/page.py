@@ -9,6 +9,7 @@ from starlette.routing import Route
 from transformer_mt.aligning.alignment import Alignment
 from transformer_mt.config.language_names import name_of
 from transformer_mt.decoding.demands import SourceLine
+from transformer_mt.decoding.lines.long_lines import spaces_before
 from transformer_mt.pages.over_http import HEADERS
 from transformer_mt.serving.languages import direction_of
 from transformer_mt.serving.service import refuse_missing
@@ -69,7 +70,11 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     source = parameters.word("source")
     src = service.source_of(text, tgt)[0] if source == AUTO else known(service, source)
     if src == tgt:
-        return {"source": src, "sentences": [{"source": text, "space": "", "hypotheses": []}], "space": ""}
+        return {
+            "source": src,
+            "sentences": [{"source": text, "space": "", "target_space": "", "hypotheses": []}],
+            "space": "",
+        }
     served = served_of(server.service, src, tgt)
     sentences = Sentences.of(text)
     lines = [SourceLine(piece.text, place=(0, i)) for i, piece in enumerate(sentences.pieces)]
@@ -78,13 +83,15 @@ async def translate(server: Server, parameters: Parameters) -> dict[str, Any]:
     refuse_missing([line.text for line in lines], found)
     pairs = [(one.source, h.text) for one in found for h in one.hypotheses]
     alignments = iter(await service.align(served, pairs) if served.aligner is not None else [None] * len(pairs))
+    spaces = spaces_before([next((h.text for h in one.hypotheses), "") for one in found], sentences.pieces)
     shown = [
         {
             "source": piece.text,
             "space": piece.space_before,
+            "target_space": space if i else piece.space_before,
             "hypotheses": [{"text": h.text, **_links(next(alignments))} for h in one.hypotheses],
         }
-        for piece, one in zip(sentences.pieces, found, strict=True)
+        for i, (piece, one, space) in enumerate(zip(sentences.pieces, found, spaces, strict=True))
     ]
     return {"source": src, "sentences": shown, "space": sentences.space_after}
 

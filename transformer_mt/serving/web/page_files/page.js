@@ -78,7 +78,7 @@ function write() {
     const shown = hypothesis(i);
     const part = span("sentence");
     part.append(...inWords(shown.text, shown.tgt_words, (j) => ({ sentence: i, word: j })));
-    output.append(sentence.space, part);
+    output.append(sentence.target_space, part);
   });
   output.append(state.space || "");
   at("copy").disabled = !state.sentences.length;
