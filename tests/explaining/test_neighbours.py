@@ -170,7 +170,7 @@ def test_training_pairs_that_are_gone_leave_the_rest(run: Path) -> None:
     [
         (["  "], "The sentence is blank. Give at least one word."),
         (["one " * 40], "The sentence has 40 tokens, and the model reads 23."),
-        (["one", "--target", " "], "--target is blank."),
+        (["one", "--target", " "], "The translation is blank."),
         (["one", "--checkpoint", "step_7"], "step_7"),
         (["one", "--output", "page.pdf"], "page.pdf does not end in .html."),
         (["one", "--output", "nowhere/page.html"], "There is no folder "),

@@ -19,8 +19,8 @@ def sentence_pair(
     src = sentence_ids("The sentence", sentence, translator.src_tokenizer, translator)
     _refuse_more("The sentence", src, max_tokens)
     if target is not None:
-        tgt = sentence_ids("--target", target, translator.tgt_tokenizer, translator)
-        _refuse_more("--target", tgt, max_tokens)
+        tgt = sentence_ids("The translation", target, translator.tgt_tokenizer, translator)
+        _refuse_more("The translation", tgt, max_tokens)
         return src, tgt
     own = own_translation(translator, src, options_of(translator.config.decoding))
     if len(own) + 1 > max_tokens:

@@ -92,9 +92,9 @@ def test_no_control_character_reaches_the_terminal(call, tmp_path: Path) -> None
     [
         (["", "--output", "o"], "The sentence is blank. Give at least one word."),
         ([" \u2028 ", "--output", "o"], "The sentence is blank"),
-        (["one", "--target", " ", "--output", "o"], "--target is blank"),
+        (["one", "--target", " ", "--output", "o"], "The translation is blank"),
         ([" ".join(["one"] * 24), "--output", "o"], "The sentence has 24 tokens, and the model reads 23"),
-        (["one", "--target", "uno " * 24, "--output", "o"], "--target has 24 tokens, and the model reads 23"),
+        (["one", "--target", "uno " * 24, "--output", "o"], "The translation has 24 tokens, and the model reads 23"),
         (["one", "--output", "toy.yaml"], "toy.yaml is a file, not a folder. Name another with --output."),
         (["one", "--output", "toy.yaml/below"], "cannot be written: Not a directory. Check --output and the disk."),
         (["one", "--output", "/proc/none"], "/proc/none/attention.html cannot be written: "),
@@ -117,7 +117,7 @@ def test_mistakes_get_one_clear_sentence(call, trained: Path, arguments: list[st
     ("target", "max_tokens", "message"),
     [
         (None, 4, "The sentence has 4 tokens, and 3 can be shown. Give a shorter one."),
-        ("uno dos tres cuatro cinco", 5, "--target has 5 tokens, and 4 can be shown. Give a shorter one."),
+        ("uno dos tres cuatro cinco", 5, "The translation has 5 tokens, and 4 can be shown. Give a shorter one."),
     ],
 )
 def test_more_than_a_picture_can_show(trained: Path, target: str | None, max_tokens: int, message: str) -> None:
