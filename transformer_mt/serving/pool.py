@@ -29,6 +29,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.process: Any = None
+        self.told: Any = None  # the process of which it was said that it has died
         self.end: Connection | None = None
         self.doing: asyncio.Future[Any] | None = None
         self.failed_starts = 0
@@ -179,11 +180,11 @@ class Pool:
 
     def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
         """In a thread, because beginning a process takes its time."""
-        before, place.process = place.process, None
-        if before is not None:  # else this is the next try
-            before.join()
-            if before.exitcode:  # one that could not load ends by itself, and has said why
-                print(f"{_ended(before)}. Another is begun in its place.", file=sys.stderr)
+        place.process.join()
+        # One that could not load has ended by itself, and has said why. The next try is not told again.
+        if place.process.exitcode and place.process is not place.told:
+            place.told = place.process
+            print(f"{_ended(place.process)}. Another is begun in its place.", file=sys.stderr)
         try:
             self._begin(place)
         except (OSError, EOFError) as error:  # nobody reads what the thread raises

@@ -26,7 +26,7 @@ from transformer_mt.training.averaging import average_checkpoints
 from transformer_mt.training.begin import refuse_unless_writable
 from transformer_mt.training.resuming import checkpoints
 from transformer_mt.training.resuming.checkpoints import put_back
-from transformer_mt.training.resuming.run_lock import is_trained_now, sole_trainer
+from transformer_mt.training.resuming.run_lock import is_trained_now, other_trainer, sole_trainer
 
 
 def test_a_second_trainer_is_refused(data: Path, tmp_path: Path) -> None:
@@ -211,6 +211,16 @@ def test_a_training_whose_folder_another_has_made_anew_writes_nothing_there(
     assert run.lock.read_text() == other
     assert train(data, RunFolder(elsewhere), resume=True).exit_status == 0
     assert weights(RunFolder(elsewhere)) == weights(straight)
+
+
+def test_a_machine_that_gets_another_name_has_no_other_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a laptop does in another network."""
+    run = RunFolder(tmp_path / "run")
+    with sole_trainer(run):
+        monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+        assert other_trainer(run) is None
+        run.lock.write_text("process 1 on renamed")
+        assert other_trainer(run) == "process 1 on renamed"
 
 
 def test_a_checkpoint_that_cannot_be_deleted_yet_ends_no_training(

@@ -108,7 +108,8 @@ def other_trainer(run: RunFolder) -> str | None:
     """
     with suppress(OSError):
         holder = run.lock.read_text(encoding="utf-8", errors="replace")
-        return holder if holder not in ("", _own_name()) else None
+        is_ours = holder.startswith(f"process {os.getpid()} on ")  # a laptop's name changes with its network
+        return holder if holder and not is_ours else None
     return None
 
 
