@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
+from typing import NamedTuple
 
+from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.split import sentence_key
 from transformer_mt.decoding.demands import SourceLine, with_places
@@ -14,6 +17,7 @@ from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
+from transformer_mt.synthesis.nearest import Likeness, nearest
 from transformer_mt.synthesis.parallel_files import Pair, ParallelFiles
 
 DAMAGED = "\ufffd"
@@ -25,6 +29,7 @@ class Blank(StrEnum):
 
     BLANK = "blank in the input"
     WITHOUT = "in a file of --without"
+    NO_REFERENCE = "beside a blank real translation"
     DAMAGED = "not UTF-8"
     TOO_LONG = "too long for the model"
     NOTHING = "without a translation"
@@ -48,10 +53,14 @@ class Recipe:
     unread: frozenset[str] = frozenset()
     languages: TargetLanguages | None = None
 
-    def refuses(self, line: str) -> Blank | None:
-        """Why this line is not even translated; None where it is."""
+    def refuses(self, line: str, reference: str | None = None) -> Blank | None:
+        """Why this line is not even translated; None where it is. `reference` is its real translation, if the nearest
+        to that is wanted.
+        """
         if not line.strip():
             return Blank.BLANK
+        if reference is not None and not reference.strip():
+            return Blank.NO_REFERENCE
         if is_beyond(line):
             return Blank.TOO_LONG
         if DAMAGED in line:
@@ -110,6 +119,8 @@ class PairMaker:
     tell: Callable[[int, Blank], None] = lambda number, why: None
     advance: Callable[[int, Sequence[str]], None] = lambda number, unknown: None
     report: Report = field(default_factory=Report)
+    likeness: Likeness | None = None
+    references: Iterator[str] | None = None
 
     def run(self, lines: Iterable[str], size: int) -> None:
         """Make the pairs of all lines that the files lack, up to `size` lines at a time.
@@ -120,7 +131,8 @@ class PairMaker:
         """
         is_there = True
         with self.translator.keep_processes():
-            for part in parts_of(lines, size):
+            for texts in parts_of(lines, size):
+                part = self._with_references(texts)
                 found = self.files.read(len(part)) if is_there else []
                 self._refuse_other(part, found)
                 if len(found) == len(part):
@@ -137,42 +149,64 @@ class PairMaker:
                 "with more. Give the same input, or choose another --output."
             )
 
-    def _refuse_other(self, part: list[str], found: list[Pair]) -> None:
+    def _with_references(self, part: list[str]) -> list["Line"]:
+        if self.references is None:
+            return [Line(text) for text in part]
+        return [Line(*pair) for pair in zip(part, islice(self.references, len(part)), strict=True)]
+
+    def _refuse_other(self, part: list["Line"], found: list[Pair]) -> None:
         for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
-            if any(pair) and (self.recipe.refuses(line) or not self.recipe.is_of(pair, line)):
+            if any(pair) and (self.recipe.refuses(*line) or not self.recipe.is_of(pair, line.text)):
                 raise UserError(
                     f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. "
                     "Give the same input, or choose another --output."
                 )
 
-    def _count(self, part: list[str], found: list[Pair]) -> None:
+    def _count(self, part: list["Line"], found: list[Pair]) -> None:
         for line, pair in zip(part, found, strict=True):
             if not any(pair):
-                self.report.blank[self.recipe.refuses(line) or Blank.BEFORE] += 1
+                self.report.blank[self.recipe.refuses(*line) or Blank.BEFORE] += 1
         self.report.num_found += len(part)
         self.advance(len(part), ())
 
-    def _make(self, part: list[str]) -> list[Pair]:
+    def _make(self, part: list["Line"]) -> list[Pair]:
         first = self.report.num_lines
-        refused = [self.recipe.refuses(line) for line in part]
-        texts = ["" if why else behind(line, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
+        refused = [self.recipe.refuses(*line) for line in part]
+        texts = ["" if why else behind(line.text, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
         asked: list[str] | list[SourceLine] = with_places(texts, first) if self.options.is_sampling else texts
         unknown: list[str] = []
         pairs = []
         for number, (line, why, translated) in enumerate(
             zip(part, refused, self.translator.translate_lines(asked, self.options), strict=True), start=first + 1
         ):
-            text = translated.text.translate(LINE_ENDS)
+            text = self._text_of(translated, line.reference).translate(LINE_ENDS)
             if why is None and (why := _why_useless(translated, text)) is not None:
                 self.tell(number, why)
             if why is not None:
                 self.report.blank[why] += 1
                 pairs.append(("", ""))
             else:
-                pairs.append(self.recipe.pair(line, text))
+                pairs.append(self.recipe.pair(line.text, text))
                 unknown += translated.unknown_words
         self.advance(len(part), unknown)
         return pairs
+
+    def _text_of(self, translated: Translated, reference: str | None) -> str:
+        """The best translation, or that nearest to the reference."""
+        whole = [one for one in translated.hypotheses if one.text.strip() and DAMAGED not in one.text]
+        if self.likeness is None or reference is None or not whole:
+            return translated.text
+        languages = self.recipe.languages
+        tag = languages.parted(translated.source, self.options.to).tag if languages else ""
+        language = language_of(tag) or self.translator.config.data.tgt_lang
+        return nearest(whole, reference, self.likeness, language).text
+
+
+class Line(NamedTuple):
+    """A real line and, where the nearest to it is wanted, its real translation."""
+
+    text: str
+    reference: str | None = None
 
 
 def _why_useless(translated: Translated, text: str) -> Blank | None:

@@ -5,19 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.synthesis import (
+from transformer_mt.cli.synthesis.pairs import (
     SYNTHESIS_FLAGS,
     OutputOption,
     TagOption,
     WithoutOption,
-    input_lines,
     languages_of,
     load_for,
     make_pairs,
-    refuse_other_language,
     tag_of_pairs,
     without_constraints,
 )
+from transformer_mt.cli.synthesis.real_lines import Choice, input_lines, refuse_other_language
 from transformer_mt.cli.verb_options import with_options
 
 
@@ -29,6 +28,7 @@ def backtranslate(
     output: OutputOption,
     tag: TagOption = None,
     without: WithoutOption = None,
+    choice: Choice,
     decoding: dict[str, Any],
 ) -> None:
     """Make training pairs of text in the target language: a run of the other direction translates it to sources.
@@ -36,13 +36,13 @@ def backtranslate(
     The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
     belongs to line n of the input. The same command goes on after a stop.
     """
-    decoding = without_constraints(decoding)
+    decoding = choice.searching(models, without_constraints(decoding), input)
     translator = load_for(output, models, decoding, tag)
     to = models.search_options(decoding).to
     languages = languages_of(translator.config, to)
     refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")
-    with input_lines(input, output, without) as (lines, name, number):
+    with input_lines(input, output, without, choice) as real:
         make_pairs(
-            "backtranslate", models, translator, lines, name, output, True, tag, without, decoding, number,
+            "backtranslate", models, translator, real, output, True, tag, without, choice, decoding,
             language=tag_of_pairs(translator.config, languages[0], to),
         )  # fmt: skip

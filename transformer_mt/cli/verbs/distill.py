@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from transformer_mt.cli.options import Models, path_option
-from transformer_mt.cli.synthesis import (
+from transformer_mt.cli.synthesis.pairs import (
     MIXED,
     SYNTHESIS_FLAGS,
     OutputOption,
     TagOption,
     WithoutOption,
     direction,
-    input_lines,
     languages_of,
     load_for,
     make_pairs,
-    refuse_other_language,
     tag_of_pairs,
     without_constraints,
 )
+from transformer_mt.cli.synthesis.real_lines import Choice, RealLines, input_lines, parted_pairs, refuse_other_language
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE
@@ -49,12 +48,14 @@ def distill(
     ] = None,
     tag: TagOption = None,
     without: WithoutOption = None,
+    choice: Choice,
     decoding: dict[str, Any],
 ) -> None:
     """Make training pairs whose targets are a teacher's translations: of training sources, or of other text.
 
-    Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), with --input self-training.
-    Several runs are an ensemble. Line n of both files belongs to pair or line n. The same command goes on after a stop.
+    Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), with --nearest sequence-level
+    interpolation, with --input self-training. Several runs are an ensemble. Line n of both files belongs to pair or
+    line n. The same command goes on after a stop.
     """
     if config is not None and input is not None:
         raise UserError("--config and --input were both given. Give one of them.")
@@ -62,28 +63,32 @@ def distill(
         raise UserError(
             f"{overrides[0]} would be a setting of --config, and none was given. Give one, or leave it out."
         )
-    decoding = without_constraints(decoding)
+    decoding = choice.searching(models, without_constraints(decoding), input)
     translator = load_for(output, models, decoding, tag)
     write = partial(
         make_pairs, "distill", models, translator, output=output, is_backward=False, tag=tag, without=without,
-        decoding=decoding,
+        choice=choice, decoding=decoding,
     )  # fmt: skip
     if input is not None:
         to = models.search_options(decoding).to
         languages = languages_of(translator.config, to)
         refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
-        with input_lines(input, output, without) as (lines, name, number):
-            language = tag_of_pairs(translator.config, languages[1], to)
-            write(lines=lines, name=name, num_lines=number, language=language)
+        with input_lines(input, output, without, choice) as real:
+            write(real, language=tag_of_pairs(translator.config, languages[1], to))
         return
     sources = _training_sources(translator, config, overrides or [], decoding.get("to"))
-    write(lines=sources.lines, name="data.train", source_tags=sources.tags, languages=sources.languages)
+    if choice.nearest:
+        lines, targets = parted_pairs(sources.pairs)
+        real = RealLines(lines, "data.train", references=targets)
+    else:
+        real = RealLines((src for src, _ in sources.pairs), "data.train")
+    write(real, source_tags=sources.tags, languages=sources.languages)
 
 
 class _Sources(NamedTuple):
-    """Training sources in their order, the tags before them, and where these name languages those of the pairs."""
+    """Training pairs in their order, the tags before sources, and where these name languages those of the pairs."""
 
-    lines: Iterator[str]
+    pairs: Iterator[tuple[str, str]]
     tags: frozenset[str]
     languages: tuple[str, str] | None
 
@@ -123,4 +128,4 @@ def _training_sources(translator: "Translator", config: str | None, overrides: l
         )
     directions = list(dict.fromkeys(data.languages_of(source.config) for source in sources))
     languages = directions[0] if len(directions) == 1 else MIXED
-    return _Sources((pair.src for _, pair in stream_pairs(sources)), tags, languages if named else None)
+    return _Sources(((pair.src, pair.tgt) for _, pair in stream_pairs(sources)), tags, languages if named else None)

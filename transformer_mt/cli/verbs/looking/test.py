@@ -17,7 +17,7 @@ from transformer_mt.cli.options import (
     path_argument,
     path_option,
 )
-from transformer_mt.cli.synthesis import languages_of
+from transformer_mt.cli.synthesis.pairs import languages_of
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE

@@ -1,26 +1,26 @@
-"""What `tmt backtranslate` and `tmt distill` share: lines, a model and a folder to synthetic pairs."""
+"""Real lines, a model and a folder to synthetic pairs."""
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines, report_damaged
+from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import FLAGS
+from transformer_mt.cli.synthesis.real_lines import Choice, RealLines
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.config.switching_off import NONE, option_of
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_file, user_path
+from transformer_mt.paths import user_path
 from transformer_mt.plurals import counted
 
 if TYPE_CHECKING:
-    from transformer_mt.decoding.lines.line_stream import ByteStream
     from transformer_mt.decoding.search.options import SearchOptions
     from transformer_mt.decoding.translator import Translator
     from transformer_mt.synthesis.make_pairs import Blank, PairMaker
@@ -62,22 +62,21 @@ def make_pairs(
     verb: str,
     models: Models,
     translator: "Translator",
-    lines: Iterable[str],
-    name: str,
+    real: RealLines,
     output: Path,
     is_backward: bool,
     tag: str | None,
     without: list[Path] | None,
+    choice: Choice,
     decoding: dict[str, Any],
-    num_lines: int | None = None,
     source_tags: frozenset[str] = frozenset(),
     languages: tuple[str, str] | None = None,
     language: str | None = None,
 ) -> None:
-    """Write the pairs of the lines to `output`, and say what they are. `name` is what messages call the lines. One of
-    `source_tags` may stand before a line; the translator does not see those that its run has not. `languages` are those
-    of the lines and of their translations, by default what the run reads and writes, and MIXED where they differ from
-    line to line. `language` is the tag that a source of these pairs needs beside those of other languages.
+    """Write the pairs of the lines to `output`, and say what they are. One of `source_tags` may stand before a line;
+    the translator does not see those that its run has not. `languages` are those of the lines and of their
+    translations, by default what the run reads and writes, and MIXED where they differ from line to line. `language` is
+    the tag that a source of these pairs needs beside those of other languages.
 
     Raises UserError as `begin_or_go_on` and `PairMaker.run` do; KeyboardInterrupt says how to go on.
     """
@@ -91,11 +90,11 @@ def make_pairs(
 
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
-    lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, options))
+    lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, choice, options))
     unknown = UnknownWords()
     try:
         files = ParallelFiles(_paths(output, languages or languages_of(translator.config, options.to), is_backward))
-        with tqdm(desc="Translating", unit=" lines", total=num_lines, disable=None) as bar:
+        with tqdm(desc="Translating", unit=" lines", total=real.num_lines, disable=None) as bar:
 
             def advance(number: int, words: Sequence[str]) -> None:
                 unknown.add(words)
@@ -103,9 +102,10 @@ def make_pairs(
 
             unread = source_tags.difference(translator.config.tokenizer.tags)
             recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread, translator.languages)
-            maker = PairMaker(translator, options, recipe, files, name, _Teller(name), advance)
+            maker = PairMaker(translator, options, recipe, files, real.name, _Teller(real.name), advance)
+            maker.likeness, maker.references = choice.nearest, real.references
             try:
-                maker.run(lines, chunk_size(options))
+                maker.run(real.lines, chunk_size(options))
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(
                     f"{output} holds the pairs of the first {maker.report.num_lines:,} lines. The same command goes on "
@@ -121,7 +121,13 @@ def make_pairs(
 
 
 def _settings(
-    verb: str, models: Models, translator: "Translator", tag: str | None, keys: set[int], options: "SearchOptions"
+    verb: str,
+    models: Models,
+    translator: "Translator",
+    tag: str | None,
+    keys: set[int],
+    choice: Choice,
+    options: "SearchOptions",
 ) -> dict[str, Any]:
     """What an output is begun with, by the names that a message calls it: with other settings it is not gone on with.
     `keys` are those of the lines of --without. UserError where a file of phrases or terms cannot be read.
@@ -140,6 +146,8 @@ def _settings(
         "--run": [f"{run.path.name} ({one.name}, weights {_digest_of(one)})" for run, one in translator.checkpoints],
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
+        "--nearest": choice.nearest,
+        "the lines of --ref": choice.ref and _digest_of_file(choice.ref),
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
         **{option_of(key): value for key, value in options.model_dump(mode="json").items()},
@@ -199,6 +207,12 @@ def _keys_of(paths: list[Path]) -> set[int]:
     return keys
 
 
+def _digest_of_file(path: Path) -> str:
+    """A hash of its bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:12]
+
+
 def _digest_of(checkpoint: Path) -> str:
     """The hash of the weights, from the manifest, against which they were checked as they were read."""
     from transformer_mt.storage.checkpoint_files import WEIGHTS
@@ -219,18 +233,6 @@ def tag_of_pairs(config: Any, target: str, to: str | None) -> str | None:
     that one too.
     """
     return f"<2{target}>" if to is not None and target in config.languages else None
-
-
-def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) -> None:
-    """UserError where the name of the input, packed or not, ends in the language that the run writes."""
-    from transformer_mt.data.sources.files import suffix_of
-
-    src, tgt = languages
-    if suffix_of(path) == f".{tgt}" and tgt != src:
-        raise UserError(
-            f"{path} is text of {tgt} by its name, and the run translates {src} to {tgt}: it would have to read {tgt}. "
-            f"{way_out}"
-        )
 
 
 def direction(config: Any) -> str:
@@ -263,39 +265,3 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
     if unused := translator.config.decoding.lines.unused:
         remark(unused)
     return translator
-
-
-@contextmanager
-def input_lines(
-    path: Path, output: Path, without: list[Path] | None
-) -> "Iterator[tuple[Iterator[str], str, int | None]]":
-    """The lines of the file after `--input`, what messages call it, and how many they are where that is known.
-    UserError where it is a file of `output`, which would be cut while it is read, or is standard input, and one of
-    `without` too.
-    """
-    from transformer_mt.decoding.lines.line_stream import chunk_lines
-
-    name = name_of(path)
-    if path == STANDARD and STANDARD in (without or []):
-        raise UserError("--input and --without are both -. Name a file for one of them.")
-    if path != STANDARD and is_file(path) and any(path.samefile(one) for one in output.glob("train.*") if is_file(one)):
-        raise UserError(f"--input {path} is a file that is written in --output {output}. Name another folder.")
-    with open_lines(path, "--input") as stream:
-        chunks = chunk_lines(stream, 1000, partial(_report_blank, name), name, onwards="> TEXT_FILE")
-        yield (line for chunk in chunks for line in chunk), name, _count_lines(path, stream)
-
-
-def _report_blank(name: str, number: int) -> None:
-    """Say once of an input that it is not UTF-8. Its wrong lines make no pairs."""
-    remark(
-        f"{name}, line {number}: not UTF-8; it stays blank, and so does any later line of this kind. Convert the file, "
-        "for example with iconv -f LATIN1 -t UTF-8"
-    )
-
-
-def _count_lines(path: Path, stream: "ByteStream") -> int | None:
-    """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
-    if path == STANDARD or is_packed(stream) or not is_file(path):
-        return None
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(partial(file.read, 2**20), b""))

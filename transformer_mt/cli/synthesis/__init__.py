@@ -1,0 +1,1 @@
+"""What `tmt backtranslate` and `tmt distill` share."""
