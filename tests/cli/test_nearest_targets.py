@@ -1,31 +1,40 @@
 """`--nearest`: of a line's translations the one that is most like its real one."""
 
+import gzip
 import random
 import re
 import shutil
+import unicodedata
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import call_tmt
 from sacrebleu import sentence_bleu, sentence_chrf
-from toy import toy_pairs
+from toy import toy_config, toy_pairs
 
-from transformer_mt.decoding.translation import Translation
-from transformer_mt.synthesis.make_pairs import Blank, Recipe
+from transformer_mt.data.longest_line import LONGEST_LINE
+from transformer_mt.decoding.lines.target_language import TargetLanguages
+from transformer_mt.decoding.search.options import SearchOptions
+from transformer_mt.decoding.translation import Translated, Translation
+from transformer_mt.synthesis.make_pairs import Blank, PairMaker, Recipe
 from transformer_mt.synthesis.nearest import Likeness, nearest
 
-PAIRS = toy_pairs(70, seed=4)
+PAIRS = toy_pairs(150, seed=4)
+REAL = [tgt for _, tgt in reversed(PAIRS)]
 SMALL = ("--batch-size", "4")  # 64 lines are made at a time
 
 
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path) -> Path:
-    """The run of the toy language, `mono.xx` of 70 lines that it reads, and `real.xx` of what they mean."""
+    """The run of the toy language, and `mono.xx` of 150 lines that it reads. `real.xx` is to hold their translations,
+    but the toy's model is always right: so that there is a choice, each line has another's.
+    """
     (tmp_path / "runs").symlink_to(trained / "runs")
     (tmp_path / "data").symlink_to(trained / "data")
     (tmp_path / "toy.yaml").symlink_to(trained / "toy.yaml")
-    for name, side in (("mono.xx", 0), ("real.xx", 1)):
-        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    (tmp_path / "mono.xx").write_text("".join(f"{src}\n" for src, _ in PAIRS))
+    (tmp_path / "real.xx").write_text("".join(f"{line}\n" for line in REAL))
     return tmp_path
 
 
@@ -42,6 +51,17 @@ def refused(folder: Path, *arguments: str, verb: str = "distill") -> str:
     assert result.returncode == 2
     assert result.stderr.count("\n") <= 3
     return result.stderr
+
+
+def few(folder: Path) -> str:
+    """A config of `mono.xx` and `real.xx`, whose root is the folder."""
+    config = (folder / "toy.yaml").read_text()
+    (folder / "few.yaml").write_text(
+        config.replace("src: train.en", "src: mono.xx").replace("tgt: train.es", "tgt: real.xx")
+    )
+    for name in ("valid.en", "valid.es"):
+        shutil.copy(folder / "data" / name, folder / name)
+    return "few.yaml"
 
 
 def hypothesis(text: str) -> Translation:
@@ -69,11 +89,7 @@ def test_the_nearest_is_the_first_with_the_highest_score_of_a_sentence(likeness:
 
 @pytest.mark.parametrize("verb", ["distill", "backtranslate"])
 def test_each_line_gets_its_nearest_translation(folder: Path, verb: str) -> None:
-    """Among those of `tmt translate --n-best`; the other files are those of the real lines, with the tag. The toy's
-    model is always right, so here each line is to be like another's translation.
-    """
-    real = [tgt for _, tgt in reversed(PAIRS)]
-    (folder / "real.xx").write_text("".join(f"{line}\n" for line in real))
+    """Among those of `tmt translate --n-best`; the other files are those of the real lines, with the tag."""
     listed = call_tmt(folder, "translate", "--input", "mono.xx", "--n-best", "3").stdout.split("\n")[:-1]
     found: dict[int, list[str]] = {}
     for number, text, _ in (line.split(" ||| ") for line in listed):
@@ -84,88 +100,129 @@ def test_each_line_gets_its_nearest_translation(folder: Path, verb: str) -> None
     assert all(line.startswith("<ST> ") for line in tagged)
     tagged[:] = [line.removeprefix("<ST> ") for line in tagged]
     assert english == [src for src, _ in PAIRS]
-    for number, (text, reference) in enumerate(zip(spanish, real, strict=True), start=1):
+    for number, (text, reference) in enumerate(zip(spanish, REAL, strict=True), start=1):
         candidates = [hypothesis(one) for one in found[number]]
         assert text == nearest(candidates, reference, Likeness.bleu, "es").text
     assert spanish != [of_line[0] for of_line in found.values()], "some lines have a nearer one than the likeliest"
 
 
 def test_training_pairs_have_real_targets_of_their_own(folder: Path) -> None:
-    config = (folder / "toy.yaml").read_text()
-    (folder / "few.yaml").write_text(
-        config.replace("src: train.en", "src: mono.xx").replace("tgt: train.es", "tgt: real.xx")
-    )
-    for name in ("valid.en", "valid.es"):
-        shutil.copy(folder / "data" / name, folder / name)
     search = ("--nearest", "chrf", "--n-best", "3")
-    english, spanish = made(folder, "--config", "few.yaml", "data.root=.", *search)
+    english, spanish = made(folder, "--config", few(folder), "data.root=.", *search)
     assert (english, spanish) == made(folder, "--input", "mono.xx", "--ref", "real.xx", *search, output="lines")
     assert "training pairs have targets of their own. Leave it out" in refused(folder, *search, "--ref", "real.xx")
 
 
 @pytest.mark.parametrize("search", [(), ("--temperature", "1", "--n-best", "3", "--seed", "7")])
 def test_gone_on_with_after_a_kill(folder: Path, search: tuple[str, ...]) -> None:
+    """From the third part on, which has references of its own."""
     arguments = ("--input", "mono.xx", "--nearest", "chrf", "--ref", "real.xx", *search)
     whole = made(folder, *arguments)
     for name in ("train.en", "train.es"):
         path = folder / "out" / name
-        path.write_bytes(path.read_bytes()[:-700])
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:140]))
     assert made(folder, *arguments) == whole
-    (folder / "real.xx").write_text("".join(f"{tgt}\n" for _, tgt in reversed(PAIRS)))
-    assert "out was begun with other settings: the lines of --ref was " in refused(folder, *arguments)
     assert "--nearest was chrf, is bleu" in refused(folder, *arguments, "--nearest", "bleu")
+    (folder / "real.xx").write_text("".join(f"{tgt}\n" for _, tgt in PAIRS))
+    told = refused(folder, *arguments)
+    assert "out was begun with other settings: the beginning of the real translations was " in told
 
 
-def test_lines_beside_a_blank_real_translation_are_blank_and_counted(folder: Path) -> None:
-    lines = [pair[1] for pair in PAIRS]
-    lines[4] = "  "
-    (folder / "real.xx").write_text("".join(f"{line}\n" for line in lines))
-    arguments = ("distill", "--input", "mono.xx", "--nearest", "bleu", "--ref", "real.xx", "--output", "out", *SMALL)
-    for there in ("", " (there before: 70 lines)"):
-        result = call_tmt(folder, *arguments)
-        assert f"70 lines, 69 pairs; blank on both sides: 1 beside a blank real translation{there}\n" in result.stdout
-    assert (folder / "out/train.es").read_text().split("\n")[4] == ""
-    assert Recipe(False).refuses("one.", " ") is Blank.NO_REFERENCE
+def test_other_targets_of_training_pairs_are_not_gone_on_with(folder: Path) -> None:
+    search = ("--config", few(folder), "data.root=.", "--nearest", "chrf", "--n-best", "3")
+    made(folder, *search)
+    (folder / "real.xx").write_text("".join(f"{tgt}\n" for _, tgt in PAIRS))
+    assert "the beginning of the real translations was " in refused(folder, *search)
+
+
+def test_lines_whose_real_translation_is_of_no_use_are_blank_and_counted(folder: Path) -> None:
+    """So are those whose real translation no pair may have."""
+    lines = [line.encode() for line in REAL]
+    lines[4], lines[70] = b"  ", b"\xff uno."
+    (folder / "real.xx").write_bytes(b"\n".join(lines))
+    (folder / "test.xx").write_text(f"{REAL[9].upper()}\n")
+    left = sum(line == REAL[9] for line in REAL)
+    arguments = ("--input", "mono.xx", "--nearest", "bleu", "--ref", "real.xx", "--output", "out", *SMALL)
+    for there in ("", " (there before: 150 lines)"):
+        result = call_tmt(folder, "distill", *arguments, "--without", "test.xx")
+        counts = f"2 beside a real translation that is blank, too long or not UTF-8, {left} in a file of --without"
+        assert f"150 lines, {148 - left} pairs; blank on both sides: {counts}{there}\n" in result.stdout
+        assert there or "real.xx, line 71: not UTF-8; it stays blank" in result.stderr
+    spanish = (folder / "out/train.es").read_text().split("\n")
+    assert [spanish[place] for place in (4, 70, 9)] == ["", "", ""]
+    assert Recipe(False).refuses("one.", "x" * (LONGEST_LINE + 1)) is Blank.NO_REFERENCE
     assert Recipe(False).refuses("one.", "uno.") is Recipe(False).refuses("one.") is None
 
 
+def test_references_are_compared_as_the_model_writes() -> None:
+    """A model of lower case writes no capital, and every model writes composed letters."""
+    options = SearchOptions(n_best=2)
+    parted = unicodedata.normalize("NFD", "äöü")
+    for lowercase, reference, expected in (
+        (True, "DER MANN", "der mann"), (False, "DER MANN", "DER SEE"), (False, parted, "äöü")
+    ):  # fmt: skip
+        texts = ["DER SEE", "äöü", "der mann"]
+        translator = Mock(config=toy_config(Path(), tokenizer={"lowercase": lowercase}))
+        maker = PairMaker(translator, options, Recipe(False), Mock(), "x", likeness=Likeness.chrf)
+        translated = Translated("the man", [hypothesis(text) for text in texts])
+        assert maker._text_of(translated, reference) == expected
+
+
+def test_the_language_of_a_line_is_that_of_its_tag() -> None:
+    """BLEU cuts Chinese into characters."""
+    languages = TargetLanguages(("de", "zh"), None, is_needed=True, lowercase=False)
+    maker = PairMaker(
+        Mock(config=toy_config(Path())), SearchOptions(n_best=2), Recipe(False, languages=languages), Mock(), "x",
+        likeness=Likeness.bleu,
+    )  # fmt: skip
+    translated = [
+        Translated(f"<2{to}> The cat sat.", [hypothesis("狗坐下了"), hypothesis("猫坐下。")]) for to in ("zh", "de")
+    ]
+    assert [maker._text_of(one, "猫坐下了。") for one in translated] == ["猫坐下。", "狗坐下了"]
+
+
 def test_references_that_are_fewer_or_more(folder: Path) -> None:
-    """What was made before is kept, and gone on with when the file is mended."""
-    arguments = ("--input", "mono.xx", "--nearest", "bleu", "--ref", "real.xx")
+    """Of plain files before anything is made; else what was made is kept, and gone on with when the file is mended."""
+    arguments = ("--input", "mono.xx", "--nearest", "bleu", "--ref")
     whole = (folder / "real.xx").read_text()
-    for wrong, told in (
-        (whole.split("\n", 2)[2], r"real.xx ends after line 68, and mono.xx goes on. Line n of one must translate"),
-        (whole + "más\n", r"mono.xx ends after line 70, and real.xx goes on"),
-    ):
+    for wrong, number in ((whole.rsplit("\n", 3)[0], 148), (whole + "más", 151)):
         (folder / "real.xx").write_text(wrong)
-        assert told in refused(folder, *arguments)
-        shutil.rmtree(folder / "out", ignore_errors=True)
+        told = f"mono.xx has 150 lines, and real.xx {number} lines. Line n of one must translate line n of the other"
+        assert told in refused(folder, *arguments, "real.xx")
+        assert not (folder / "out").exists()
+    (folder / "real.xx").write_text(whole)
+    (folder / "few.xx.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in REAL[:148]).encode()))
+    assert "few.xx.gz ends after line 148, and mono.xx goes on" in refused(folder, *arguments, "few.xx.gz")
+    assert made(folder, *arguments, "real.xx") == made(folder, *arguments, "real.xx", output="anew")
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("--ref real.xx", "--ref is real.xx, and a line has one translation here, the best by the model. Give --near"),
-        ("--n-best 4", "--n-best is 4, and a line has one translation here"),
-        ("--nearest bleu", "--nearest is bleu, and no file has the real translations of mono.xx. Give one"),
+        (
+            "--ref real.xx",
+            "--ref is real.xx, and nothing is chosen by a real translation. Give --nearest too, or leave",
+        ),
+        ("--n-best 4", "--n-best is 4, and nothing is chosen by a real translation"),
+        ("--nearest bleu", "--nearest is bleu, and no file has the real translations of mono.xx. Give one with --ref"),
         ("--nearest bleu --ref real.xx --mbr chrf", "--nearest is bleu and --mbr is chrf, and each chooses"),
-        ("--nearest bleu --ref real.xx --beam-size 1", "--nearest is bleu, and the search finds one translation of"),
-        ("--nearest bleu --ref real.xx --temperature 1", "--nearest is bleu, and the search finds one translation of"),
+        ("--nearest bleu --ref real.xx --mbr-candidates 9", "--nearest is bleu and --mbr-candidates is 9, and each"),
+        ("--nearest bleu --ref real.xx --beam-size 1", "and the search finds one translation of a line. Give a larger"),
+        ("--nearest bleu --ref real.xx --temperature 1", "or for samples a larger --n-best"),
         ("--nearest bleu --ref real.xx --n-best 0", "n_best"),
         ("--nearest bleu --ref real.xx --n-best 4 --beam-size 2", "n_best is 4, and beam_size 2 finds no more"),
         ("--nearest bleu --ref nothing.xx", "There is no file nothing.xx. Check the name after --ref"),
         ("--nearest bleu --ref -", "There is no file -. Check the name after --ref; a pipe cannot be read twice"),
+        ("--nearest bleu --ref mono.xx", "--ref and --input are both mono.xx. Give the file of the real translations"),
+        ("--nearest bleu --ref data/train.en", "--ref data/train.en is text of en by its name, and so are the lines"),
+        ("--nearest bleu --ref packed", "packed is bzip2. Unpack it: bzcat FILE > TEXT_FILE."),
         ("--nearest wer --ref real.xx", "'wer' is not one of"),
     ],
 )
 @pytest.mark.parametrize("verb", ["distill", "backtranslate"])
 def test_what_makes_no_sense_is_refused(folder: Path, verb: str, arguments: str, told: str) -> None:
-    said = re.sub(r"\s*│\s*", " ", refused_whatever(folder, verb, "--input", "mono.xx", *arguments.split()))
-    assert told in said
-    assert not (folder / "out").exists()
-
-
-def refused_whatever(folder: Path, verb: str, *arguments: str) -> str:
-    result = call_tmt(folder, verb, "--output", "out", *arguments)
+    (folder / "packed").write_bytes(b"BZh91AY&SY and so on\n")
+    result = call_tmt(folder, verb, "--output", "out", "--input", "mono.xx", *arguments.split())
     assert result.returncode == 2
-    return result.stderr
+    assert told in re.sub(r"\s*│\s*", " ", result.stderr)
+    assert not (folder / "out").exists()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.split import sentence_key
+from transformer_mt.data.tokenizers import normalize
 from transformer_mt.decoding.demands import SourceLine, with_places
 from transformer_mt.decoding.lines.line_stream import CHARACTERS_A_LINE, LineTranslator
 from transformer_mt.decoding.lines.target_language import TargetLanguages
@@ -29,7 +30,7 @@ class Blank(StrEnum):
 
     BLANK = "blank in the input"
     WITHOUT = "in a file of --without"
-    NO_REFERENCE = "beside a blank real translation"
+    NO_REFERENCE = "beside a real translation that is blank, too long or not UTF-8"
     DAMAGED = "not UTF-8"
     TOO_LONG = "too long for the model"
     NOTHING = "without a translation"
@@ -59,13 +60,13 @@ class Recipe:
         """
         if not line.strip():
             return Blank.BLANK
-        if reference is not None and not reference.strip():
-            return Blank.NO_REFERENCE
         if is_beyond(line):
             return Blank.TOO_LONG
         if DAMAGED in line:
             return Blank.DAMAGED
-        texts = {line, behind(line, self.source_tags), self._untyped(line)}
+        if reference is not None and (not reference.strip() or is_beyond(reference) or DAMAGED in reference):
+            return Blank.NO_REFERENCE
+        texts = {line, behind(line, self.source_tags), self._untyped(line), reference or line}
         if self.without and any(sentence_key(text) in self.without for text in texts):
             return Blank.WITHOUT
         return None
@@ -198,8 +199,9 @@ class PairMaker:
             return translated.text
         languages = self.recipe.languages
         tag = languages.parted(translated.source, self.options.to).tag if languages else ""
-        language = language_of(tag) or self.translator.config.data.tgt_lang
-        return nearest(whole, reference, self.likeness, language).text
+        config = self.translator.config
+        language = language_of(tag) or config.data.tgt_lang
+        return nearest(whole, normalize(reference, config.tokenizer.lowercase), self.likeness, language).text
 
 
 class Line(NamedTuple):

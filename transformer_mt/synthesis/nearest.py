@@ -25,7 +25,8 @@ def nearest(hypotheses: "Sequence[Translation]", reference: str, likeness: Liken
     texts, by which BLEU cuts them into words.
     """
     score = _scorer(likeness, language)
-    return max(hypotheses, key=lambda hypothesis: score(hypothesis.text, reference))
+    scores = {text: score(text, reference) for text in {hypothesis.text for hypothesis in hypotheses}}
+    return max(hypotheses, key=lambda hypothesis: scores[hypothesis.text])
 
 
 @functools.cache

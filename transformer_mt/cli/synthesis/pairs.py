@@ -1,6 +1,5 @@
 """Real lines, a model and a folder to synthetic pairs."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -90,7 +89,7 @@ def make_pairs(
 
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
-    lock = begin_or_go_on(output, _settings(verb, models, translator, tag, keys, choice, options))
+    lock = begin_or_go_on(output, _settings(verb, models, translator, real, tag, keys, choice, options))
     unknown = UnknownWords()
     try:
         files = ParallelFiles(_paths(output, languages or languages_of(translator.config, options.to), is_backward))
@@ -124,6 +123,7 @@ def _settings(
     verb: str,
     models: Models,
     translator: "Translator",
+    real: RealLines,
     tag: str | None,
     keys: set[int],
     choice: Choice,
@@ -147,7 +147,7 @@ def _settings(
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "--nearest": choice.nearest,
-        "the lines of --ref": choice.ref and _digest_of_file(choice.ref),
+        "the beginning of the real translations": key_of(list(first), 6) if (first := real.first_references) else None,
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
         **{option_of(key): value for key, value in options.model_dump(mode="json").items()},
@@ -205,12 +205,6 @@ def _keys_of(paths: list[Path]) -> set[int]:
             for chunk in chunk_lines(stream, 1000, partial(report_damaged, name), name, onwards="> TEXT_FILE"):
                 keys |= {sentence_key(line) for line in chunk if line.strip()}
     return keys
-
-
-def _digest_of_file(path: Path) -> str:
-    """A hash of its bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()[:12]
 
 
 def _digest_of(checkpoint: Path) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import tee
+from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,13 +13,16 @@ import typer
 from transformer_mt.cli.line_files import STANDARD, is_packed, name_of, open_lines
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.terminal import remark
-from transformer_mt.config.switching_off import NONE
+from transformer_mt.config.switching_off import NONE, option_of
 from transformer_mt.errors import UserError
 from transformer_mt.paths import is_file
+from transformer_mt.plurals import counted
 from transformer_mt.synthesis.nearest import Likeness
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
+
+NUM_COMPARED = 100  # real translations that must be the same where the work is gone on with; the others may be mended
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,13 @@ class Choice:
         ),
     ] = None
     n_best: Annotated[
-        int | None, typer.Option(help="With --nearest, so many translations to choose from. Default: the beam's.")
+        int | None,
+        typer.Option(
+            help="With --nearest: how many translations to choose from; samples need it. Default: the beam's."
+        ),
     ] = None
     ref: Annotated[
-        Path | None, path_option("With --nearest and --input, a file of their real translations, line by line.")
+        Path | None, path_option("With --nearest: a file with the real translation of each line of --input.")
     ] = None
 
     def searching(self, models: Models, decoding: dict[str, Any], input: Path | None) -> dict[str, Any]:
@@ -49,21 +55,23 @@ class Choice:
             for option, value in (("--n-best", self.n_best), ("--ref", self.ref)):
                 if value is not None:
                     raise UserError(
-                        f"{option} is {value}, and a line has one translation here, the best by the model. Give "
-                        "--nearest too, or leave it out."
+                        f"{option} is {value}, and nothing is chosen by a real translation. Give --nearest too, or "
+                        "leave it out."
                     )
             return decoding
-        if decoding.get("mbr") not in (None, NONE):
-            raise UserError(
-                f"--nearest is {self.nearest} and --mbr is {decoding['mbr']}, and each chooses the translation. Leave "
-                "one of them out."
-            )
+        for key in ("mbr", "mbr_candidates"):
+            if decoding.get(key) not in (None, NONE):
+                raise UserError(
+                    f"--nearest is {self.nearest} and {option_of(key)} is {decoding[key]}, and each chooses the "
+                    "translation. Leave one of them out."
+                )
         self._refuse_references(input)
         decoding = {**decoding, "mbr": NONE}
         n_best = self.n_best or models.search_options(decoding, n_best=self.n_best).num_rows
         if n_best == 1:
             raise UserError(
-                f"--nearest is {self.nearest}, and the search finds one translation of a line. Give a larger --n-best."
+                f"--nearest is {self.nearest}, and the search finds one translation of a line. Give a larger "
+                "--beam-size, or for samples a larger --n-best."
             )
         return {**decoding, "n_best": n_best}
 
@@ -77,23 +85,38 @@ class Choice:
             )
         if self.ref is not None and not is_file(self.ref):
             raise UserError(f"There is no file {self.ref}. Check the name after --ref; a pipe cannot be read twice.")
+        if self.ref is not None and input is not None and is_file(input) and self.ref.samefile(input):
+            raise UserError(f"--ref and --input are both {input}. Give the file of the real translations with --ref.")
+
+    def refuse_language(self, languages: tuple[str, str]) -> None:
+        """UserError where the real translations are of the language of the lines, by their name."""
+        from transformer_mt.data.sources.files import suffix_of
+
+        if self.ref is not None and suffix_of(self.ref) == f".{languages[0]}" and languages[0] != languages[1]:
+            raise UserError(
+                f"--ref {self.ref} is text of {languages[0]} by its name, and so are the lines. Give the file of their "
+                f"translations to {languages[1]}."
+            )
 
 
 class RealLines(NamedTuple):
-    """Lines to translate, what messages call them, how many they are where that is known, and their real translations
-    where these are asked for.
+    """Lines to translate, what messages call them, how many they are where that is known, and where they are asked for
+    their real translations, with the first of these.
     """
 
     lines: Iterator[str]
     name: str
     num_lines: int | None = None
     references: Iterator[str] | None = None
+    first_references: tuple[str, ...] = ()
 
-
-def parted_pairs(pairs: Iterator[tuple[str, str]]) -> tuple[Iterator[str], Iterator[str]]:
-    """Both sides of the pairs, to be read side by side."""
-    one, other = tee(pairs)
-    return (src for src, _ in one), (tgt for _, tgt in other)
+    @classmethod
+    def of_pairs(cls, pairs: Iterator[tuple[str, str]], name: str, num_lines: int | None = None) -> "RealLines":
+        """The sources of the pairs, with the targets as their real translations. Both are to be read side by side."""
+        head = tuple(islice(pairs, NUM_COMPARED))
+        one, other = tee(chain(head, pairs))
+        first = tuple(tgt for _, tgt in head)
+        return cls((src for src, _ in one), name, num_lines, (tgt for _, tgt in other), first)
 
 
 def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) -> None:
@@ -133,9 +156,16 @@ def input_lines(path: Path, output: Path, without: list[Path] | None, choice: Ch
         if choice.ref is None:
             yield RealLines((line for chunk in chunks for line in chunk), name, number)
             return
-        pairs = chunk_pairs(chunks, chunks_of(choice.ref, "--ref"), (name, name_of(choice.ref)))
-        lines, references = parted_pairs(pair for chunk in pairs for pair in chunk)
-        yield RealLines(lines, name, number, references)
+        references = chunks_of(choice.ref, "--ref")
+        pairs = chunk_pairs(chunks, references, (name, str(choice.ref)))
+        real = RealLines.of_pairs((pair for chunk in pairs for pair in chunk), name, number)
+        of_ref = _count_lines(choice.ref, streams["--ref"])
+        if number is not None and of_ref is not None and number != of_ref:
+            raise UserError(
+                f"{name} has {counted(number, 'line')}, and {choice.ref} {counted(of_ref, 'line')}. Line n of one must "
+                "translate line n of the other: find where they part, and make them equal."
+            )
+        yield real
 
 
 def _report_blank(name: str, number: int) -> None:
@@ -147,8 +177,11 @@ def _report_blank(name: str, number: int) -> None:
 
 
 def _count_lines(path: Path, stream: "ByteStream") -> int | None:
-    """How many lines a plain file has, for the bar; None where that would take unpacking or a second reading."""
+    """How many lines a plain file has; None where that would take unpacking or a second reading."""
     if path == STANDARD or is_packed(stream) or not is_file(path):
         return None
+    number, block = 0, b"\n"
     with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(partial(file.read, 2**20), b""))
+        while read := file.read(2**20):
+            number, block = number + read.count(b"\n"), read
+    return number + (not block.endswith(b"\n"))

@@ -41,6 +41,7 @@ def backtranslate(
     to = models.search_options(decoding).to
     languages = languages_of(translator.config, to)
     refuse_other_language(input, languages, "Take a run of the other direction, as data.reverse=true trains it.")
+    choice.refuse_language(languages)
     with input_lines(input, output, without, choice) as real:
         make_pairs(
             "backtranslate", models, translator, real, output, True, tag, without, choice, decoding,

@@ -21,7 +21,7 @@ from transformer_mt.cli.synthesis.pairs import (
     tag_of_pairs,
     without_constraints,
 )
-from transformer_mt.cli.synthesis.real_lines import Choice, RealLines, input_lines, parted_pairs, refuse_other_language
+from transformer_mt.cli.synthesis.real_lines import Choice, RealLines, input_lines, refuse_other_language
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE
@@ -53,9 +53,9 @@ def distill(
 ) -> None:
     """Make training pairs whose targets are a teacher's translations: of training sources, or of other text.
 
-    Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), with --nearest sequence-level
-    interpolation, with --input self-training. Several runs are an ensemble. Line n of both files belongs to pair or
-    line n. The same command goes on after a stop.
+    Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), and with --nearest
+    sequence-level interpolation. With --input it is self-training. Several runs are an ensemble. Line n of both files
+    belongs to pair or line n. The same command goes on after a stop.
     """
     if config is not None and input is not None:
         raise UserError("--config and --input were both given. Give one of them.")
@@ -73,15 +73,14 @@ def distill(
         to = models.search_options(decoding).to
         languages = languages_of(translator.config, to)
         refuse_other_language(input, languages, "Take a teacher of the other direction, or `tmt backtranslate`.")
+        choice.refuse_language(languages)
         with input_lines(input, output, without, choice) as real:
             write(real, language=tag_of_pairs(translator.config, languages[1], to))
         return
     sources = _training_sources(translator, config, overrides or [], decoding.get("to"))
+    real = RealLines((src for src, _ in sources.pairs), "data.train")
     if choice.nearest:
-        lines, targets = parted_pairs(sources.pairs)
-        real = RealLines(lines, "data.train", references=targets)
-    else:
-        real = RealLines((src for src, _ in sources.pairs), "data.train")
+        real = RealLines.of_pairs(sources.pairs, real.name)
     write(real, source_tags=sources.tags, languages=sources.languages)
 
 
