@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_mt.config.schedules import make_schedule
 from transformer_mt.config.sections.consistency import ConsistencyConfig
@@ -108,8 +108,7 @@ class Updater:
         # The gradient is that of the sum of all losses / num_tokens, times the scale of fp16.
         sums = self._accumulate(split, micro_batches, step, num_tokens, batch_of)
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or float("inf"))
-        grad_norm = self.sharing.whole(norm)
+        grad_norm = self.sharing.clip(self.config.clip_norm or float("inf"))
         scale = self.scaler.get_scale()
         running = RunningUpdate(
             step=step,

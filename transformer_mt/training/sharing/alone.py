@@ -55,6 +55,10 @@ class Unshared:
         """Whether this process may repeat a pass in which its memory ran out, because no other process waits in it."""
         return True
 
+    def clip(self, max_norm: float) -> Tensor:
+        """Scale the gradients down to this norm, and return the norm that they had. All processes must call this."""
+        return nn.utils.clip_grad_norm_(self.model.parameters(), max_norm)
+
     def whole(self, tensor: Tensor) -> Tensor:
         """The whole of a tensor of which this process may have a part. All processes must call this."""
         return tensor

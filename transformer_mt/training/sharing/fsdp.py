@@ -34,7 +34,12 @@ def _mean_of_ones(world: World, device: torch.device) -> float:
 
 
 class Sharded(Unshared):
-    """Each process has a part of every parameter, gradient and moment. A layer is put together while it computes."""
+    """Each process has a part of every parameter, gradient and moment. A layer is put together while it computes.
+
+    The collectives of DTensor, as in `full_tensor` and `clip_grad_norm_`, are not used. Both threads of a gloo group
+    write the name of what they have done into one string, without a lock (torch 2.13). Names of more than 15 letters,
+    such as their ALLGATHER_COALESCED, lie on the heap, where two threads can free one.
+    """
 
     whole_optimizer = False
 
@@ -58,11 +63,28 @@ class Sharded(Unshared):
     def can_begin_again(self, last: bool) -> bool:
         return False  # in every pass each process needs the parts of all others
 
+    def clip(self, max_norm: float) -> Tensor:
+        grads = [self.local(p.grad) for p in self.model.parameters() if p.grad is not None]
+        square = nn.utils.get_total_norm(grads).square()
+        self.world.arrive()
+        dist.all_reduce(square)
+        norm = square.sqrt()
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as in `clip_grad_norm_`
+        for grad in grads:
+            grad.mul_(factor)
+        return norm
+
     def whole(self, tensor: Tensor) -> Tensor:
         if not isinstance(tensor, DTensor):
             return tensor
         self.world.arrive()
-        return tensor.full_tensor()
+        part = tensor.to_local()
+        rows = -(-len(tensor) // self.world.size)  # cut as by `torch.chunk`: the last processes have fewer, or none
+        padded = part.new_zeros(rows, *part.shape[1:])
+        padded[: len(part)] = part
+        found = part.new_empty(self.world.size * rows, *part.shape[1:])
+        dist.all_gather(list(found.chunk(self.world.size)), padded)
+        return found[: len(tensor)]
 
     def local(self, tensor: Tensor) -> Tensor:
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
