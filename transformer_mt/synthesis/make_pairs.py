@@ -106,6 +106,13 @@ class Report:
         return self.num_lines - self.blank.total()
 
 
+class Line(NamedTuple):
+    """A real line and, where the nearest to it is wanted, its real translation."""
+
+    text: str
+    reference: str | None = None
+
+
 @dataclass
 class PairMaker:
     """`name` is what messages call the input. `tell` is called with the number of each line that the translator left
@@ -150,12 +157,12 @@ class PairMaker:
                 "with more. Give the same input, or choose another --output."
             )
 
-    def _with_references(self, part: list[str]) -> list["Line"]:
+    def _with_references(self, part: list[str]) -> list[Line]:
         if self.references is None:
             return [Line(text) for text in part]
         return [Line(*pair) for pair in zip(part, islice(self.references, len(part)), strict=True)]
 
-    def _refuse_other(self, part: list["Line"], found: list[Pair]) -> None:
+    def _refuse_other(self, part: list[Line], found: list[Pair]) -> None:
         for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
             if any(pair) and (self.recipe.refuses(*line) or not self.recipe.is_of(pair, line.text)):
                 raise UserError(
@@ -163,14 +170,14 @@ class PairMaker:
                     "Give the same input, or choose another --output."
                 )
 
-    def _count(self, part: list["Line"], found: list[Pair]) -> None:
+    def _count(self, part: list[Line], found: list[Pair]) -> None:
         for line, pair in zip(part, found, strict=True):
             if not any(pair):
                 self.report.blank[self.recipe.refuses(*line) or Blank.BEFORE] += 1
         self.report.num_found += len(part)
         self.advance(len(part), ())
 
-    def _make(self, part: list["Line"]) -> list[Pair]:
+    def _make(self, part: list[Line]) -> list[Pair]:
         first = self.report.num_lines
         refused = [self.recipe.refuses(*line) for line in part]
         texts = ["" if why else behind(line.text, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
@@ -202,13 +209,6 @@ class PairMaker:
         config = self.translator.config
         language = language_of(tag) or config.data.tgt_lang
         return nearest(whole, normalize(reference, config.tokenizer.lowercase), self.likeness, language).text
-
-
-class Line(NamedTuple):
-    """A real line and, where the nearest to it is wanted, its real translation."""
-
-    text: str
-    reference: str | None = None
 
 
 def _why_useless(translated: Translated, text: str) -> Blank | None:

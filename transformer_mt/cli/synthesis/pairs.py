@@ -101,8 +101,10 @@ def make_pairs(
 
             unread = source_tags.difference(translator.config.tokenizer.tags)
             recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread, translator.languages)
-            maker = PairMaker(translator, options, recipe, files, real.name, _Teller(real.name), advance)
-            maker.likeness, maker.references = choice.nearest, real.references
+            maker = PairMaker(
+                translator, options, recipe, files, real.name, _Teller(real.name), advance,
+                likeness=choice.nearest, references=real.references,
+            )  # fmt: skip
             try:
                 maker.run(real.lines, chunk_size(options))
             except KeyboardInterrupt:

@@ -36,9 +36,9 @@ def _mean_of_ones(world: World, device: torch.device) -> float:
 class Sharded(Unshared):
     """Each process has a part of every parameter, gradient and moment. A layer is put together while it computes.
 
-    The collectives of DTensor, as in `full_tensor` and `clip_grad_norm_`, are not used. Both threads of a gloo group
-    write the name of what they have done into one string, without a lock (torch 2.13). Names of more than 15 letters,
-    such as their ALLGATHER_COALESCED, lie on the heap, where two threads can free one.
+    Neither `full_tensor` nor torch's `clip_grad_norm_` is used, which run the functional collectives. Both threads of a
+    gloo group write the name of what they have done into one string, without a lock (torch 2.13). Names of more than 15
+    letters, such as ALLGATHER_COALESCED, lie on the heap, where two threads can free one.
     """
 
     whole_optimizer = False
