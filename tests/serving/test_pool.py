@@ -14,9 +14,12 @@ import pytest
 from transformer_mt.config.sections.decoding import DecodingConfig
 from transformer_mt.decoding.demands import SourceLine
 from transformer_mt.decoding.search.options import search_options
+from transformer_mt.serving import begin
 from transformer_mt.serving import pool as module
 from transformer_mt.serving.pool import MOST_TRIES, DiedError, Pool
+from transformer_mt.serving.refusal import Limits
 from transformer_mt.serving.search_process import Job, Setup
+from transformer_mt.storage.run_folder import RunFolder
 
 BLANKS = " " * 3_000_000  # more than the system holds between two processes, in both directions
 
@@ -66,11 +69,22 @@ def test_a_message_that_comes_in_parts_is_whole_on_any_event_loop(
     assert pool.num_begun_again == 0
 
 
-@pytest.mark.parametrize("num_failures", [1, MOST_TRIES])
-def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
+async def lost_and_back(pool: Pool) -> bool:
+    """As `killed_in_its_work`, until one has come. Whether the pool was lost before."""
+    await killed_in_its_work(pool)
+    was_lost = pool.is_lost
+    while not pool.num_idle:
+        await asyncio.sleep(0.01)
+    return was_lost
+
+
+@pytest.mark.parametrize("num_failures", [1, MOST_TRIES + 1])
+def test_a_process_that_cannot_be_begun_again_is_told_and_tried_until_it_can(
     run: Path, num_failures: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "PAUSE", 0.01)
+    """Nobody waits for it after some tries, and all are answered again when it is there."""
+    monkeypatch.setattr(module, "PAUSE", 0.1)
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.2)
     pool = Pool(Setup([run]), 1)
     left = [OSError("no more processes")] * num_failures
     start = ForkServerProcess.start
@@ -84,19 +98,22 @@ def test_a_process_that_cannot_be_begun_again_is_told_tried_again_and_counted(
         pool.begin()
         pool.wait_until_ready()
         monkeypatch.setattr(ForkServerProcess, "start", failing)
-        asyncio.run(asyncio.wait_for(killed_in_its_work(pool), 60))
+        was_lost = asyncio.run(asyncio.wait_for(lost_and_back(pool), 60))
     finally:
         pool.end()
-    assert pool.is_lost == (num_failures == MOST_TRIES)
+    assert was_lost == (num_failures >= MOST_TRIES)
+    assert not pool.is_lost
+    assert pool.num_begun_again == 1
     said = capfd.readouterr().err
     assert said.count("cannot be begun: no more processes") == num_failures
     assert said.count("ended with exit status -9. Another is begun in its place.") == 1
 
 
 def test_why_a_process_cannot_load_what_others_have_loaded_is_told(
-    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Such as a checkpoint that its training has deleted since."""
+    monkeypatch.setattr(module, "PAUSE", 0.1)
     folder = Path(shutil.copytree(run, tmp_path / "run"))
     pool = Pool(Setup([folder]), 1)
 
@@ -109,3 +126,56 @@ def test_why_a_process_cannot_load_what_others_have_loaded_is_told(
         pool.end()
     assert pool.is_lost
     assert capfd.readouterr().err.count(f"cannot be begun: {folder} has no checkpoint yet") == MOST_TRIES
+
+
+def test_the_pauses_between_tries_grow_to_a_minute_and_no_further() -> None:
+    assert [module._pause(number) for number in (0, 1, 2, 3, 6, 7, 8, 10**6)] == [0, 1, 2, 4, 32, 60, 60, 60]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_process_whose_gpu_may_do_nothing_more_is_begun_again(device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """After an error that is no user's. Whoever asked has the error; on a CPU the process does its next job."""
+    pool = Pool(Setup([], device=device), 1)
+
+    async def fail() -> int | None:
+        (before,) = (place.process.pid for place in pool._places)
+        with pytest.raises(RuntimeError, match="IndexError"):
+            await pool.start(Job("search", 0, ()))  # of a run that it has not
+        while not pool.num_idle:
+            await asyncio.sleep(0.01)
+        (after,) = (place.process.pid for place in pool._places)
+        return None if before == after else after
+
+    async def fail_twice() -> list[int | None]:
+        pool.attach()
+        return [await fail(), await fail()]
+
+    try:
+        pool.begin()
+        pool.wait_until_ready()
+        successors = asyncio.run(asyncio.wait_for(fail_twice(), 60))
+    finally:
+        pool.end()
+    assert (None in successors) == (device == "cpu")
+    assert pool.num_begun_again == 2 * (device == "cuda")
+    assert "cannot be begun" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("choice", [None, "best", "last"])
+def test_all_processes_have_one_checkpoint_while_its_run_is_trained(
+    run: Path, choice: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server finds it, by a name that another checkpoint never has."""
+    setups: list[Setup] = []
+
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(setup: Setup, num_processes: int) -> None:
+        setups.append(setup)
+        raise Stop
+
+    monkeypatch.setattr(begin, "Pool", stop)
+    with pytest.raises(Stop):
+        begin.serve([RunFolder(run)], {}, begin.Options("127.0.0.1", 0, Limits(), choice, "cpu"), print)
+    assert setups[0].checkpoints == ["step_300"]

@@ -269,7 +269,9 @@ def _hand_on(done: "asyncio.Future[Any]", future: "asyncio.Future[Any]") -> None
 
 
 def _lost() -> Refusal:
-    return Refusal(503, "No process is left to translate. Ask the operator to start the server again.")
+    return Refusal(
+        503, "No process is left to translate, and none could be begun. Ask again in a minute, or the operator.", 60
+    )
 
 
 def _for_client(error: BaseException) -> BaseException:

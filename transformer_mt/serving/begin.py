@@ -62,8 +62,9 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
             for direction in directions_of(config)
         ]
     )
+    checkpoints: list[str] = []  # by the names that they keep, while `best` and `last` of a training change
     for i, config in enumerate(configs):
-        find_checkpoint(runs[i], options.checkpoint)  # before an aligner is trained, which takes long
+        checkpoints.append(find_checkpoint(runs[i], options.checkpoint).name)
         options_of(Served(i, "", config, None, decoding=decoding))
         if unused := config.decoding.lines.unused:
             remark(f"{runs[i].path}: {unused}")
@@ -72,7 +73,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     import torch
 
     num_processes = options.num_processes or (torch.get_num_threads() if device == "cpu" else 1)
-    setup = Setup([folder.path for folder in runs], options.checkpoint, device, decoding)
+    setup = Setup([folder.path for folder in runs], checkpoints, device, decoding)
     pool = Pool(setup, num_processes)
     try:
         pool.begin()

@@ -15,8 +15,9 @@ from transformer_mt.serving.search_process import Job, Outcome, Setup, live
 
 # What a process imports, once for all of them where they are copies of one that has it.
 LIBRARIES = ["torch", "numpy", "tokenizers", "pydantic", "regex", "safetensors.torch", "numba"]
-MOST_TRIES = 3  # to begin a process anew, one after the other, before the server gives the place up
-PAUSE = 1.0  # in seconds, before the next try where the system gave no process
+MOST_TRIES = 3  # to begin a process anew, one after the other, before nobody waits for it
+PAUSE = 1.0  # in seconds, after the first try that failed; each further pause is twice as long
+LONGEST_PAUSE = 60.0
 END_SECONDS = 2.0
 
 
@@ -36,7 +37,9 @@ class _Place:
 
 
 class Pool:
-    """Processes that do jobs. One that dies is begun again, and its job ends with DiedError."""
+    """Processes that do jobs. One that dies is begun again, and its job ends with DiedError. Where it cannot be begun,
+    it is tried again, in the end once in LONGEST_PAUSE: the memory that it wants may be free by then.
+    """
 
     def __init__(self, setup: Setup, num_processes: int) -> None:
         self.setup = setup
@@ -86,7 +89,7 @@ class Pool:
 
     @property
     def is_lost(self) -> bool:
-        """Whether no process is left, nor any about to come."""
+        """Whether no process is left, and each was tried to be begun MOST_TRIES times in vain."""
         return all(place.failed_starts >= MOST_TRIES for place in self._places)
 
     def start(self, job: Job) -> "asyncio.Future[Any]":
@@ -143,11 +146,12 @@ class Pool:
         except (EOFError, OSError):
             self._bury(place)
             return
-        doing, place.doing = place.doing, None
-        if doing is None and outcome.error is not None:  # it could not load what others have loaded
-            print(f"A process of the search cannot be begun: {outcome.error}", file=sys.stderr)
-            self._bury(place)
+        if outcome.is_last:
+            if place.doing is None:  # it could not load what others have loaded
+                _tell_failed_start(outcome.error)
+            self._bury(place, outcome.error)
             return
+        doing, place.doing = place.doing, None
         place.failed_starts = 0
         self._idle.append(place)
         if doing is not None and not doing.done():
@@ -157,8 +161,8 @@ class Pool:
                 doing.set_result(outcome.result)
         self.on_idle()
 
-    def _bury(self, place: _Place) -> None:
-        """A process has ended. Begin another in its place."""
+    def _bury(self, place: _Place, error: Exception | None = None) -> None:
+        """A process has ended, of this error if it said so. Begin another in its place."""
         assert place.end is not None
         asyncio.get_running_loop().remove_reader(place.end.fileno())
         place.end.close()
@@ -168,14 +172,14 @@ class Pool:
         elif doing is None:
             place.failed_starts += 1
         if doing is not None and not doing.done():
-            doing.set_exception(DiedError())
+            doing.set_exception(error or DiedError())
         self._begin_another(place)
 
     def _begin_another(self, place: _Place) -> None:
-        """Begin a process in the place of one that has ended, unless that failed too often."""
-        if not self._ended and place.failed_starts < MOST_TRIES:
-            self.num_begun_again += 1
-            asyncio.get_running_loop().run_in_executor(None, self._begin_again, asyncio.get_running_loop(), place)
+        """Begin a process in the place of one that has ended: at once, or after a pause where the last try failed."""
+        if not self._ended:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_pause(place.failed_starts), loop.run_in_executor, None, self._begin_again, loop, place)
         self.on_idle()
 
     def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
@@ -188,14 +192,27 @@ class Pool:
         try:
             self._begin(place)
         except (OSError, EOFError) as error:  # nobody reads what the thread raises
-            print(f"A process of the search cannot be begun: {error or type(error).__name__}", file=sys.stderr)
-            loop.call_soon_threadsafe(loop.call_later, PAUSE, self._count_failed_start, place)
+            _tell_failed_start(error)
+            loop.call_soon_threadsafe(self._count_failed_start, place)
         else:
-            loop.call_soon_threadsafe(self._listen, place)
+            loop.call_soon_threadsafe(self._count_start, place)
+
+    def _count_start(self, place: _Place) -> None:
+        self.num_begun_again += 1
+        self._listen(place)
 
     def _count_failed_start(self, place: _Place) -> None:
         place.failed_starts += 1
         self._begin_another(place)
+
+
+def _pause(failed_starts: int) -> float:
+    """The seconds before the next try."""
+    return min(LONGEST_PAUSE, PAUSE * 2 ** min(failed_starts - 1, 100)) if failed_starts else 0.0
+
+
+def _tell_failed_start(error: Exception | None) -> None:
+    print(f"A process of the search cannot be begun: {error or type(error).__name__}", file=sys.stderr)
 
 
 def _ended_early(place: _Place) -> str:

@@ -28,10 +28,12 @@ DIGITS = 3  # of a weight of attention: a picture shows no more
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process loads: the runs, by their folders, and how. `decoding` changes keys of their search."""
+    """What a process loads: the runs, by their folders, a checkpoint of each, and how. `decoding` changes keys of their
+    search. Without `checkpoints` a process takes the best of the moment, which may not be that of another process.
+    """
 
     runs: list[Path]
-    checkpoint: str | None = None
+    checkpoints: list[str] | None = None
     device: str = "cpu"
     decoding: dict[str, Any] = field(default_factory=dict)
 
@@ -47,10 +49,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job: a result, or the error. The first outcome of a process has the notes of its translators."""
+    """What came of a job: a result, or the error. The first outcome of a process has the notes of its translators.
+    `is_last` where the process ends with it.
+    """
 
     result: Any = None
     error: Exception | None = field(default=None)
+    is_last: bool = False
 
 
 def look(translator: Translator, source: str, target: str, to: str | None) -> bytes:
@@ -82,7 +87,7 @@ def live(end: Connection, setup: Setup) -> None:
         try:
             translators = _load(setup)
         except Exception as error:
-            end.send(Outcome(error=_told(error)))
+            end.send(Outcome(error=_told(error), is_last=True))
             return
         end.send(Outcome([translator.note for translator in translators]))
         while True:
@@ -90,15 +95,20 @@ def live(end: Connection, setup: Setup) -> None:
             try:
                 outcome = Outcome(WORKS[job.work](translators[job.run], *job.arguments))
             except Exception as error:
-                outcome = Outcome(error=_told(error))
+                # After some errors a GPU does nothing more for a process.
+                is_last = setup.device != "cpu" and not isinstance(error, UserError)
+                outcome = Outcome(error=_told(error), is_last=is_last)
             end.send(outcome)
+            if outcome.is_last:
+                return
 
 
 def _load(setup: Setup) -> list[Translator]:
     keep_freed_memory()
     translators = []
-    for run in setup.runs:
-        translator = Translator.load(run, setup.checkpoint, setup.device, setup.decoding.get("precision"))
+    checkpoints = setup.checkpoints or [None] * len(setup.runs)
+    for run, checkpoint in zip(setup.runs, checkpoints, strict=True):
+        translator = Translator.load(run, checkpoint, setup.device, setup.decoding.get("precision"))
         # What is read or made at the first search is so before anybody waits for it, or hears that a file is not there.
         to = translator.languages.names[:1]  # any will do
         translator.translate(["."], **{"to": next(iter(to), None), "constraints": NONE, **setup.decoding})

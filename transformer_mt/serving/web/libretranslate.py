@@ -101,7 +101,9 @@ async def languages(server: Server, parameters: Parameters) -> list[dict[str, An
 async def health(server: Server, parameters: Parameters) -> dict[str, str]:
     """Whether the server can translate."""
     if server.service.batcher.pool.is_lost:
-        raise Refusal(503, "No process is left to translate. Start the server again.")
+        raise Refusal(
+            503, "No process is left to translate, and none could be begun. The server's standard error says why."
+        )
     return {"status": "ok"}
 
 
