@@ -25,6 +25,8 @@ QUIET_AFTER_ANSWERS = 0.008
 # Sentence i of a request stands in line as if it had come so many seconds later than the first. So the first sentences
 # of a short request need not wait for all of a long one.
 BEHIND = 0.002
+# A process that works longer on a job, and longer than anybody waits twice, is killed: it may never end.
+LONGEST_JOB = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,8 +232,8 @@ class Batcher:
 
     def _start(self, job: Job, finish: "Callable[[asyncio.Future[Any]], None]") -> None:
         doing = self.pool.start(job)
-        # Whoever asked has had an answer by then: a process that still works on it may never end.
-        timer = asyncio.get_running_loop().call_later(2 * self.seconds, self.pool.kill, doing)
+        longest = max(LONGEST_JOB, 2 * self.seconds)
+        timer = asyncio.get_running_loop().call_later(longest, self.pool.kill, doing)
         doing.add_done_callback(lambda done: (timer.cancel(), finish(done)))
 
     def _finish(self, kind: Kind, batch: list[_Item], is_alone: bool, done: "asyncio.Future[list[Translated]]") -> None:
