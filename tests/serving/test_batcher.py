@@ -33,6 +33,7 @@ class ScriptedPool:
         self.on_idle: Callable[[], None] = lambda: None
         self.jobs: list[tuple[Job, asyncio.Future[Any]]] = []
         self.died: set[str] = set()
+        self.error: Exception = DiedError()  # of which they do
 
     @property
     def batches(self) -> list[list[str]]:
@@ -49,7 +50,7 @@ class ScriptedPool:
         texts = [line.text for line in job.arguments[0]]
         self.num_idle += 1
         if self.died & set(texts):
-            future.set_exception(DiedError())
+            future.set_exception(self.error)
         else:
             future.set_result([Translated(text.upper(), []) for text in texts])
         self.on_idle()
@@ -214,21 +215,33 @@ def test_kinds_are_not_mixed() -> None:
     played(1, script)
 
 
-def test_one_sentence_that_ends_every_process_harms_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DiedError(), Refusal),
+        (UserError("The model's output is not a number."), Refusal),
+        (RuntimeError("out of memory"), RuntimeError),
+    ],
+)
+def test_one_sentence_that_ends_every_process_harms_no_other(
+    error: Exception, told: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one that no process can translate."""
     for name in ("MOST_WAIT", "QUIET"):
         monkeypatch.setattr(batcher_module, name, 100.0)  # the batch is begun because it is full
 
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
-        pool.died = {"poison"}
+        pool.died, pool.error = {"poison"}, error
         tasks = [await asked(batcher, text) for text in ("a", "poison", "b")]
         for number in range(4):
             pool.finish(number)
             await asyncio.sleep(0)
         assert pool.batches == [["a", "b", "poison"], ["a"], ["b"], ["poison"]]
         assert (await tasks[0], await tasks[2]) == (["A"], ["B"])
-        with pytest.raises(Refusal) as refusal:
+        with pytest.raises(told) as refusal:
             await tasks[1]
-        assert refusal.value.status == 503
+        if isinstance(refusal.value, Refusal):
+            assert refusal.value.status == (400 if isinstance(error, UserError) else 503)
 
     played(1, script, batch_size=3)
 
@@ -271,9 +284,12 @@ def test_a_process_has_longer_for_a_batch_than_a_request_for_its_answer(
 
 def test_an_error_of_the_search_is_told_to_all_whom_it_concerns() -> None:
     async def script(batcher: Batcher, pool: ScriptedPool) -> None:
+        pool.died, pool.error = {"a", "b"}, UserError("That will not do. Do another thing.")
         tasks = [await asked(batcher, "a"), await asked(batcher, "b")]
         await asyncio.sleep(2 * MOST_WAIT)
-        pool.jobs[0][1].set_exception(UserError("That will not do. Do another thing."))
+        for number in range(3):  # both, then each by itself
+            pool.finish(number)
+            await asyncio.sleep(0)
         for task in tasks:
             with pytest.raises(Refusal, match="That will not do"):
                 await task

@@ -14,9 +14,11 @@ from transformer_mt import Translator
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.serving import search_process, service
 from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.chosen import Chosen
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.refusal import Limits, Refusal
 from transformer_mt.serving.search_process import Setup
+from transformer_mt.storage.run_folder import RunFolder
 
 pytest.importorskip("starlette", reason="tmt serve needs the extra serve")
 from transformer_mt.serving.web.page import FILES, FOLDER, NUM_ALTERNATIVES
@@ -81,7 +83,7 @@ def test_the_constraints_of_a_config_are_left_out(
     Path("terms.tsv").write_text("one\tuno\n")
     made = make_translator({"num_encoder_layers": 1, **SMALL}, decoding={"constraints": "ordered"})
     assert service.options_of(service.Served(0, "toy", made.config, None, decoding=search)).constraints is None
-    (loaded,) = search_process._load(Setup([write_run(tmp_path / "run", made)], decoding=search))
+    (loaded,) = search_process._load(Setup([Chosen.of(RunFolder(write_run(tmp_path / "run", made)))], decoding=search))
     assert loaded.config.decoding.constraints == "ordered"
 
 

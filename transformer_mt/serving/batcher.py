@@ -239,7 +239,7 @@ class Batcher:
     def _finish(self, kind: Kind, batch: list[_Item], is_alone: bool, done: "asyncio.Future[list[Translated]]") -> None:
         self._num_in_work -= len(batch)
         error = done.exception()
-        if isinstance(error, DiedError) and not is_alone:
+        if error is not None and (len(batch) > 1 or (isinstance(error, DiedError) and not is_alone)):
             # Each by itself: no other sentence is harmed again by one that may have been the cause.
             self._alone.extend((kind, item) for item in batch)
             self._give()

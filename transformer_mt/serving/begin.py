@@ -3,7 +3,8 @@
 import resource
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.machine.device import choose_device
 from transformer_mt.machine.listening import address, bound, listen
 from transformer_mt.serving.batcher import Batcher
+from transformer_mt.serving.chosen import Chosen
 from transformer_mt.serving.detection import Detector
 from transformer_mt.serving.pool import Pool
 from transformer_mt.serving.refusal import Limits
@@ -26,7 +28,6 @@ from transformer_mt.serving.service import Served, Service, options_of
 from transformer_mt.serving.web.application import run
 from transformer_mt.serving.web.endpoints import Server, key_from
 from transformer_mt.serving.web.metrics import Metrics
-from transformer_mt.storage.checkpoint_files import find_checkpoint
 from transformer_mt.storage.run_folder import RunFolder
 
 MOST_PAIRS = 50_000  # of each source, whose words tell languages apart
@@ -62,9 +63,8 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
             for direction in directions_of(config)
         ]
     )
-    checkpoints: list[str] = []  # by the names that they keep, while `best` and `last` of a training change
+    chosen = [Chosen.of(folder, options.checkpoint) for folder in runs]
     for i, config in enumerate(configs):
-        checkpoints.append(find_checkpoint(runs[i], options.checkpoint).name)
         options_of(Served(i, "", config, None, decoding=decoding))
         if unused := config.decoding.lines.unused:
             remark(f"{runs[i].path}: {unused}")
@@ -73,8 +73,7 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     import torch
 
     num_processes = options.num_processes or (torch.get_num_threads() if device == "cpu" else 1)
-    setup = Setup([folder.path for folder in runs], checkpoints, device, decoding)
-    pool = Pool(setup, num_processes)
+    pool = Pool(Setup(chosen, device, decoding), num_processes, partial(renewed, options.checkpoint, remark))
     try:
         pool.begin()
         served = [one for i, folder in enumerate(runs) for one in _served(i, folder, configs[i], decoding, remark)]
@@ -91,6 +90,17 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     finally:
         pool.end()
         listener.close()
+
+
+def renewed(choice: str | None, remark: Remark, setup: Setup) -> Setup:
+    """The setup with the checkpoints that `choice` means now, where one is gone of those that it has; else itself."""
+    if all(run.is_there for run in setup.runs):
+        return setup
+    runs = [Chosen.of(RunFolder(run.run), choice) for run in setup.runs]
+    for before, now in zip(setup.runs, runs, strict=True):
+        if before != now:
+            remark(f"{now.run}: {before.name} is gone as it was. {now.name} is served from now on.")
+    return replace(setup, runs=runs)
 
 
 def refuse_same_pairs(runs: Sequence[Served]) -> None:

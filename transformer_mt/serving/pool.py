@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ MOST_TRIES = 3  # to begin a process anew, one after the other, before nobody wa
 PAUSE = 1.0  # in seconds, after the first try that failed; each further pause is twice as long
 LONGEST_PAUSE = 60.0
 END_SECONDS = 2.0
+NOBODY_KNOWS = 255  # the exit status of all processes, those that live included, once the one that began them has died
 
 
 class DiedError(Exception):
@@ -30,19 +32,36 @@ class _Place:
 
     def __init__(self) -> None:
         self.process: Any = None
+        self.setup: Setup | None = None  # with which the process was begun
         self.told: Any = None  # the process of which it was said that it has died
         self.end: Connection | None = None
         self.doing: asyncio.Future[Any] | None = None
         self.failed_starts = 0
 
+    def leave(self, seconds: float) -> None:
+        """Wait so long for the process to end by itself, then kill it."""
+        self.process.join(seconds)
+        self.kill()
+        self.process.join()
+
+    def kill(self) -> None:
+        """Kill the process, if it lives."""
+        if self.process.exitcode in (None, NOBODY_KNOWS):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
+
 
 class Pool:
     """Processes that do jobs. One that dies is begun again, and its job ends with DiedError. Where it cannot be begun,
-    it is tried again, in the end once in LONGEST_PAUSE: the memory that it wants may be free by then.
+    it is tried again, in the end once in LONGEST_PAUSE: the memory that it wants may be free by then. Where none is
+    left, `renewed` says what the next ones load.
     """
 
-    def __init__(self, setup: Setup, num_processes: int) -> None:
+    def __init__(
+        self, setup: Setup, num_processes: int, renewed: Callable[[Setup], Setup] = lambda setup: setup
+    ) -> None:
         self.setup = setup
+        self.renewed = renewed
         self.num_begun_again = 0
         self.on_idle: Callable[[], None] = lambda: None
         # Metal, by which torch asks Apple's GPUs, does not work in a process that began as a copy of another.
@@ -55,6 +74,7 @@ class Pool:
     def begin(self) -> None:
         """Begin the processes. Each loads the models while others do other things; see `wait_until_ready`."""
         for place in self._places:
+            place.setup = self.setup
             self._begin(place)
 
     def wait_until_ready(self) -> list[str]:
@@ -108,7 +128,7 @@ class Pool:
         """Kill the process that does a job, if it still does."""
         for place in self._places:
             if place.doing is doing:
-                place.process.kill()
+                place.kill()
 
     def end(self) -> None:
         """End all processes. They have nothing that anybody needs."""
@@ -117,13 +137,11 @@ class Pool:
             if place.end is not None:
                 place.end.close()
             if place.process is not None:
-                place.process.join(END_SECONDS)
-                place.process.kill()
-                place.process.join()
+                place.leave(END_SECONDS)
 
     def _begin(self, place: _Place) -> None:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=live, args=(theirs, self.setup), daemon=True)
+        process = self._context.Process(target=live, args=(theirs, place.setup), daemon=True)
         try:
             process.start()
         except BaseException:
@@ -150,6 +168,10 @@ class Pool:
             if place.doing is None:  # it could not load what others have loaded
                 _tell_failed_start(outcome.error)
             self._bury(place, outcome.error)
+            return
+        if place.doing is None and place.setup is not self.setup:  # what the others load came while this one began
+            place.kill()
+            self._bury(place)
             return
         doing, place.doing = place.doing, None
         place.failed_starts = 0
@@ -179,12 +201,24 @@ class Pool:
         """Begin a process in the place of one that has ended: at once, or after a pause where the last try failed."""
         if not self._ended:
             loop = asyncio.get_running_loop()
-            loop.call_later(_pause(place.failed_starts), loop.run_in_executor, None, self._begin_again, loop, place)
+            loop.call_later(_pause(place.failed_starts), self._choose_setup, loop, place)
         self.on_idle()
+
+    def _choose_setup(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
+        """On the loop, so that no process comes between the look and the choice."""
+        try:
+            if not self.num_processes:
+                self.setup = self.renewed(self.setup)
+        except UserError as error:
+            _tell_failed_start(error)
+            self._count_failed_start(place)
+            return
+        place.setup = self.setup
+        loop.run_in_executor(None, self._begin_again, loop, place)
 
     def _begin_again(self, loop: asyncio.AbstractEventLoop, place: _Place) -> None:
         """In a thread, because beginning a process takes its time."""
-        place.process.join()
+        place.leave(END_SECONDS)
         # One that could not load has ended by itself, and has said why. The next try is not told again.
         if place.process.exitcode and place.process is not place.told:
             place.told = place.process

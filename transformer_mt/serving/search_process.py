@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,8 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.inspect.attention import MAX_TOKENS, pair_attention
 from transformer_mt.inspect.sentence_pair import sentence_pair
-from transformer_mt.machine.memory import keep_freed_memory
+from transformer_mt.machine.memory import free_cached_memory, is_out_of_memory, keep_freed_memory
+from transformer_mt.serving.chosen import Chosen
 from transformer_mt.storage import checkpoint_files
 
 DIGITS = 3  # of a weight of attention: a picture shows no more
@@ -28,12 +28,9 @@ DIGITS = 3  # of a weight of attention: a picture shows no more
 
 @dataclass(frozen=True)
 class Setup:
-    """What a process loads: the runs, by their folders, a checkpoint of each, and how. `decoding` changes keys of their
-    search. Without `checkpoints` a process takes the best of the moment, which may not be that of another process.
-    """
+    """What a process loads: the runs, by the checkpoint of each, and how. `decoding` changes keys of their search."""
 
-    runs: list[Path]
-    checkpoints: list[str] | None = None
+    runs: list[Chosen]
     device: str = "cpu"
     decoding: dict[str, Any] = field(default_factory=dict)
 
@@ -95,9 +92,7 @@ def live(end: Connection, setup: Setup) -> None:
             try:
                 outcome = Outcome(WORKS[job.work](translators[job.run], *job.arguments))
             except Exception as error:
-                # After some errors a GPU does nothing more for a process.
-                is_last = setup.device != "cpu" and not isinstance(error, UserError)
-                outcome = Outcome(error=_told(error), is_last=is_last)
+                outcome = Outcome(error=_told(error), is_last=_is_last(error, torch.device(setup.device)))
             end.send(outcome)
             if outcome.is_last:
                 return
@@ -106,14 +101,24 @@ def live(end: Connection, setup: Setup) -> None:
 def _load(setup: Setup) -> list[Translator]:
     keep_freed_memory()
     translators = []
-    checkpoints = setup.checkpoints or [None] * len(setup.runs)
-    for run, checkpoint in zip(setup.runs, checkpoints, strict=True):
-        translator = Translator.load(run, checkpoint, setup.device, setup.decoding.get("precision"))
+    for run in setup.runs:
+        translator = Translator.load(run.run, run.name, setup.device, setup.decoding.get("precision"))
         # What is read or made at the first search is so before anybody waits for it, or hears that a file is not there.
         to = translator.languages.names[:1]  # any will do
         translator.translate(["."], **{"to": next(iter(to), None), "constraints": NONE, **setup.decoding})
+        run.check()  # now, because it may have changed until it was read
         translators.append(translator)
     return translators
+
+
+def _is_last(error: Exception, device: torch.device) -> bool:
+    """Whether the process can do nothing more, as is so of a GPU after some errors. Its memory is made free."""
+    if device.type == "cpu" or isinstance(error, UserError):
+        return False
+    if is_out_of_memory(error):
+        free_cached_memory(device)
+        return False
+    return True
 
 
 def _told(error: Exception) -> Exception:
