@@ -333,6 +333,25 @@ def test_training_targets_by_a_teacher_and_by_an_ensemble(folder: Path) -> None:
     assert made(folder, *here, *both, verb="distill", output="both") == (spanish, english)
 
 
+def test_the_pairs_of_another_output_are_translated_and_those_of_this_one_are_not(folder: Path) -> None:
+    """Each line that is read of what is written would make another, without end."""
+    made(folder, "--input", "mono.xx", verb="distill")
+    files = {"src": "out/train.en", "tgt": "out/train.es"}
+    mapping = yaml.safe_load((folder / "toy.yaml").read_text())
+    mapping["data"] |= {"root": ".", "train": [{"src": "mono.xx", "tgt": "mono.xx"}, files]}
+    mapping["data"]["validation"] = [{"src": "mono.xx", "tgt": "mono.xx"}]
+    (folder / "student.yaml").write_text(yaml.safe_dump(mapping))
+    student = ("--config", "student.yaml")
+    told = refused(folder, *student, verb="distill")
+    assert "data.train: out/train.en is a file that is written in --output out. Name another folder" in told
+    assert made(folder, *student, verb="distill", output="again")[1] == [*REAL, *REAL]
+    with (folder / "out" / "train.es").open("a") as file:
+        file.write("uno.\n")
+    told = refused(folder, *student, verb="distill", output="third")
+    assert "out/train.en has 150 lines and out/train.es has 151. Line n of one must translate line n" in told
+    assert not (folder / "third").exists()
+
+
 def test_a_teacher_reads_no_tag_that_it_does_not_know(folder: Path) -> None:
     (folder / "tagged.yaml").write_text(tagged_config(folder, "<BT>"))
     (folder / "test.xx").write_text(f"{REAL[1].upper()}\n")

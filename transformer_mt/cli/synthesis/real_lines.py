@@ -131,18 +131,27 @@ def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) 
         )
 
 
+def refuse_written(path: Path, output: Path, told: str) -> None:
+    """UserError where the file is one that is written in `output`: each line that is read of it would make another."""
+    real = path.resolve()
+    if real.parent == output.resolve() and real.name.startswith("train."):
+        raise UserError(f"{told} {path} is a file that is written in --output {output}. Name another folder.")
+
+
 @contextmanager
 def input_lines(path: Path, output: Path, without: list[Path] | None, choice: Choice) -> "Iterator[RealLines]":
-    """The lines of the file after `--input`, and of that after `--ref`. UserError where it is a file of `output`, which
-    would be cut while it is read, or is standard input, and one of `without` too.
+    """The lines of the file after `--input`, and of that after `--ref`. UserError where one is a file of `output`, and
+    where the input is standard input, and one of `without` too.
     """
     from transformer_mt.decoding.lines.line_stream import chunk_lines, chunk_pairs
 
     name = name_of(path)
     if path == STANDARD and STANDARD in (without or []):
         raise UserError("--input and --without are both -. Name a file for one of them.")
-    if path != STANDARD and is_file(path) and any(path.samefile(one) for one in output.glob("train.*") if is_file(one)):
-        raise UserError(f"--input {path} is a file that is written in --output {output}. Name another folder.")
+    if path != STANDARD:
+        refuse_written(path, output, "--input")
+    if choice.ref is not None:
+        refuse_written(choice.ref, output, "--ref")
     with ExitStack() as opened:
 
         def chunks_of(path: Path, option: str) -> Iterator[list[str]]:

@@ -21,7 +21,13 @@ from transformer_mt.cli.synthesis.pairs import (
     tag_of_pairs,
     without_constraints,
 )
-from transformer_mt.cli.synthesis.real_lines import Choice, RealLines, input_lines, refuse_other_language
+from transformer_mt.cli.synthesis.real_lines import (
+    Choice,
+    RealLines,
+    input_lines,
+    refuse_other_language,
+    refuse_written,
+)
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.config.switching_off import NONE
@@ -77,7 +83,7 @@ def distill(
         with input_lines(input, output, without, choice) as real:
             write(real, language=tag_of_pairs(translator.config, languages[1], to))
         return
-    sources = _training_sources(translator, config, overrides or [], decoding.get("to"))
+    sources = _training_sources(translator, config, overrides or [], decoding.get("to"), output)
     real = RealLines((src for src, _ in sources.pairs), "data.train")
     if choice.nearest:
         real = RealLines.of_pairs(sources.pairs, real.name)
@@ -92,14 +98,18 @@ class _Sources(NamedTuple):
     languages: tuple[str, str] | None
 
 
-def _training_sources(translator: "Translator", config: str | None, overrides: list[str], to: str | None) -> _Sources:
+def _training_sources(
+    translator: "Translator", config: str | None, overrides: list[str], to: str | None, output: Path
+) -> _Sources:
     """The sources of `data.train` of the config, or of the teacher's own. UserError where the teacher is one of another
-    direction, or lacks the tag of a language, and where `to` is given for sources that name theirs themselves.
+    direction, or lacks the tag of a language, where `to` is given for sources that name theirs themselves, where one is
+    a file of `output`, and where the two files of one have not as many lines.
     """
     from transformer_mt.config.loading import load_config
     from transformer_mt.config.sections.tokenizer import language_of
     from transformer_mt.data.batches.stream_window import stream_pairs
     from transformer_mt.data.sources.kinds import sources_of_pairs
+    from transformer_mt.data.sources.text_pair import TextPair
 
     data = (load_config(config, overrides).config if config is not None else translator.config).data
     taught = translator.config.data.src_lang, translator.config.data.tgt_lang
@@ -109,6 +119,11 @@ def _training_sources(translator: "Translator", config: str | None, overrides: l
             f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
         )
     sources = sources_of_pairs(data.train, data)
+    for source in sources:
+        for path in source.files():
+            refuse_written(path, output, "data.train:")
+        if isinstance(source, TextPair):
+            source.refuse_unequal()  # or all would be translated before it shows
     tags = frozenset(source.config.tag for source in sources if source.config.tag is not None)
     unknown = sorted(tags.difference(translator.config.tokenizer.tags))
     for one in unknown:

@@ -55,7 +55,13 @@ class TextPair(Source):
             if isinstance(side, UserError) and other:  # the line that cannot be read has a partner
                 raise side
         if src or tgt:
-            num_src, num_tgt = (sum(1 for _ in read_raw_lines(path)) for path in paths)
+            self.refuse_unequal()
+
+    def refuse_unequal(self) -> None:
+        """Raise UserError where the files are not of one length, for whoever wants to know before all is read."""
+        paths = self.files()
+        num_src, num_tgt = (sum(1 for _ in read_raw_lines(path)) for path in paths)
+        if num_src != num_tgt:
             raise UserError(
                 f"{paths[0]} has {counted(num_src, 'line')} and {paths[1]} has {num_tgt:,}. "
                 "Line n of one must translate line n of the other: find where they part, and make them equal."
