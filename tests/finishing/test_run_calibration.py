@@ -65,6 +65,18 @@ def test_it_is_made_once_for_each_way_to_translate(run: Path) -> None:
     assert len(told) == 6, "a run may move"
 
 
+@pytest.mark.parametrize(("key", "lines"), [("avoid", ["dos", "tres"]), ("glossary", ["two\tdos", "two\ttres"])])
+def test_it_is_made_for_the_lines_of_a_file_and_not_for_its_name(key: str, lines: list[str], run: Path) -> None:
+    told: list[str] = []
+    file = run.parent / "lines.txt"
+    for number, line in enumerate([*lines, lines[0]]):
+        file.write_text(f"{line}\n")
+        calibrated(run, told, **{key: str(file)})
+        assert len(told) == 3 * min(number + 1, len(lines)), "of lines that were there before it is kept"
+    calibrated(run, told, **{key: str(file.rename(run.parent / "renamed.txt"))})
+    assert len(told) == 3 * len(lines)
+
+
 def first_options(run: Path):
     return Translator.load(run).config.decoding
 

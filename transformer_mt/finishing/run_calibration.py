@@ -12,8 +12,10 @@ from typing import Any
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.sources import SourceConfig
+from transformer_mt.config.switching_off import named_by
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.sources.kinds import sources_of, those_of_pairs
+from transformer_mt.decoding.demands import lines_named_by
 from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions
@@ -38,8 +40,8 @@ class MadeWith:
     """What a calibration is for: another way to translate, or other weights, need another one.
 
     `checkpoints` are the run, the checkpoint and a hash of its manifest, of each model of an ensemble; the first run
-    has no name. `decoding` are the keys of the section that change a translation. `validation` is a hash of the
-    sources' content, empty where they cannot be found.
+    has no name. `decoding` are the keys of the section that change a translation, with a hash of its lines for a file of
+    phrases or terms. `validation` is a hash of the sources' content, empty where they cannot be found.
     """
 
     checkpoints: list[list[str]]
@@ -158,11 +160,16 @@ def _made_with(translator: Translator, options: SearchOptions, data: DataConfig)
     with suppress(UserError, OSError):  # a run needs nothing but its folder
         validation = _hash([source.whole_key() for source in sources_of(_of_language(data, options.to), data)])
     without = {"batch_size", "precision", "seed", *["to"] * (options.to is None)}
+    decoding = options.model_dump(include=SearchConfig.model_fields.keys() - without)
+    for key in {"avoid", "glossary"} & decoding.keys():
+        if (path := decoding[key]) is not None:
+            named = named_by(translator.config.decoding, key, path)
+            decoding[key] = _hash([line for _, line in lines_named_by(named, Path(path))])
     return MadeWith(
         checkpoints,
         translator.model.mode if isinstance(translator.model, Ensemble) else "",
         translator.precision,
-        options.model_dump(include=SearchConfig.model_fields.keys() - without),
+        decoding,
         validation,
     )
 
