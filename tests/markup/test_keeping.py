@@ -283,6 +283,27 @@ def test_for_lines_without_anything_to_keep_no_aligner_is_asked(tmp_path: Path) 
     assert told.problem == "the model cannot write these words that are demanded: zebra"
 
 
+def test_where_no_aligner_can_be_had_the_lines_that_need_it_say_so_and_the_others_are_translated() -> None:
+    """And it is asked for once: to train it may take a minute."""
+    asked: list[int] = []
+
+    def none() -> Aligner:
+        asked.append(1)
+        raise UserError("There is no file train.en.")
+
+    inner = keeping("word")
+    translator = KeepingTranslator(inner.translator, inner.tgt_tokenizer, KINDS, none)
+    texts = ["one two", "one {name} two", "three 7 four", ""]
+    for _ in range(2):
+        lines = translator.translate_lines(texts)
+        for there, line in zip((True, False, True, False), lines, strict=True):
+            assert bool(line.hypotheses) == there
+        assert lines[1].problem == (
+            "what it keeps can only be put back along word alignments, and there are none: There is no file train.en."
+        )
+    assert len(asked) == 1
+
+
 def test_samples_of_a_line_are_those_of_its_place() -> None:
     translator = keeping("word")
     options = search_options(translator.config.decoding, temperature=1.0, n_best=3)

@@ -40,8 +40,8 @@ class MadeWith:
     """What a calibration is for: another way to translate, or other weights, need another one.
 
     `checkpoints` are the run, the checkpoint and a hash of its manifest, of each model of an ensemble; the first run
-    has no name. `decoding` are the keys of the section that change a translation, with a hash of its lines for a file of
-    phrases or terms. `validation` is a hash of the sources' content, empty where they cannot be found.
+    has no name. `decoding` are the keys of the section that change a translation, with a hash of its lines for a file
+    of phrases or terms. `validation` is a hash of the sources' content, empty where they cannot be found.
     """
 
     checkpoints: list[list[str]]

@@ -83,14 +83,29 @@ class KeepingTranslator(WrappingTranslator):
             _behind_tag(tagged[i].tag, SourceLine(_with_points(lines[i].text, spans[i]), place=lines[i].place))
             for i in left
         ]
-        for i, translated in zip(left, self._by_points.translate_lines(around, options) if left else [], strict=True):
+        for i, translated in zip(left, self._around_points(around, options), strict=True):
             written = [replace(h, text=self._put_back(h.text, lines[i].text, spans[i])) for h in translated.hypotheses]
             results[i] = self._checked(replace(translated, hypotheses=written), lines[i], spans[i])
         return [replace(results[i], source=line.text) for i, line in enumerate(given)]
 
+    def _around_points(self, lines: list[SourceLine], options: SearchOptions) -> list[Translated]:
+        """Lines with a point for each stretch, translated; or why they cannot be, when others have their translation
+        already.
+        """
+        if not lines:
+            return []
+        if isinstance(self._by_points, str):
+            why = f"what it keeps can only be put back along word alignments, and there are none: {self._by_points}"
+            return [Translated(line.text, [], problem=why) for line in lines]
+        return self._by_points.translate_lines(lines, options)
+
     @cached_property
-    def _by_points(self) -> HtmlTranslator:
-        return HtmlTranslator(self.translator, self._aligner())
+    def _by_points(self) -> HtmlTranslator | str:
+        """What puts back, or why there is nothing that does: most lines need nothing of it."""
+        try:
+            return HtmlTranslator(self.translator, self._aligner())
+        except UserError as error:
+            return str(error)
 
     def _demanding(self, line: SourceLine, spans: Sequence[Span], options: SearchOptions) -> SourceLine:
         """The line with a constraint for each stretch that none of its own holds, nor the translation of a term: within
