@@ -175,14 +175,25 @@ def test_samples_of_other_seeds_places_and_numbers_are_others() -> None:
     assert all(a[:1] != b[:1] or len(a) < 2 or a[:2] != b[:2] for a, b in pairwise(texts))
 
 
+def nuclei(
+    logits: torch.Tensor, num_kept: int, mass: float, temperature: float = 1.0
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The logits and tokens of each row, in order; each row once."""
+    found = {
+        row: (values, tokens)
+        for part in likeliest(logits, num_kept, mass, temperature)
+        for row, values, tokens in zip(part[0].tolist(), *part[1:], strict=True)
+    }
+    return [found.pop(row) for row in range(len(logits))]
+
+
 def test_a_nucleus_is_the_fewest_tokens_that_have_its_mass() -> None:
     shares = torch.tensor([[0.05, 0.4, 0.15, 0.3, 0.1], [0.2] * 5, [0.001, 0.99, 0.003, 0.003, 0.003]])
     sizes_of = {0.39: [1, 2, 1], 0.41: [2, 3, 1], 0.71: [3, 4, 1], 0.992: [5, 5, 2], 1e-12: [1, 1, 1]}
     for mass, sizes in sizes_of.items():
-        logits, _ = likeliest(shares.log(), 5, mass, 1.0)
-        assert (logits > -torch.inf).sum(dim=1).tolist() == sizes, mass
-    logits, tokens = likeliest(shares.log(), 3, 0.8, 1.0)  # of 0.4, 0.3 and 0.15 the first two are 0.82
-    assert tokens[0, logits[0] > -torch.inf].tolist() == [1, 3]
+        assert [int((logits > -torch.inf).sum()) for logits, _ in nuclei(shares.log(), 5, mass)] == sizes, mass
+    logits, tokens = nuclei(shares.log(), 3, 0.8)[0]  # of 0.4, 0.3 and 0.15 the first two are 0.82
+    assert tokens[logits > -torch.inf].tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(("num_kept", "mass"), [(5000, 0.9), (5000, 0.999), (700, 0.95), (40, 0.9), (5000, 1e-6)])
@@ -190,8 +201,8 @@ def test_a_wide_nucleus_is_found_as_a_sort_finds_it(num_kept: int, mass: float) 
     logits = torch.randn(6, 5000, generator=torch.Generator().manual_seed(1)) * torch.tensor([[0.1, 0.5, 1, 2, 4, 8]]).T
     logits[2, 100:] = -torch.inf
     for temperature in (0.5, 1.0, 3.0):
-        found, tokens = likeliest(logits, num_kept, mass, temperature)
-        for row, values, places in zip(logits, found, tokens, strict=True):
+        found = nuclei(logits, num_kept, mass, temperature)
+        for row, (values, places) in zip(logits, found, strict=True):
             log_probs = dict(enumerate(row.log_softmax(-1).tolist()))
             expected = probabilities(
                 log_probs, options_of(temperature=temperature, sampling_topk=num_kept, sampling_topp=mass)
@@ -200,6 +211,18 @@ def test_a_wide_nucleus_is_found_as_a_sort_finds_it(num_kept: int, mass: float) 
             assert len(expected) == pytest.approx(int(kept.sum()), abs=1)  # sums of thousands are rounded
             assert len({*places[kept].tolist()} - expected.keys()) <= 1
             assert row[places].equal(values) or not kept.all()
+
+
+def test_a_row_with_a_narrow_nucleus_is_not_looked_at_as_widely_as_one_with_a_wide_one() -> None:
+    """Or one unsure sentence of a batch makes all of them slow."""
+    scales = torch.tensor([[8.0, 0.01, 1.0, 8.0]]).T
+    logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(1)) * scales
+    widths = {row: tokens.size(1) for rows, _, tokens in likeliest(logits, 5000, 0.9, 1.0) for row in rows.tolist()}
+    assert widths == {0: 16, 3: 16, 2: 5000, 1: 5000}
+    alone = [nuclei(logits[row : row + 1], 5000, 0.9)[0] for row in range(4)]
+    for (values, tokens), (of_alone, by_alone) in zip(nuclei(logits, 5000, 0.9), alone, strict=True):
+        assert values.equal(of_alone)
+        assert tokens.equal(by_alone)
 
 
 @pytest.mark.gpu

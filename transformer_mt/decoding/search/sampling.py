@@ -10,7 +10,7 @@ of the sample's key, the step and the token. So a sample depends on nothing else
 rounding between batches or devices change it very seldom.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -134,33 +134,47 @@ def draw(logits: Tensor, keys: Tensor, options: SearchOptions) -> Tensor:
     """
     temperature, mass = options.temperature or 1.0, options.sampling_topp or 1.0
     if options.sampling_topk or mass < 1.0:
-        logits, tokens = likeliest(logits, options.sampling_topk or logits.size(1), mass, temperature)
-        # The scale is that of the logits: divided by a small temperature they would be infinite.
-        places = (logits + temperature * gumbel(keys, tokens)).argmax(dim=1, keepdim=True)
-        return tokens.gather(1, places).squeeze(1)
+        drawn = torch.empty_like(keys)
+        num_kept = options.sampling_topk or logits.size(1)
+        for rows, part, tokens in likeliest(logits, num_kept, mass, temperature):
+            # The scale is that of the logits: divided by a small temperature they would be infinite.
+            places = (part + temperature * gumbel(keys[rows], tokens)).argmax(dim=1, keepdim=True)
+            drawn[rows] = tokens.gather(1, places).squeeze(1)
+        return drawn
     tokens = torch.arange(logits.size(1), device=logits.device)[None]
     at_once = max(1, (NORMALIZED_AT_ONCE if logits.device.type == "cpu" else DRAWN_AT_ONCE) // logits.size(1))
     parts = zip(logits.split(at_once), keys.split(at_once), strict=True)
     return torch.cat([(part + temperature * gumbel(own, tokens)).argmax(dim=1) for part, own in parts])
 
 
-def likeliest(logits: Tensor, num_kept: int, mass: float, temperature: float) -> tuple[Tensor, Tensor]:
-    """The logits and tokens (rows, any), best first, of the `num_kept` likeliest of each row, and of these of the
-    fewest that have the probability `mass` together. The logits of others that come along are -inf.
+def likeliest(
+    logits: Tensor, num_kept: int, mass: float, temperature: float
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The logits and tokens, best first, of the `num_kept` likeliest of each row, and of these of the fewest that have
+    the probability `mass` together. The logits of others that come along are -inf.
+
+    The rows come in parts of one width, each as the numbers of its rows (some,), their logits and their tokens (some,
+    width). Few rows need a wide one: in a model that was trained with label smoothing a nucleus may be most of the
+    vocabulary, or one token.
     """
     num_kept = min(num_kept, logits.size(1))
+    rows = torch.arange(len(logits), device=logits.device)
     if mass == 1.0:
-        return logits.topk(num_kept)
+        values, tokens = logits.topk(num_kept)
+        yield rows, values, tokens
+        return
     width = min(FIRST_WIDTH, num_kept)
     kept = logits if num_kept == logits.size(1) else logits.topk(num_kept).values
     best = kept.amax(dim=1, keepdim=True)
     whole = ((kept - best) / temperature).exp().sum(dim=1, keepdim=True)
-    while True:
+    while len(rows):
         values, tokens = logits.topk(width)
         shares = ((values - best) / temperature).exp() / whole
         before = shares.cumsum(dim=1) - shares
-        if width == num_kept or bool((before[:, -1] >= mass).all()):
-            return values.masked_fill(before >= mass, -torch.inf), tokens
+        values = values.masked_fill(before >= mass, -torch.inf)
+        is_left = before[:, -1] < mass if width < num_kept else torch.zeros_like(rows, dtype=torch.bool)
+        yield rows[~is_left], values[~is_left], tokens[~is_left]
+        rows, logits, best, whole = (one[is_left] for one in (rows, logits, best, whole))
         width = min(width * WIDER, num_kept)
 
 
