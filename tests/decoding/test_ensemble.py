@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,13 @@ def test_mistakes(arguments: str, message: str, runs: Path) -> None:
     result = call_tmt(runs, "translate", *arguments.split(), "one two.")
     assert result.returncode == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("mode", [["linear"], ("linear",), {"linear"}, 1, "mean"])
+def test_what_is_no_mode_is_refused(mode: Any, runs: Path) -> None:
+    for paths in ([runs / "runs" / "stacks"], [runs / "runs" / name for name in ("stacks", "stream")]):
+        with pytest.raises(UserError, match=re.escape(f"{mode!r} is not an ensemble mode. Use linear or log_linear.")):
+            Translator.load(paths, ensemble_mode=mode)
 
 
 def test_every_verb_that_uses_a_search_takes_an_ensemble(runs: Path) -> None:

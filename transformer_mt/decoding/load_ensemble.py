@@ -37,7 +37,7 @@ def load_models(paths: Paths, checkpoint: str | Sequence[str] | None, mode: str 
     nothing to combine.
     """
     chosen = _chosen(paths, checkpoint)
-    if mode is not None and mode not in MODES:
+    if mode is not None and not (isinstance(mode, str) and mode in MODES):
         raise UserError(f"{mode!r} is not an ensemble mode. Use {' or '.join(MODES)}.")
     if mode is not None and len(chosen) == 1:
         raise UserError(f"The ensemble mode {mode} is for several runs, and there is one. Name more, or give no mode.")

@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from translators import toy_translator
 
 from transformer_mt.cli.search_flags import SCORE_FLAGS
@@ -12,6 +13,8 @@ from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import SearchOptions, search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+
+TWO_OF_A_BEAM = DecodingConfig.model_validate({"beam_size": 3, "lines": {"n_best": 2}})
 
 
 def test_the_largest_length_is_a_function_of_the_source() -> None:
@@ -209,6 +212,19 @@ def test_numbers_of_numpy_are_numbers() -> None:
     given: dict[str, Any] = {"beam_size": np.int64(3), "length_penalty": np.float32(0.5)}
     options = search_options(DecodingConfig(), **given)
     assert (options.beam_size, options.norm.alpha) == (3, 0.5)
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), np.array([]), torch.tensor([1, 2])], ids=["two", "none", "torch"])
+@pytest.mark.parametrize("config", [DecodingConfig(), DecodingConfig(sampling_topk=3), TWO_OF_A_BEAM])
+def test_an_array_is_no_value_of_any_option(config: DecodingConfig, value: Any) -> None:
+    translator = toy_translator("word")
+    for key in SearchOptions.model_fields:
+        with pytest.raises(UserError, match=rf"\b{key}\b"):
+            search_options(config, **{key: value})
+        with pytest.raises(UserError, match=rf"\b{key}\b"):
+            translator.translate(["one two."], **{key: value})
+    of_one = search_options(DecodingConfig(), **{"beam_size": np.array([3]), "length_penalty": torch.tensor(0.5)})
+    assert (of_one.beam_size, of_one.norm.alpha) == (3, 0.5)
 
 
 def test_what_is_no_list_of_texts_and_no_path_is_told() -> None:

@@ -110,17 +110,16 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     beam the config's sampling.
     """
     known = SearchOptions.model_fields
-    changes = {key: value for key, value in changes.items() if value is not None or key not in known}
+    changes = {key: _plain(value) for key, value in changes.items() if value is not None or key not in known}
     given = switched_off(SearchOptions, changes)
     if given.get("mbr_candidates") is not None and given.get("mbr", config.mbr) is None:
         raise UserError(
             f"mbr_candidates is {given['mbr_candidates']}, and mbr is not asked for. Give mbr (chrf or bleu) too, or "
             "leave it out."
         )
-    plain = {key: value.item() if hasattr(value, "item") else value for key, value in given.items()}  # numpy's numbers
     of_config = config.model_dump(exclude={"lines"})  # `config` may be options already, with more than its keys
     try:
-        return _made(of_config | _replaced(config, plain) | plain, given)
+        return _made(of_config | _replaced(config, given) | given, given)
     except UserError as error:
         said = str(error)  # names the keys with their values
         told = [
@@ -137,11 +136,19 @@ def search_options(config: SearchConfig, **changes: Any) -> SearchOptions:
 
 def refuse_other_precision(loaded: str, changes: Mapping[str, Any]) -> None:
     """UserError where changes name another precision than the one that a model was loaded in."""
-    if (asked := changes.get("precision")) not in (None, "auto", loaded):
+    asked = changes.get("precision")
+    if asked is not None and str(asked) not in ("auto", loaded):  # an array compares with nothing as a whole
         raise UserError(
             f"precision is {asked}, and this translator was loaded in {loaded}. Leave it out, or give it to "
             "Translator.load."
         )
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy and torch as Python's, and arrays of several as lists, which compare as a whole."""
+    if not hasattr(value, "item"):
+        return value
+    return value.item() if math.prod(value.shape) == 1 else value.tolist()
 
 
 def _way_without(key: str) -> str:
