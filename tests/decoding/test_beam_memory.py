@@ -28,6 +28,20 @@ def test_what_fits_to_the_byte_is_searched_and_what_does_not_is_refused(monkeypa
     assert len(translator.translate_lines(texts, options)) == 3
 
 
+def test_a_wide_beam_of_one_line_is_no_beam_of_its_plain_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of one line with five places, and one of six lines with one place: six rows are the most of a step."""
+    translator = make_translator(SMALL)
+    lines = [SourceLine("one two", constraints=("uno dos tres diez",)), *map(SourceLine, ["one two three"] * 6)]
+    options = search_options(translator.config.decoding, beam_size=1, constraints="unordered")
+    needed = 6 * translator.tgt_tokenizer.vocab_size * 4
+    monkeypatch.setattr(module, "memory_of_machine", lambda: needed)
+    assert "uno dos tres diez" in translator.translate_lines(lines, options)[0].text
+    monkeypatch.setattr(module, "memory_of_machine", lambda: needed - 1)
+    with pytest.raises(UserError, match=r"^A beam of 1 takes 0\.0 GiB at least with 6 texts at once"):
+        translator.translate_lines(lines, options)
+    assert len(translator.translate_lines(lines[:2], options)) == 2
+
+
 @pytest.mark.parametrize(
     ("search", "told"),
     [

@@ -220,13 +220,13 @@ class Translator:
             num_tokens = demands[index].tokens_of_constraints
             width = num_tokens and (options.num_rows if num_tokens < options.num_rows else 1 << num_tokens.bit_length())
             by_width.setdefault(width, []).append(index)
-        batches = [
-            b for width in sorted(by_width, reverse=True) for b in self._batches(by_width[width], options.batch_size)
-        ]
-        widest = max((demands[index].tokens_of_constraints + 1 for index in to_do), default=0)
-        size, rows = max(map(len, batches), default=0), max(widest, options.num_rows)
-        refuse_what_never_fits(size, rows, self.tgt_tokenizer.vocab_size, options, self.device)
-        compiled = are_compiled(self.search_model, len(batches), len(to_do) * rows, self.device, self.precision)
+        alike = [some for _, some in sorted(by_width.items(), reverse=True)]
+        batches = [batch for some in alike for batch in self._batches(some, options.batch_size)]
+        rows = [max(options.num_rows, *(demands[i].tokens_of_constraints + 1 for i in batch)) for batch in batches]
+        for batch, of_each in zip(batches, rows, strict=True):
+            refuse_what_never_fits(len(batch), of_each, self.tgt_tokenizer.vocab_size, options, self.device)
+        num_rows = sum(len(batch) * of_each for batch, of_each in zip(batches, rows, strict=True))
+        compiled = are_compiled(self.search_model, len(batches), num_rows, self.device, self.precision)
         languages = [language_of(one.tag) or self.config.data.tgt_lang for one in tagged]
         jobs = [
             ([ids[i] for i in batch], options, [demands[i] for i in batch], [languages[i] for i in batch], compiled)
