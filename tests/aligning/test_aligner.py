@@ -2,6 +2,7 @@
 
 import os
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ENGLISH, SPANISH, toy_pairs
 
+from transformer_mt.aligning import aligner as module
 from transformer_mt.aligning.aligner import Aligner
 from transformer_mt.aligning.alignment import LEAST_SHOWN, Alignment, pharaoh, soft_links
 from transformer_mt.aligning.bitext import MAX_WORDS
@@ -155,6 +157,40 @@ def test_blank_and_endless_lines_are_as_if_they_were_not_there(tmp_path: Path) -
 def test_an_alignment_does_not_depend_on_the_other_pairs(aligner: Aligner) -> None:
     pairs = [*toy_pairs(40), ("one Zara six", "Zara uno seis"), ("Zara", "dos Zara")]
     assert aligner.align(pairs) == [aligner.align([pair])[0] for pair in pairs]
+
+
+def test_soft_links_are_those_of_the_matrices_however_few_are_made_at_a_time(
+    aligner: Aligner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_long = "one " * (MAX_WORDS + 1)
+    pairs = [("", "uno"), *toy_pairs(9), ("one", " "), (too_long, "uno"), *toy_pairs(30)[9:], ("one", "uno " * 2001)]
+    whole = aligner.posteriors(pairs)
+    expected = [soft_links(words_of(src), words_of(tgt), *of) for (src, tgt), of in zip(pairs, whole, strict=True)]
+    assert [bool(links) for links in expected] == [False, *[True] * 9, False, False, *[True] * 21, False]
+    assert [matrix.shape for matrix in whole[11]] == [(1, MAX_WORDS + 1)] * 2
+    assert not whole[11][0].any()
+    for cells in (module._CELLS_AT_ONCE, 50, 1):
+        monkeypatch.setattr(module, "_CELLS_AT_ONCE", cells)
+        assert aligner.soft_links(pairs) == expected
+        assert all(map(np.array_equal, sum(aligner.posteriors(pairs), ()), sum(whole, ())))
+
+
+@pytest.mark.parametrize(("num_pairs", "num_words"), [(12, 300), (1, 4000)], ids=["many", "too long"])
+def test_soft_links_hold_no_matrix_longer_than_they_need_it(
+    aligner: Aligner, num_pairs: int, num_words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A matrix of 300 words a side takes 0.7 MB, and one of 100,000 words a side would take 80 GB."""
+    monkeypatch.setattr(module, "_CELLS_AT_ONCE", 1)
+    names = " ".join(f"n{i}" for i in range(num_words))  # written alike, so that each has one link
+    aligner.soft_links([("one two", "uno dos")])  # what is loaded once
+    tracemalloc.start()
+    try:
+        links = aligner.soft_links([(names, names)] * num_pairs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(some) for some in links] == [num_words if num_pairs > 1 else 0] * num_pairs
+    assert peak < 2**23 + num_pairs * num_words * 600, "the words themselves take some"
 
 
 def test_links_of_white_space_words() -> None:

@@ -2,11 +2,13 @@
 links are known.
 """
 
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from named_toy import name_of, named_pairs, named_translator
+from torch import Tensor
 from toy import toy_pairs
 from translators import MODELS_BY_NAME, ONE_STREAM, SMALL, make_translator
 
@@ -15,9 +17,11 @@ from transformer_mt.decoding.ensemble import Ensemble
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+from transformer_mt.finishing import attention_alignment as module
 from transformer_mt.finishing.attention_alignment import AttentionAligner, words_by_token
 from transformer_mt.finishing.word_alignment import AlignedTranslator
 from transformer_mt.inspect.attention import ATTENTIONS, pair_attention
+from transformer_mt.model.interface import TranslationModel
 
 PAIRS = [*toy_pairs(5, seed=5), ("one two", ""), ("", "uno"), ("one", "dos tres"), ("one " * 60, "uno")]
 BPE = {"kind": "bpe", "vocab_size": 300, "min_frequency": 10**6}  # bytes alone, so that words have several tokens
@@ -89,6 +93,49 @@ def test_the_default_is_the_layer_before_the_last_and_an_ensemble_has_the_mean()
         assert one == pytest.approx(other, abs=1e-6)
     with pytest.raises(UserError, match=r"There is no layer 4 with attention to the source\. Take 1 to 3\."):
         AttentionAligner(translator, 3)
+
+
+def test_long_pairs_come_in_batches_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator, weights_of = make_translator({**SMALL, "max_len": 48}), module.source_weights
+    pairs = [*PAIRS, ("one " * 40, "uno " * 9), ("two", "dos " * 40), *toy_pairs(9, seed=6), ("one " * 40, "uno " * 40)]
+    aligner, shapes = AttentionAligner(translator), []
+
+    def noted(model: TranslationModel, src: Tensor, tgt_in: Tensor, layer: int) -> Tensor:
+        shapes.append((len(src), src.size(1) - 1, tgt_in.size(1)))  # without EOS
+        return weights_of(model, src, tgt_in, layer)
+
+    monkeypatch.setattr(module, "source_weights", noted)
+    expected, soft = aligner.posteriors(pairs), aligner.soft_links(pairs)
+    assert [num for num, *_ in shapes] == [18, 18]
+    monkeypatch.setattr(module, "CELLS_AT_ONCE", 400)
+    shapes.clear()
+    for one, other in zip(aligner.posteriors(pairs), expected, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    assert sum(num for num, *_ in shapes) == 18
+    assert len(shapes) < 9, "small pairs stay together"
+    assert all(num == 1 or num * src * tgt <= 400 for num, src, tgt in shapes)
+    assert [[link[:2] for link in links] for links in aligner.soft_links(pairs)] == [
+        [link[:2] for link in links] for links in soft
+    ]
+
+
+@pytest.mark.parametrize(("num_pairs", "num_words"), [(12, 300), (1, 4000)], ids=["many", "too long"])
+@pytest.mark.parametrize("method", ["soft_links", "align"])
+def test_no_matrix_is_held_longer_than_it_is_needed(
+    method: str, num_pairs: int, num_words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A matrix of 300 words a side takes 0.7 MB, and one of 100,000 words a side would take 80 GB."""
+    monkeypatch.setattr(module, "PAIRS_AT_ONCE", 1)
+    aligner = AttentionAligner(make_translator({**SMALL, "max_len": 320}, training={"max_tokens": 320}))
+    aligner.soft_links([("one two", "uno dos")])  # what is loaded once
+    tracemalloc.start()
+    try:
+        found = getattr(aligner, method)([("one " * num_words, "uno " * num_words)] * num_pairs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == num_pairs
+    assert peak < 2**22 + num_pairs * num_words * 600, "the words themselves take some"
 
 
 def known_links(src: str) -> set[tuple[int, int]]:

@@ -25,6 +25,7 @@ from transformer_mt.errors import UserError
 from transformer_mt.storage.files import replace_folder
 
 Pair = tuple[str, str]
+SplitPair = tuple[list[Word], list[Word]]
 Found = TypeVar("Found")
 _CELLS_AT_ONCE = 2**22  # pairs of words that are scored at a time: 32 MB
 
@@ -98,7 +99,7 @@ class Aligner:
         alike. Raises UserError for another name.
         """
         symmetrisation = find_symmetrisation(symmetrise)
-        split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
+        split = _split(pairs)
         found = [Alignment([], src, tgt, too_long=max(len(src), len(tgt)) > MAX_WORDS) for src, tgt in split]
         for batch in self._batches(split):
             forward, backward = self._of_both(batch, best_words)
@@ -115,21 +116,23 @@ class Aligner:
 
         The first has the probability that a source word explains a target word: a row sums to one less the probability
         that none does. The second is that of the other direction, in which columns do so. A pair that has a blank side,
-        or is too long to be aligned, has zeros.
+        or is too long to be aligned, has zeros, which take no memory and cannot be written to.
         """
-        split = [(words_of(src), words_of(tgt)) for src, tgt in pairs]
-        found = [(np.zeros((len(tgt), len(src))), np.zeros((len(tgt), len(src)))) for src, tgt in split]
-        for batch in self._batches(split):
-            for place, one, other in zip(batch.places, *self._of_both(batch, _posteriors), strict=True):
-                found[place] = one, other.T
+        split = _split(pairs)
+        found = [(nothing, nothing) for nothing in (np.broadcast_to(0.0, (len(tgt), len(src))) for src, tgt in split)]
+        for place, both in self._posteriors(split):
+            found[place] = both
         return found
 
     def soft_links(self, pairs: Sequence[Pair]) -> list[SoftLinks]:
-        """The soft links of each pair between white-space words, by the mean of both directions."""
-        return [
-            soft_links(words_of(src), words_of(tgt), *both)
-            for (src, tgt), both in zip(pairs, self.posteriors(pairs), strict=True)
-        ]
+        """The soft links of each pair between white-space words, by the mean of both directions. A pair that has a
+        blank side, or is too long to be aligned, has none.
+        """
+        split = _split(pairs)
+        found: list[SoftLinks] = [[] for _ in split]
+        for place, both in self._posteriors(split):
+            found[place] = soft_links(*split[place], *both)
+        return found
 
     def translations(self, word: str, n: int) -> list[tuple[str, float]]:
         """The n likeliest target words of a source word, in lower case, with their probabilities, likeliest first.
@@ -151,6 +154,14 @@ class Aligner:
         of_wanted = np.bincount(rows, values * wanted[columns], len(row_starts) - 1)
         return of_wanted / np.maximum(np.bincount(rows, values, len(row_starts) - 1), FLOOR)
 
+    def _posteriors(self, split: Sequence[SplitPair]) -> Iterator[tuple[int, tuple[Matrix, Matrix]]]:
+        """`posteriors` of the pairs that can be aligned, each with its place. The matrices of a chunk of long lines
+        would take gigabytes: they are made one after the other, from the scores of a batch.
+        """
+        for batch in self._batches(split):
+            for place, one, other in zip(batch.places, *self._of_both(batch, _matrices), strict=True):
+                yield place, (one, other.T)
+
     def _of_both(self, batch: _Batch, found_by: Callable[[Bitext, Floats, Floats], Found]) -> tuple[Found, Found]:
         """What a function finds in the scores of each direction."""
         bitext, (src_forms, tgt_forms) = batch.bitext, batch.forms
@@ -158,7 +169,7 @@ class Aligner:
         bitext = bitext.reversed()
         return forward, found_by(bitext, *self.backward.scores(bitext, tgt_forms, src_forms))
 
-    def _batches(self, split: Sequence[tuple[list[Word], list[Word]]]) -> Iterator[_Batch]:
+    def _batches(self, split: Sequence[SplitPair]) -> Iterator[_Batch]:
         """The pairs that can be aligned, a bounded number of pairs of words at a time."""
         places, num_cells = [], 0
         for place, (src, tgt) in enumerate(split):
@@ -172,7 +183,7 @@ class Aligner:
         if places:
             yield self._batch(places, split)
 
-    def _batch(self, places: list[int], split: Sequence[tuple[list[Word], list[Word]]]) -> _Batch:
+    def _batch(self, places: list[int], split: Sequence[SplitPair]) -> _Batch:
         words = [split[place] for place in places]
         numbers: dict[str, int] = {}
         sides, forms = [], []
@@ -200,14 +211,16 @@ def _sentences(numbers: NDArray[np.int32], side: Side) -> Iterator[list[int]]:
     return (part.tolist() for part in np.split(numbers, side.starts[1:-1]))
 
 
-def _posteriors(bitext: Bitext, scores: NDArray[np.float64], nothing: NDArray[np.float64]) -> list[Matrix]:
+def _split(pairs: Sequence[Pair]) -> list[SplitPair]:
+    return [(words_of(src), words_of(tgt)) for src, tgt in pairs]
+
+
+def _matrices(bitext: Bitext, scores: NDArray[np.float64], nothing: NDArray[np.float64]) -> Iterator[Matrix]:
     """Probabilities from the scores, a matrix (tgt words, src words) for each pair."""
     lengths = zip(bitext.tgt.lengths.tolist(), bitext.src.lengths.tolist(), strict=True)
     cells = np.cumsum(bitext.src.lengths * bitext.tgt.lengths)[:-1]
-    found = []
     for shape, part, null in zip(
         lengths, np.split(scores, cells), np.split(nothing, bitext.tgt.starts[1:-1]), strict=True
     ):
         matrix = part.reshape(shape)
-        found.append(matrix / (matrix.sum(axis=1) + null)[:, None])
-    return found
+        yield matrix / (matrix.sum(axis=1) + null)[:, None]

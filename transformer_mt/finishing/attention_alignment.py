@@ -1,6 +1,7 @@
 """Word alignments by the attention that a model itself pays to the source as it writes a translation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 
 PAIRS_AT_ONCE = 64
+CELLS_AT_ONCE = 2**22  # pairs of tokens: 64 pairs of 256 tokens a side
 BEFORE_THE_LAST = -2  # of one layer it is the only one
 
 
@@ -50,27 +52,29 @@ class AttentionAligner:
 
     def align(self, pairs: Sequence[Pair]) -> list[Alignment]:
         """The alignment of each pair, in order: each target word with the source word of the largest weight."""
-        found = []
-        for (src, tgt), weights in zip(self._words(pairs), self._weights(pairs), strict=True):
+        found = [Alignment([], src, tgt, too_long=bool(src and tgt)) for src, tgt in self._words(pairs)]
+        for place, weights in self._weights(pairs):
             links = [(int(row.argmax()), j) for j, row in enumerate(weights)]
-            found.append(Alignment(sorted(links), src, tgt, too_long=bool(src and tgt) and not len(weights)))
+            found[place] = replace(found[place], links=sorted(links), too_long=False)
         return found
 
     def posteriors(self, pairs: Sequence[Pair]) -> list[Matrix]:
         """The weights of each pair (tgt words, src words); a row sums to one less what EOS has, and in a decoder-only
-        model less what target words have. Zeros where there are none.
+        model less what target words have. Where there are none it has zeros, which take no memory and cannot be
+        written to.
         """
-        return [
-            weights if len(weights) else np.zeros((len(tgt), len(src)))
-            for (src, tgt), weights in zip(self._words(pairs), self._weights(pairs), strict=True)
-        ]
+        found = [np.broadcast_to(0.0, (len(tgt), len(src))) for src, tgt in self._words(pairs)]
+        for place, weights in self._weights(pairs):
+            found[place] = weights
+        return found
 
     def soft_links(self, pairs: Sequence[Pair]) -> list[SoftLinks]:
-        """The soft links of each pair between white-space words."""
-        return [
-            soft_links(src, tgt, weights)
-            for (src, tgt), weights in zip(self._words(pairs), self.posteriors(pairs), strict=True)
-        ]
+        """The soft links of each pair between white-space words. A pair without weights has none."""
+        words = list(self._words(pairs))
+        found: list[SoftLinks] = [[] for _ in words]
+        for place, weights in self._weights(pairs):
+            found[place] = soft_links(*words[place], weights)
+        return found
 
     def _words(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[Word], list[Word]]]:
         return ((words_of(self._text(src, 0)), words_of(self._text(tgt, 1))) for src, tgt in pairs)
@@ -82,21 +86,17 @@ class AttentionAligner:
     def _tokenizer(self, side: int) -> Tokenizer:
         return (self.translator.src_tokenizer, self.translator.tgt_tokenizer)[side]
 
-    def _weights(self, pairs: Sequence[Pair]) -> list[Matrix]:
-        """The weights of each pair (tgt words, src words); no rows where there are none."""
+    def _weights(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Matrix]]:
+        """The weights (tgt words, src words) of each pair that has some, with its place, a batch at a time."""
         texts = [[self._text(pair[side], side) for pair in pairs] for side in (0, 1)]
         read = [self.translator.languages.parted(text, self.to).whole for text in texts[0]]
         num_added = [len(one.split()) - len(text.split()) for one, text in zip(read, texts[0], strict=True)]
         ids = [self._tokenizer(side).encode_batch(some) for side, some in enumerate((read, texts[1]))]
         longest = self.translator.config.model.max_len - 1
         to_do = [i for i, rows in enumerate(zip(*ids, strict=True)) if all(0 < len(row) <= longest for row in rows)]
-        to_do.sort(key=lambda i: len(ids[0][i]))
-        found = [np.zeros((0, 0))] * len(pairs)
-        for start in range(0, len(to_do), PAIRS_AT_ONCE):
-            batch = to_do[start : start + PAIRS_AT_ONCE]
+        for batch in _batches({i: (len(ids[0][i]), len(ids[1][i])) for i in to_do}):
             for i, weights in zip(batch, self._of_tokens(*([side[i] for i in batch] for side in ids)), strict=True):
-                found[i] = self._of_words(pairs[i], weights[:, num_added[i] :])
-        return found
+                yield i, self._of_words(pairs[i], weights[:, num_added[i] :])
 
     @torch.inference_mode()
     def _of_tokens(self, src: list[list[int]], tgt: list[list[int]]) -> list[Matrix]:
@@ -112,6 +112,21 @@ class AttentionAligner:
     def _of_words(self, pair: Pair, weights: Matrix) -> Matrix:
         src, tgt = (words_by_token(self._text(pair[side], side), self._tokenizer(side)) for side in (0, 1))
         return (tgt / tgt.sum(axis=0)).T @ weights @ src
+
+
+def _batches(sizes: Mapping[int, tuple[int, int]]) -> Iterator[list[int]]:
+    """Numbers of pairs of these sizes (source tokens, target tokens) in batches: sources of like lengths together, up
+    to `PAIRS_AT_ONCE`, and of long ones so many that the padded matrices have at most `CELLS_AT_ONCE`.
+    """
+    batch, tgt_len = [], 0
+    for i in sorted(sizes, key=lambda i: sizes[i][0]):
+        tgt_len = max(tgt_len, sizes[i][1])
+        if len(batch) == PAIRS_AT_ONCE or (batch and (len(batch) + 1) * sizes[i][0] * tgt_len > CELLS_AT_ONCE):
+            yield batch
+            batch, tgt_len = [], sizes[i][1]
+        batch.append(i)
+    if batch:
+        yield batch
 
 
 def words_by_token(text: str, tokenizer: Tokenizer) -> Matrix:
