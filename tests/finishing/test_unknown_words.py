@@ -1,24 +1,30 @@
 """Words in the place of UNK: names come through a model of whole words, and each UNK has the right source word."""
 
 import re
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import call_tmt
 from given_translations import Given
+from hypothesis import given
+from hypothesis import strategies as st
 from named_toy import named_pairs, named_translator, write_corpus
 from toy import toy_pairs
 from translators import SMALL, make_translator, write_run
 
 from transformer_mt.aligning.aligner import Aligner
+from transformer_mt.aligning.words import words_of
 from transformer_mt.config.sections.lines import LinesConfig
 from transformer_mt.config.special_ids import UNK_ID
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
+from transformer_mt.finishing import unknown_words as module
 from transformer_mt.finishing.treated import treated
-from transformer_mt.finishing.unknown_words import UnknownWordReplacer, read_dictionary
+from transformer_mt.finishing.unknown_words import TAKEN, UnknownWordReplacer, read_dictionary
 from transformer_mt.finishing.word_alignment import AlignedTranslator
 from transformer_mt.markup.html_translator import HtmlTranslator
 from transformer_mt.storage.run_folder import RunFolder
@@ -26,6 +32,9 @@ from transformer_mt.storage.run_folder import RunFolder
 NEW = [src for src, _ in named_pairs(700)[600:]]
 LINES = ["Qux one two three.", "one Baz two three.", "four five."]
 TOY = Aligner.train(toy_pairs(300))
+WOMBATS = Aligner.train(
+    [*toy_pairs(300), *(("one wombat", "uno vombátido"), ("two wombat one", "dos vombátido uno")) * 3]
+)
 WORDS = make_translator({"num_encoder_layers": 1, **SMALL}, tokenizer={"joint": False})
 
 
@@ -119,11 +128,66 @@ GIVEN = {
 
 def test_each_unk_has_its_source_word() -> None:
     given = Given({src: tokens for src, (tokens, _) in GIVEN.items()}, WORDS.config)
-    pairs = [*toy_pairs(300), *(("one wombat", "uno vombátido"), ("two wombat one", "dos vombátido uno")) * 3]
     dictionary = {"wombat": "WOMBAT"}
-    found = UnknownWordReplacer(given, Aligner.train(pairs), WORDS.tgt_tokenizer, dictionary).translate_lines(GIVEN)
+    found = UnknownWordReplacer(given, WOMBATS, WORDS.tgt_tokenizer, dictionary).translate_lines(GIVEN)
     for line, (_, expected) in zip(found, GIVEN.values(), strict=True):
         assert line.text == expected
+
+
+def linked(replacing: UnknownWordReplacer, src: str, tgt: str) -> list[int]:
+    return replacing.linked_words(tgt, [unk.span() for unk in re.finditer("<unk>", tgt)], words_of(src))
+
+
+@given(
+    st.lists(st.sampled_from(["one", "wombat", "two", "Ab", "Cd"]), min_size=1, max_size=9),
+    st.lists(st.sampled_from(["<unk>", "uno"]), max_size=9),
+)
+def test_the_likeliest_pair_is_linked_first(src: list[str], tgt: list[str]) -> None:
+    """Against loops over all pairs, as often as there are UNKs. Of equal pairs the first counts."""
+    vocabulary = WORDS.tgt_tokenizer.backend.get_vocab()
+    likely_of_known = WOMBATS.probability_of(lambda word: word not in vocabulary)
+    numbers = WOMBATS.src_vocabulary.find([word.lower() for word in src])
+    likely = np.array([1.0 if number < 0 else likely_of_known[number] for number in numbers])
+    here = np.array([place for place, word in enumerate(tgt, 1) if word == "<unk>"]) / max(1, len(tgt))
+    distances = np.abs(here[:, None] - np.arange(1, len(src) + 1) / len(src))
+    scores, links = likely * np.exp(-WOMBATS.forward.tension * distances), {}
+    while len(links) < len(here):
+        pairs = [(u, s) for u in range(len(here)) if u not in links for s in range(len(src))]
+        unk, word = max(pairs, key=lambda pair: scores[pair])
+        links[unk] = word
+        scores[:, word] *= TAKEN
+    replacing = UnknownWordReplacer(WORDS, WOMBATS, WORDS.tgt_tokenizer)
+    assert linked(replacing, " ".join(src), " ".join(tgt)) == [links[unk] for unk in range(len(here))]
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 7, 1000])
+def test_a_long_line_is_linked_in_stretches(stretch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand. Each name is the one word near its UNK that is not known; and a name that one UNK has taken is no
+    other's, though it be nearer than the next name, also where they are of two stretches.
+    """
+    replacing = UnknownWordReplacer(WORDS, TOY, WORDS.tgt_tokenizer)
+    names = " ".join(f"n{i} one two" for i in range(60)), " ".join(["<unk> uno"] * 60)
+    next_name = "one one n0 one n1 one one one", " ".join([*["uno"] * 5, "<unk> <unk>", *["uno"] * 9])
+    for most in (module.MOST_CELLS, 0):
+        monkeypatch.setattr(module, "MOST_CELLS", most)
+        monkeypatch.setattr(module, "STRETCH", stretch)
+        assert linked(replacing, *names) == [3 * i for i in range(60)]
+        assert linked(replacing, *next_name) == [2, 4]
+
+
+def test_the_memory_of_a_long_line_is_bounded() -> None:
+    """A line of a megabyte would have taken a matrix of gigabytes, and looked through it once for each UNK."""
+    replacing = UnknownWordReplacer(WORDS, TOY, WORDS.tgt_tokenizer)
+    src, tgt = " ".join(f"n{i}" for i in range(4000)), " ".join(["<unk>"] * 4000)
+    assert linked(replacing, "n0", "<unk>") == [0]  # what is made once
+    tracemalloc.start()
+    try:
+        links = linked(replacing, src, tgt)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert links == list(range(4000))
+    assert peak < 100 * 2**20, "a matrix of all pairs takes 122 MB"
 
 
 def test_the_tag_of_a_language_is_no_word_of_the_source() -> None:

@@ -1,7 +1,7 @@
 """Words that a model of whole words cannot write, put in afterwards: copied from the source, or from a dictionary."""
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,7 +28,10 @@ from transformer_mt.plurals import counted
 UNK = SPECIAL_TOKENS[UNK_ID]
 # A source word that one UNK has taken already counts by this factor for the next: two names in a row are two names.
 TAKEN = 0.01
+MOST_CELLS = 2**22  # UNKs x source words that are compared at once: 32 MB, and 2,000 of each
+STRETCH = 1000  # words; in lines beyond that, a word further from its place is not looked for
 Span = tuple[int, int]
+Floats = NDArray[np.float64]
 
 
 class UnknownWordReplacer(Treatment):
@@ -88,35 +91,69 @@ class UnknownWordReplacer(Treatment):
         return self.dictionary.get(word) or self.dictionary.get(normal_form(word)) or word
 
     def linked_words(self, text: str, spans: list[Span], src: list[Word]) -> list[int]:
-        """The place of the source word behind each UNK, which stand at these spans of the text."""
+        """The place of the source word behind each UNK, which stand at these spans of the text.
+
+        Where UNKs x source words are more than `MOST_CELLS`, up to `STRETCH` UNKs are linked at a time, each to a word
+        within some `STRETCH` words of its place, so that time and memory grow with the line alone.
+        """
         if not spans:
             return []
         here, tgt_len = _places(text, spans)
         numbers = np.array(self.aligner.src_vocabulary.find([normal_form(word.text) for word in src]))
         likely = np.where(numbers < 0, 1.0, self._unwritable[numbers])
-        there = np.arange(1, len(src) + 1) / len(src)
-        scores = likely * np.exp(-self.aligner.forward.tension * np.abs(here[:, None] / tgt_len - there))
-        links = [0] * len(spans)
-        for _ in spans:
-            row, column = np.unravel_index(scores.argmax(), scores.shape)
-            links[row] = int(column)
-            scores[row] = -1.0
-            scores[:, column] *= np.where(scores[:, column] > 0, TAKEN, 1.0)
+        here, there = here / tgt_len, np.arange(1, len(src) + 1) / len(src)
+        links: list[int] = []
+        for unks, words in _stretches(here, len(src)):
+            distances = np.abs(here[unks, None] - there[words])
+            found = words.start + _likeliest(likely[words] * np.exp(-self.aligner.forward.tension * distances))
+            np.multiply.at(likely, found, TAKEN)
+            links += found.tolist()
         return links
 
     @cached_property
-    def _unwritable(self) -> NDArray[np.float64]:
+    def _unwritable(self) -> Floats:
         """The probability that each source word translates to one that the model cannot write (num_src_words,)."""
         writable = {normal_form(entry.strip(JOINER)) for entry in self.tgt_tokenizer.backend.get_vocab()}
         return self.aligner.probability_of(lambda word: word not in writable)
 
 
-def _places(text: str, spans: list[Span]) -> tuple[NDArray[np.float64], int]:
+def _places(text: str, spans: list[Span]) -> tuple[Floats, int]:
     """Which word of the text each UNK is, from 1, and the number of words. An UNK is one word."""
     ends = [0, *(end for _, end in spans)]
     before = [len(words_of(text[end:start])) for end, (start, _) in zip(ends, spans, strict=False)]
     here = np.cumsum(np.array(before) + 1)
     return here.astype(np.float64), int(here[-1]) + len(words_of(text[ends[-1] :]))
+
+
+def _stretches(places: Floats, num_words: int) -> Iterator[tuple[slice, slice]]:
+    """Which UNKs are linked together, and among which source words. `places` are those of the UNKs as shares of the
+    text, in ascending order.
+    """
+    if len(places) * num_words <= MOST_CELLS:
+        yield slice(0, len(places)), slice(0, num_words)
+        return
+    centres, start = (places * num_words).astype(np.int64), 0
+    while start < len(places):
+        first = int(centres[start])
+        end = min(start + STRETCH, int(np.searchsorted(centres, first + STRETCH)))
+        yield slice(start, end), slice(max(0, first - STRETCH), first + 2 * STRETCH)
+        start = end
+
+
+def _likeliest(scores: Floats) -> NDArray[np.int64]:
+    """The place of each UNK's source word, by scores (UNKs, source words), which are changed. The likeliest pair comes
+    first, and of equal ones the first.
+    """
+    links = np.zeros(len(scores), np.int64)
+    best = scores.max(axis=1)  # of each UNK, at most: scores only fall
+    while best[unk := int(best.argmax())] >= 0:
+        word = int(scores[unk].argmax())
+        if scores[unk, word] < best[unk]:  # others have taken words since
+            best[unk] = scores[unk, word]
+        else:
+            links[unk], best[unk] = word, -1.0
+            scores[:, word] *= TAKEN
+    return links
 
 
 def unk_spans(hypothesis: Translation) -> list[Span]:
