@@ -4,6 +4,7 @@ from transformer_mt import Translator
 Translator.load("runs/quickstart").translate(["The cat sat"])
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -222,10 +223,9 @@ class Translator:
             by_width.setdefault(width, []).append(index)
         alike = [some for _, some in sorted(by_width.items(), reverse=True)]
         batches = [batch for some in alike for batch in self._batches(some, options.batch_size)]
-        rows = [max(options.num_rows, *(demands[i].tokens_of_constraints + 1 for i in batch)) for batch in batches]
-        for batch, of_each in zip(batches, rows, strict=True):
-            refuse_what_never_fits(len(batch), of_each, self.tgt_tokenizer.vocab_size, options, self.device)
-        num_rows = sum(len(batch) * of_each for batch, of_each in zip(batches, rows, strict=True))
+        sizes = [(len(b), max(options.num_rows, *(demands[i].tokens_of_constraints + 1 for i in b))) for b in batches]
+        largest, num_rows = max(sizes, key=math.prod, default=(0, 0)), sum(map(math.prod, sizes))
+        refuse_what_never_fits(*largest, self.tgt_tokenizer.vocab_size, options, self.device)
         compiled = are_compiled(self.search_model, len(batches), num_rows, self.device, self.precision)
         languages = [language_of(one.tag) or self.config.data.tgt_lang for one in tagged]
         jobs = [
