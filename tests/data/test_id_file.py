@@ -1,5 +1,6 @@
 """Columns of ids against lists of lists."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,8 +47,33 @@ def test_what_was_written_in_pieces_is_read_by_row(
         assert [found[:length].tolist() for found, length in zip(ids, lengths, strict=True)] == [
             rows[row] for row in wanted
         ]
+        assert [row.tolist() for row in column.take(np.array(wanted, np.int64))] == [rows[row] for row in wanted]
         some = sorted({token for row in rows[:2] for token in row})
         assert column.count(some) == sum(token in some for row in rows for token in row)
+
+
+def test_one_long_line_does_not_set_the_memory_that_all_rows_take() -> None:
+    """A rectangle of all rows, as wide as the longest, would have eight million places for these 6,095 ids."""
+    lengths = np.ones(4096, np.int32)
+    lengths[7] = 2000
+    column = IdColumn(np.arange(lengths.sum(), dtype=np.int32), lengths)
+    tracemalloc.start()
+    try:
+        taken = column.take(np.arange(4096))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(taken.ids, column.ids)
+    assert peak < 100 * len(column.ids)
+
+
+def test_rows_of_patches_are_taken_whole_and_none_of_no_rows() -> None:
+    patches = np.arange(12, dtype=np.uint8).reshape(6, 2)
+    taken = IdColumn(patches, np.array([2, 0, 3, 1], np.int32)).take(np.array([3, 1, 0]))
+    assert taken.ids.tolist() == [[10, 11], [0, 1], [2, 3]]
+    assert taken.lengths.tolist() == [1, 0, 2]
+    empty = IdColumn(patches[:0], np.zeros(2, np.int32)).take(np.array([1, 0, 1]))
+    assert (empty.ids.shape, empty.lengths.tolist()) == ((0, 2), [0, 0, 0])
 
 
 def test_ids_are_all_counted_however_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Updates under each regulariser: against torch, against a count, and against the plain update where they are one."""
 
+import tracemalloc
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from toy import toy_config
 from updating import REGULARISERS, gradients, make_updater
 
 from transformer_mt.config.sections.model import ModelConfig
-from transformer_mt.data.preparation import PreparedData
+from transformer_mt.data.encoding import EncodedCorpus
+from transformer_mt.data.id_file import IdColumn
+from transformer_mt.data.preparation import PreparedData, Split
 from transformer_mt.model.loss import cross_entropy_sums, output_loss_sums
 from transformer_mt.model.recurrent.rnn import Rnn
 from transformer_mt.storage.run_folder import RunFolder
@@ -84,6 +87,21 @@ def test_the_prior_is_each_tokens_share_of_the_targets(corpus: Path, data: Prepa
     prior = unigram(data.train, data.tgt_tokenizer.vocab_size)
     total = sum(counts.values())
     assert prior.tolist() == pytest.approx([counts[i] / total for i in range(data.tgt_tokenizer.vocab_size)])
+
+
+def test_one_long_target_does_not_set_the_memory_of_the_count() -> None:
+    lengths = np.ones(4096, np.int32)
+    lengths[7] = 2000
+    column = IdColumn(np.full(lengths.sum(), 5, np.int32), lengths)
+    split = Split("train", cast(Any, None), EncodedCorpus(column, column, 0, 0), np.arange(4096))
+    tracemalloc.start()
+    try:
+        prior = unigram(split, 6)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert prior.tolist() == pytest.approx([0, 0, 0, 4096 / 10191, 0, 6095 / 10191])
+    assert peak < 100 * 6095
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -27,8 +27,7 @@ def unigram(split: Split, vocab_size: int) -> Tensor:
     """(vocab_size,) float32: each token's share of all target tokens, an EOS for each pair among them."""
     counts = np.zeros(vocab_size, np.int64)
     for start in range(0, len(split), COUNTED_AT_ONCE):
-        ids, lengths = split.ids.tgt.gather(split.rows[start : start + COUNTED_AT_ONCE])
-        own = ids[np.arange(ids.shape[1]) < lengths[:, None]]
+        own = split.ids.tgt.take(split.rows[start : start + COUNTED_AT_ONCE]).ids
         counts += np.bincount(own.astype(np.int64), minlength=vocab_size)
     counts[EOS_ID] += len(split)
     return torch.from_numpy(counts / counts.sum()).float()
