@@ -72,7 +72,7 @@ SHARING_NAMES = {"none": "each with the whole model (DDP)", "full": "each with a
 class Outcome:
     """How a training ended. `reason` is None where a signal ended it. `exit_status` is 0, or 128 + the number of the
     signal: 129, 130 or 143. `best_metrics` are those of the best validation, at `best_step`; None where there was none.
-    `metric` is the one by which it is the best.
+    `metric` is the one by which it is the best. `num_epochs` were begun.
     """
 
     run: RunFolder
@@ -82,6 +82,7 @@ class Outcome:
     best_step: int | None
     best_metrics: dict[str, float] | None
     metric: str
+    num_epochs: int
 
 
 def start_or_resume(
@@ -179,7 +180,7 @@ def _train(
     finally:
         monitor.close()
     status = 0 if reason else trainer.stop_status or 0
-    return Outcome(run, state.step, reason, status, state.best_step, state.best_metrics, config.validation.metric)
+    return _outcome(run, state, reason, status, config)
 
 
 def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool, reason: str) -> Outcome:
@@ -193,7 +194,12 @@ def _leave_alone(begun: Beginning, run: RunFolder, world: World, profiled: bool,
     before = begun.before or begun.config
     kept = world.first(lambda: TrainingState.read(run.step(begun.state.step) / STATE))  # judged by its own metric
     reason = kept.reason_to_stop(before) or reason
-    return Outcome(run, kept.step, reason, 0, kept.best_step, kept.best_metrics, before.validation.metric)
+    return _outcome(run, kept, reason, 0, before)
+
+
+def _outcome(run: RunFolder, state: TrainingState, reason: str | None, status: int, config: RunConfig) -> Outcome:
+    best, metric = (state.best_step, state.best_metrics), config.validation.metric
+    return Outcome(run, state.step, reason, status, *best, metric, state.num_epochs)
 
 
 def _for_its_average(asked: RunConfig, begun: Beginning, run: RunFolder, world: World) -> tuple[RunConfig, Beginning]:

@@ -14,7 +14,6 @@ from transformer_mt.plurals import rounded
 
 if TYPE_CHECKING:
     from transformer_mt.config.schema import RunConfig
-    from transformer_mt.config.sections.training import TrainingConfig
     from transformer_mt.training.run import Outcome
 
 PRETRAIN = "Train a model on text in one language, as data.noise says; options are those of `tmt train`."
@@ -102,7 +101,7 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         return
     print(f"finished at step {outcome.step:,}: {outcome.reason}")
     _tell_best(outcome)
-    for never in _what_never_began(config.training, outcome.step):
+    for never in _what_never_began(config, outcome):
         print(never)
     most, minutes = config.training.max_steps, config.training.max_minutes
     if most is not None and minutes is not None and outcome.reason.startswith("max_minutes"):
@@ -122,18 +121,23 @@ def _tell(outcome: "Outcome", config: "RunConfig") -> None:
         print(f"train on pairs from here with: training.init_from={name}")
 
 
-def _what_never_began(training: "TrainingConfig", last_step: int) -> list[str]:
+def _what_never_began(config: "RunConfig", outcome: "Outcome") -> list[str]:
     """Told: what the config set for later than the last step. By `max_epochs` or minutes none could know it before."""
-    told = []
-    if training.warmup_steps > last_step:
+    told, training, both = [], config.training, config.data.both_directions_epochs
+    if training.warmup_steps > outcome.step:
         told.append(
             f"training.warmup_steps is {training.warmup_steps:,}, so that the learning rate was still rising at the "
             "end; lower it, or train for longer"
         )
-    if training.consistency is not None and training.consistency.start_step > last_step:
+    if training.consistency is not None and training.consistency.start_step > outcome.step:
         told.append(
             f"training.consistency.start_step is {training.consistency.start_step:,}, so that consistency never began; "
             "lower it, or train for longer"
+        )
+    if both >= outcome.num_epochs:
+        told.append(
+            f"data.both_directions_epochs is {both:,}, so that the wanted direction never came alone; lower it, or "
+            "train for longer"
         )
     return told
 

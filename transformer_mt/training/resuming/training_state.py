@@ -49,6 +49,11 @@ class TrainingState:
     window: dict[str, float] = field(default_factory=dict)  # sums since the last line of metrics
     updates: dict[str, Any] = field(default_factory=dict)  # what is usual in them (see `note_update`)
 
+    @property
+    def num_epochs(self) -> int:
+        """How many epochs were begun."""
+        return self.epoch + (self.micro_batch > 0)
+
     def reason_to_stop(self, config: RunConfig) -> str | None:
         """Why the training is over, in words; None while it is not."""
         training, patience = config.training, config.validation.patience

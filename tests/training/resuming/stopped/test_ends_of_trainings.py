@@ -45,6 +45,25 @@ def test_what_was_set_for_later_than_the_end_is_told(folder: Path) -> None:
     assert "training.warmup_steps is" not in reached.stdout
 
 
+def test_an_end_before_the_wanted_direction_came_alone_is_told(folder: Path) -> None:
+    """By steps it may end with the last epoch of both directions; one step more is of the wanted one alone."""
+    name = ["train", "--config", "toy.yaml", "name=both", "--resume", "auto"]
+    turned = ["data.both_directions_epochs=1", "tokenizer.joint=true", "training.checkpoint_every_steps=1",
+              "training.keep_checkpoints=40", "training.proofs=off"]  # fmt: skip
+    whole = tmt_here(folder, *name, *turned, "training.max_steps=30")
+    assert whole.returncode == 0, whole.stdout
+    states = [json.loads(path.read_text()) for path in (folder / "runs/both/checkpoints").glob("step_*/state.json")]
+    (end,) = (state["step"] for state in states if (state["epoch"], state["micro_batch"]) == (1, 0))
+    said = (
+        "data.both_directions_epochs is 1, so that the wanted direction never came alone; lower it, or train for longer"
+    )
+    assert said not in whole.stdout
+    for last, is_told in ((end - 1, True), (end, True), (end, True), (end + 1, False)):  # once it is finished already
+        result = tmt_here(folder, *name, *turned, "name=both_shorter", f"training.max_steps={last}")
+        assert f"finished at step {last}: max_steps" in result.stdout
+        assert (f"\n{said}\n" in result.stdout) == is_told
+
+
 def test_only_the_newest_and_the_best_are_kept(folder: Path) -> None:
     assert tmt_here(folder, "train", "--config", "toy.yaml", "name=few", "training.keep_checkpoints=2").returncode == 0
     run = folder / "runs" / "few"
