@@ -118,6 +118,30 @@ def test_max_epochs_ends_a_stream(corpus: Path, capsys: pytest.CaptureFixture[st
     assert "epoch 1 is over: 120 pairs were read" in capsys.readouterr().out
 
 
+def test_a_source_that_is_gone_after_its_last_epoch_costs_no_weights(corpus: Path, tmp_path: Path) -> None:
+    """A system deletes a file when its last reader closes it. With the file again the run can be made longer."""
+    data = Path(shutil.copytree(corpus, tmp_path / "data"))
+
+    def config_for(num_epochs: int) -> RunConfig:
+        return toy_config(
+            data,
+            data={"cache_dir": str(corpus.parent / "cache"), "streaming": True, "shuffle_window": WINDOW},
+            model={"dropout": 0.2},
+            training={**TRAINING, "max_steps": None, "max_epochs": num_epochs},
+            validation={"every_steps": None, "every_epochs": 1},
+        )
+
+    straight = train(config_for(2), tmp_path / "straight")
+    ends = [step for step in range(1, STEPS) if (straight / f"checkpoints/step_{step}").is_dir()]
+    last = next(step for step in ends if state_of(straight, step)["epoch"] == 1)
+    gone, text = data / "train.en", (data / "train.en").read_bytes()
+    outcome = start_or_resume(config_for(1), RunFolder(tmp_path / "run"), False, watch=lambda _: gone.unlink(True))
+    assert (outcome.step, outcome.reason) == (last, "max_epochs 1 reached")
+    gone.write_bytes(text)
+    train(config_for(2), tmp_path / "run", resume=True)
+    assert_same_run(straight, tmp_path / "run", ends[-1])
+
+
 def test_a_run_is_not_made_a_stream_or_given_another_window(corpus: Path, straight: Path) -> None:
     before = (straight / "metrics.jsonl").read_bytes()
     with pytest.raises(UserError, match=r"data\.streaming: was True, is False"):

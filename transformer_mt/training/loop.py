@@ -349,7 +349,9 @@ class Trainer:
         state.loss_scale = self.updater.scaler.state_dict() or None
         limit = self.updater.limit.smallest_failed
         state.memory_limit = int(limit) if math.isfinite(limit) else None
-        state.stream = self.feed.plan(state.epoch).place(state.micro_batch)
+        # An epoch that this training never reads is not opened, for its source may be gone. None is its beginning.
+        is_read = state.micro_batch > 0 or state.reason_to_stop(self.config) is None
+        state.stream = self.feed.plan(state.epoch).place(state.micro_batch) if is_read else None
         weights, moments = self.updater.tensors()
 
         def save() -> None:
