@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
+from itertools import count
 
 from transformer_mt.config.loading import dump_config
 from transformer_mt.config.schema import RunConfig
@@ -119,14 +120,15 @@ def begin(config: RunConfig, run: RunFolder, resume: bool, change_lr: bool, num_
 
 def _set_earlier_aside(run: RunFolder) -> None:
     """Keep what is told of the weights that a run has lost, where it begins anew without a checkpoint. It may be all
-    that is left of them, and would be taken for the new training's.
+    that is left of them, and would be taken for the new training's. What an earlier start set aside is numbered.
     """
     moved = []
     for path in (run.metrics, run.evaluations, run.changes, run.debug):
         if exists(path) and (is_dir(path) or path.stat().st_size):
             aside = path.with_stem(f"{path.stem}_before")
             if exists(aside):
-                remove(aside)
+                numbered = (aside.with_stem(f"{aside.stem}_{number}") for number in count(1))
+                os.replace(aside, next(free for free in numbered if not exists(free)))
             os.replace(path, aside)
             moved.append(str(aside))
     run.recorder.unlink(missing_ok=True)

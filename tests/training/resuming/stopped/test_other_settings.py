@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from commands import call_tmt
-from toy import write_toy_corpus
+from toy import toy_config, write_toy_corpus
 from trainings import edit_state, metrics, tmt, tmt_here
 
 from transformer_mt.config.loading import read_config
+from transformer_mt.storage.run_folder import RunFolder
+from transformer_mt.training.begin import begin
 
 
 def test_another_metric_finds_another_best_and_waits_anew(folder: Path) -> None:
@@ -149,6 +151,22 @@ def test_a_run_begun_anew_keeps_the_numbers_that_it_had(folder: Path) -> None:
     assert (run / "evaluations_before/test.json").read_text() == "evaluations"
     assert not any((run / name).exists() for name in ("evaluations", "changes.jsonl", "origin.json"))
     assert metrics(run) != []
+
+
+def test_what_was_set_aside_before_is_kept_at_the_next_start_without_a_checkpoint(tmp_path: Path) -> None:
+    """Such as one that died before its first save: the numbers of the first training are all that is left of it."""
+    run = RunFolder(tmp_path / "run")
+    for number in range(1, 4):
+        run.debug.mkdir(parents=True)
+        for file in (run.metrics, run.debug / "step_7.safetensors"):
+            file.write_text(f"training {number}")
+        begin(toy_config(tmp_path), run, resume=True, change_lr=False, num_processes=1)
+    kept = {path.relative_to(run.path).as_posix(): path.read_text() for path in run.path.rglob("*") if path.is_file()}
+    assert kept == {
+        name.format(aside): f"training {number}"
+        for name in ("metrics_before{}.jsonl", "debug_before{}/step_7.safetensors")
+        for aside, number in (("_1", 1), ("_2", 2), ("", 3))
+    }
 
 
 @pytest.mark.slow
