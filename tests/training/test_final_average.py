@@ -12,7 +12,7 @@ import torch
 from marks import slow
 from safetensors.torch import load_file
 from toy import toy_config
-from trainings import assert_same_run, metrics
+from trainings import assert_same_run, edit_state, metrics
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.data.preparation import prepare_data
@@ -151,7 +151,30 @@ def test_fewer_checkpoints_than_asked_for_are_averaged_and_named(
 ) -> None:
     config = toy_config(corpus, training={**TRAINING, "max_steps": 2})
     start_or_resume(config, RunFolder(tmp_path / "short"), resume=False)
-    assert "average of the steps 2: nll" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "average of the steps 2: nll" in said
+    assert "training.average_last is 3, and the run has only its 1 newest checkpoint\n" in said
+
+
+@pytest.mark.parametrize(("best", "averaged"), [(4, [16, 20]), (12, [12, 16, 20])])
+def test_the_best_has_a_part_in_it_only_beside_the_newest(
+    best: int, averaged: list[int], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """A finished run that kept two, and the best, is asked for four."""
+    keeps_two = toy_config(
+        corpus, training={"checkpoint_every_steps": 4, "keep_checkpoints": 2}, validation={"every_steps": 8}
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "remove_superfluous", lambda *_: None)
+        run = start_or_resume(keeps_two, RunFolder(tmp_path / "run"), resume=False).run
+    edit_state(run.step(20), best_step=best)
+    checkpoints.remove_superfluous(run, best, 2)
+    assert run.steps() == [best, 16, 20]
+    asked = keeps_two.training.model_copy(update={"keep_checkpoints": 5, "average_last": 4})
+    start_or_resume(keeps_two.model_copy(update={"training": asked}), run, resume=True)
+    assert json.loads((run.average / "steps.json").read_text()) == averaged
+    said = f"training.average_last is 4, and the run has only its {len(averaged)} newest checkpoints\n"
+    assert said in capsys.readouterr().out
 
 
 def test_what_is_not_kept_cannot_be_averaged(corpus: Path) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.paths import exists
+from transformer_mt.plurals import counted
 from transformer_mt.storage.checkpoint_files import WEIGHTS, own_steps
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.storage.weights import read_tensors
@@ -35,8 +36,8 @@ def average_at_end(
     monitor: Monitor,
     between_batches: Callable[[], None],
 ) -> None:
-    """Write `checkpoints/average`, validate it, and say whether it is better than the best checkpoint. All processes
-    must call this.
+    """Write `checkpoints/average`, validate it, and say whether it is better than the best checkpoint, and where there
+    are fewer checkpoints than the config asks for, how many. All processes must call this.
 
     Raises StopRequestedError as `Validator.validate` does; the next start then makes the average again.
     """
@@ -44,7 +45,11 @@ def average_at_end(
 
     def make() -> list[int]:
         remove_superfluous(run, state.best_step, config.training.keep_checkpoints)  # a kill may have come before that
-        steps = average_checkpoints(run, min(config.training.average_last or 1, len(own_steps(run))))
+        wanted, there = config.training.average_last or 1, _num_newest(config, run, state)
+        if there < wanted:
+            kept = counted(there, "newest checkpoint")
+            monitor.say(f"training.average_last is {wanted:,}, and the run has only its {kept}")
+        steps = average_checkpoints(run, min(wanted, there))
         made.append((steps, read_tensors(run.average / WEIGHTS)))
         return steps
 
@@ -53,6 +58,15 @@ def average_at_end(
     with updater.whole_model({name: weight.to(updater.device) for name, weight in weights}) as model:
         metrics = validator.validate(model, between_batches).metrics
     monitor.average(state.step, steps, metrics, _verdict(config.validation.metric, metrics, state, run))
+
+
+def _num_newest(config: RunConfig, run: RunFolder, state: TrainingState) -> int:
+    """How many of the newest checkpoints there are. The best is none of them where the next one after it was deleted:
+    it may be of long before them, and is far from what an average is to smooth.
+    """
+    steps, every = own_steps(run), config.training.checkpoint_every_steps
+    is_apart = len(steps) > 1 and steps[0] == state.best_step and steps[1] > (steps[0] // every + 1) * every
+    return len(steps) - is_apart
 
 
 def _verdict(metric: str, metrics: dict[str, float], state: TrainingState, run: RunFolder) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer_mt.checking.quick import OF_A_STREAM, quick_check
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.sections.training import TrainingConfig
 from transformer_mt.data.batches.stream import Stream
 from transformer_mt.data.encoding import load_tokenizers
 from transformer_mt.data.preparation import TrainingData, prepare_training_data, report_lines
@@ -210,12 +211,16 @@ def _for_its_average(asked: RunConfig, begun: Beginning, run: RunFolder, world: 
     state = world.first(lambda: TrainingState.read(run.step(begun.state.step) / STATE))
     if state.reason_to_stop(own) is None:  # it is over by the settings of now alone
         return asked, begun
-    others = {key: values for key, values in begun.changes.items() if key != "training.average_last"}
+    training = begun.config.training
+    given = {"average_last": training.average_last}
+    if (training.average_last or 0) > own.training.keep_checkpoints:  # fewer would be refused beside it
+        given["keep_checkpoints"] = training.keep_checkpoints
+    others = {key: values for key, values in begun.changes.items() if key.removeprefix("training.") not in given}
     if others:
         print(f"nothing else was changed, for the run is finished: {_staying(others)}")
-    average_last = begun.config.training.average_last
-    asked = own.model_copy(update={"training": own.training.model_copy(update={"average_last": average_last})})
-    shared_out = asked.training.model_copy(update={"grad_accum": begun.config.training.grad_accum})
+    written = TrainingConfig.model_validate({**own.training.model_dump(), **given})
+    asked = own.model_copy(update={"training": written})
+    shared_out = written.model_copy(update={"grad_accum": training.grad_accum})
     config = asked.model_copy(update={"training": shared_out})
     changes = {key: values for key, values in begun.changes.items() if key not in others}
     return asked, replace(begun, config=config, state=state, changes=changes, remark=None)

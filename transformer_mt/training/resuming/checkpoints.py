@@ -129,13 +129,16 @@ def settings_so_far(run: RunFolder) -> RunConfig:
     """The settings with which the newest checkpoint was trained, even if the run's `config.yaml` was edited since.
     `set_damaged_aside` must have checked the checkpoint.
 
-    Two come from `config.yaml`: `training.grad_accum`, the value that the user asked for, not the one that several
-    processes made of it, and `training.average_last`, which a run may be given when it is finished.
+    Some come from `config.yaml`: `training.grad_accum`, the value that the user asked for, not the one that several
+    processes made of it, and `training.average_last`, which a run may be given when it is finished, with the
+    `training.keep_checkpoints` that it needs.
     """
     written = read_config(run.config).training
     path = run.step(run.steps()[-1]) / SETTINGS
     config = read_config(path)
     later = {"grad_accum": written.grad_accum, "average_last": written.average_last}
+    if (written.average_last or 0) > config.training.keep_checkpoints:
+        later["keep_checkpoints"] = written.keep_checkpoints
     training = config.training.model_copy(update=later)
     return config.model_copy(update={"training": training})
 

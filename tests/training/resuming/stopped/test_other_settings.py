@@ -121,6 +121,32 @@ def test_a_finished_run_is_given_its_average_and_nothing_else_changes(folder: Pa
     assert "best: step 4, nll 0.50\n" in again.stdout
 
 
+def test_a_finished_run_is_given_an_average_of_more_than_it_kept(folder: Path) -> None:
+    """`keep_checkpoints` goes with it where it must, since a config with fewer is refused by all that read it."""
+    few = ["name=more", "training.max_steps=10", "training.checkpoint_every_steps=2", "training.keep_checkpoints=2"]
+    assert tmt_here(folder, "train", "--config", "toy.yaml", *few).returncode == 0
+    run, config = folder / "runs/more", folder / "runs/more/config.yaml"
+    asked = ["training.average_last=4", "training.keep_checkpoints=9", "training.max_minutes=9"]
+    result = tmt_here(folder, "train", "--resume", "runs/more", *asked)
+    assert result.returncode == 0, result.stdout
+    assert "changed: training.keep_checkpoints was 2, is 9\n" in result.stdout
+    assert "nothing else was changed, for the run is finished: training.max_minutes stays None\n" in result.stdout
+    training = read_config(config).training
+    assert (training.average_last, training.keep_checkpoints, training.max_minutes) == (4, 9, None)
+    for checkpoint in ("best", "average"):
+        use = ["translate", "--run", "runs/more", "--checkpoint", checkpoint, "one."]
+        assert tmt_here(folder, *use).returncode == 0
+    before = config.read_bytes()
+    for lost in (False, True):  # and made again, by the config that was written
+        if lost:
+            shutil.rmtree(run / "checkpoints/average")
+        again = tmt_here(folder, "train", "--resume", "runs/more")
+        assert again.returncode == 0, again.stdout
+        assert "changed" not in again.stdout
+        assert config.read_bytes() == before
+    assert (run / "checkpoints/average").is_dir()
+
+
 def test_auto_starts_afresh_where_there_is_no_checkpoint(folder: Path) -> None:
     result = tmt_here(folder, "train", "--config", "toy.yaml", "--resume", "auto", "name=fresh", "training.max_steps=4")
     assert result.returncode == 0
