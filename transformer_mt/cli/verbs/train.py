@@ -134,7 +134,7 @@ def _what_never_began(config: "RunConfig", outcome: "Outcome") -> list[str]:
             f"training.consistency.start_step is {training.consistency.start_step:,}, so that consistency never began; "
             "lower it, or train for longer"
         )
-    if both >= outcome.num_epochs:
+    if both and both >= outcome.num_epochs:
         told.append(
             f"data.both_directions_epochs is {both:,}, so that the wanted direction never came alone; lower it, or "
             "train for longer"
