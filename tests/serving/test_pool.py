@@ -179,15 +179,15 @@ def test_all_processes_have_one_checkpoint_while_its_run_is_trained(
     """The server finds it, by a name that another checkpoint never has."""
     setups: list[Setup] = []
 
-    class Stop(Exception):  # noqa: N818
+    class StopError(Exception):
         pass
 
     def stop(setup: Setup, *_: object) -> None:
         setups.append(setup)
-        raise Stop
+        raise StopError
 
     monkeypatch.setattr(begin, "Pool", stop)
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         begin.serve([RunFolder(run)], {}, begin.Options("127.0.0.1", 0, Limits(), choice, "cpu"), print)
     assert [chosen.name for chosen in setups[0].runs] == ["step_300"]
 
@@ -262,7 +262,9 @@ def test_a_process_that_loaded_what_is_served_no_longer_is_begun_again(run: Path
     assert pool.num_begun_again == 1
 
 
-def test_a_living_process_is_killed_also_where_the_one_that_began_it_has_died(run: Path) -> None:
+def test_a_living_process_is_killed_also_where_the_one_that_began_it_has_died(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python then takes each for one that has ended."""
     pool = Pool(setup_of(run), 1)
     pool.begin()
@@ -277,6 +279,10 @@ def test_a_living_process_is_killed_also_where_the_one_that_began_it_has_died(ru
     os.kill(process.pid, signal.SIGSTOP)  # it is at work that never ends
     pool.end()
     wait_until(lambda: not os.path.exists(f"/proc/{process.pid}"))
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _: killed.append(pid))
+    pool._places[0].kill()
+    assert not killed, "by now the number may be that of another process"
 
 
 def test_a_gpu_whose_memory_was_full_does_more_for_the_same_process() -> None:

@@ -33,6 +33,7 @@ class _Place:
     def __init__(self) -> None:
         self.process: Any = None
         self.setup: Setup | None = None  # with which the process was begun
+        self.killed: Any = None  # the process that was killed last
         self.told: Any = None  # the process of which it was said that it has died
         self.end: Connection | None = None
         self.doing: asyncio.Future[Any] | None = None
@@ -45,8 +46,9 @@ class _Place:
         self.process.join()
 
     def kill(self) -> None:
-        """Kill the process, if it lives."""
-        if self.process.exitcode in (None, NOBODY_KNOWS):
+        """Kill the process, if it lives, and once: its number may be another's by the next time."""
+        if self.process.exitcode in (None, NOBODY_KNOWS) and self.killed is not self.process:
+            self.killed = self.process
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGKILL)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,7 +94,7 @@ def make_pairs(
     unknown = UnknownWords()
     try:
         files = ParallelFiles(_paths(output, languages or languages_of(translator.config, options.to), is_backward))
-        with tqdm(desc="Translating", unit=" lines", total=real.num_lines, disable=None) as bar:
+        with closing(files), tqdm(desc="Translating", unit=" lines", total=real.num_lines, disable=None) as bar:
 
             def advance(number: int, words: Sequence[str]) -> None:
                 unknown.add(words)
@@ -108,12 +109,8 @@ def make_pairs(
             try:
                 maker.run(real.lines, chunk_size(options))
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(
-                    f"{output} holds the pairs of the first {maker.report.num_lines:,} lines. The same command goes on "
-                    "from there"
-                ) from None
-            finally:
-                files.close()
+                done = f"{output} holds the pairs of the first {maker.report.num_lines:,} lines"
+                raise KeyboardInterrupt(f"{done}. The same command goes on from there") from None
         unknown.report()
         tags = [one for one in (tag, language, *sorted(source_tags)) if one]
         _say(maker, tags, language, languages not in (None, languages_of(translator.config, None)))
