@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -106,6 +107,58 @@ def test_each_line_gets_its_nearest_translation(folder: Path, verb: str) -> None
     assert spanish != [of_line[0] for of_line in found.values()], "some lines have a nearer one than the likeliest"
 
 
+@pytest.mark.parametrize("verb", ["distill", "backtranslate"])
+def test_one_search_writes_the_likeliest_too(folder: Path, verb: str) -> None:
+    """The pairs are those without the option, and the third file is that of a search without `--nearest`."""
+    nearest_of = ("--nearest", "bleu", "--ref", "real.xx", "--n-best", "3")
+    common = ("--input", "mono.xx", "--tag", "<ST>")
+    pairs = made(folder, *common, *nearest_of, verb=verb, output="near")
+    likeliest = made(folder, *common, "--beam-size", "3", verb=verb, output="likely")[1]
+    assert made(folder, *common, *nearest_of, "--with-likeliest", verb=verb) == pairs
+    assert (folder / "out/likeliest.es").read_text().split("\n")[:-1] == likeliest != pairs[1]
+
+
+@pytest.mark.parametrize(
+    ("verb", "sources"),
+    [
+        (
+            "distill",
+            "{src: o/train.en, tgt: o/train.es, weight: 1} and {src: o/train.en, tgt: o/likeliest.es, weight: 1}",
+        ),
+        (
+            "backtranslate",
+            "{src: o/train.es, tgt: o/train.en, weight: 1} and {src: o/likeliest.es, tgt: o/train.en, weight: 1}",
+        ),
+    ],
+)
+def test_both_kinds_are_told_and_blank_together(folder: Path, verb: str, sources: str) -> None:
+    """The command says which two sources to train on; a line that makes no pair is blank in all three files."""
+    (folder / "mono.xx").write_text("one two.\n\n" + "one " * 40 + "\nthree.\n")
+    (folder / "real.xx").write_text("uno dos.\nx.\nuno.\n\n")
+    arguments = ("--input", "mono.xx", "--nearest", "bleu", "--ref", "real.xx", "--with-likeliest", "--output", "o")
+    result = call_tmt(folder, verb, *arguments)
+    assert result.returncode == 0, result.stderr
+    assert f"to train on them, in data.train: {sources}\n" in result.stdout
+    assert re.search(r"^o/train.e. and o/train.e. and o/likeliest.es: 4 lines, 1 pair; blank on", result.stdout)
+    for name in ("train.en", "train.es", "likeliest.es"):
+        assert [bool(line) for line in (folder / "o" / name).read_text().split("\n")] == [True, *[False] * 4]
+    assert call_tmt(folder, verb, *arguments).stdout.count("there before: 4 lines") == 1
+    told = call_tmt(folder, verb, *arguments[:4], "--ref", "o/likeliest.es", "--output", "o").stderr
+    assert "--ref o/likeliest.es is a file that is written in --output o. Name another folder" in told
+
+
+def test_the_likeliest_of_samples_and_of_whole_translations() -> None:
+    """Samples come in the order drawn; a translation with half a character is none."""
+    texts = [("un", -3.0), ("dos", -1.0), ("tres", -2.0), ("x\ufffd", -0.5)]
+    translated = Translated("two", [replace(hypothesis(text), score=score) for text, score in texts])
+    maker = PairMaker(
+        Mock(config=toy_config(Path())), SearchOptions(n_best=4), Recipe(False), Mock(), "x", likeness=Likeness.chrf,
+        with_likeliest=True,
+    )  # fmt: skip
+    assert maker._texts_of(translated, "un gato") == ["un", "dos"]
+    assert maker._texts_of(replace(translated, hypotheses=[]), "un gato") == ["", ""]
+
+
 def test_training_pairs_have_real_targets_of_their_own(folder: Path) -> None:
     search = ("--nearest", "chrf", "--n-best", "3")
     english, spanish = made(folder, "--config", few(folder), "data.root=.", *search)
@@ -113,16 +166,24 @@ def test_training_pairs_have_real_targets_of_their_own(folder: Path) -> None:
     assert "training pairs have targets of their own. Leave it out" in refused(folder, *search, "--ref", "real.xx")
 
 
-@pytest.mark.parametrize("search", [(), ("--temperature", "1", "--n-best", "3", "--seed", "7")])
+@pytest.mark.parametrize("search", [("--with-likeliest",), ("--temperature", "1", "--n-best", "3", "--seed", "7")])
 def test_gone_on_with_after_a_kill(folder: Path, search: tuple[str, ...]) -> None:
-    """From the third part on, which has references of its own."""
+    """From the third part on, which has references of its own, and from the second, where one file lacks more."""
     arguments = ("--input", "mono.xx", "--nearest", "chrf", "--ref", "real.xx", *search)
-    whole = made(folder, *arguments)
-    for name in ("train.en", "train.es"):
-        path = folder / "out" / name
-        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:140]))
-    assert made(folder, *arguments) == whole
+    made(folder, *arguments)
+    paths = sorted((folder / "out").glob("*.e[ns]"))
+    whole = [path.read_bytes() for path in paths]
+    assert len(paths) == (3 if "--with-likeliest" in search else 2)
+    for lacking in (None, *paths):
+        for path, content in zip(paths, whole, strict=True):
+            path.write_bytes(b"".join(content.splitlines(keepends=True)[: 70 if path == lacking else 140]))
+        if lacking is not None and lacking == paths[0]:
+            lacking.unlink()
+        made(folder, *arguments)
+        assert [path.read_bytes() for path in paths] == whole
     assert "--nearest was chrf, is bleu" in refused(folder, *arguments, "--nearest", "bleu")
+    if "--with-likeliest" in search:
+        assert "--with-likeliest was given, is not given" in refused(folder, *arguments[:-1])
     (folder / "real.xx").write_text("".join(f"{tgt}\n" for _, tgt in PAIRS))
     told = refused(folder, *arguments)
     assert "out was begun with other settings: the beginning of the real translations was " in told
@@ -165,7 +226,7 @@ def test_references_are_compared_as_the_model_writes() -> None:
         translator = Mock(config=toy_config(Path(), tokenizer={"lowercase": lowercase}))
         maker = PairMaker(translator, options, Recipe(False), Mock(), "x", likeness=Likeness.chrf)
         translated = Translated("the man", [hypothesis(text) for text in texts])
-        assert maker._text_of(translated, reference) == expected
+        assert maker._texts_of(translated, reference) == [expected]
 
 
 def test_the_language_of_a_line_is_that_of_its_tag() -> None:
@@ -178,7 +239,7 @@ def test_the_language_of_a_line_is_that_of_its_tag() -> None:
     translated = [
         Translated(f"<2{to}> The cat sat.", [hypothesis("狗坐下了"), hypothesis("猫坐下。")]) for to in ("zh", "de")
     ]
-    assert [maker._text_of(one, "猫坐下了。") for one in translated] == ["猫坐下。", "狗坐下了"]
+    assert [maker._texts_of(one, "猫坐下了。") for one in translated] == [["猫坐下。"], ["狗坐下了"]]
 
 
 def test_references_that_are_fewer_or_more(folder: Path) -> None:
@@ -202,6 +263,10 @@ def test_references_that_are_fewer_or_more(folder: Path) -> None:
         (
             "--ref real.xx",
             "--ref is real.xx, and nothing is chosen by a real translation. Give --nearest too, or leave",
+        ),
+        (
+            "--with-likeliest",
+            "--with-likeliest is given, and the likeliest translations make the pairs. Give --nearest",
         ),
         ("--n-best 4", "--n-best is 4, and nothing is chosen by a real translation"),
         ("--nearest bleu", "--nearest is bleu, and no file has the real translations of mono.xx. Give one with --ref"),

@@ -401,10 +401,10 @@ def test_the_tag_that_a_line_is_typed_behind_is_no_part_of_a_target() -> None:
     """Nor does it hide a line from --without."""
     languages = TargetLanguages(("es", "en"), None, is_needed=True, lowercase=False)
     recipe = Recipe(True, without=frozenset([sentence_key("Se sentó.")]), languages=languages)
-    assert recipe.pair("<2en> El gato", "The cat") == ("The cat", "El gato")
+    assert recipe.row("<2en> El gato", "The cat") == ("The cat", "El gato")
     assert recipe.is_of(("The cat", "El gato"), "<2en> El gato")
-    assert recipe.pair("<2fr> El gato", "The cat") == ("The cat", "<2fr> El gato")
-    assert Recipe(False, languages=languages).pair("<2es> The cat", "El gato") == ("<2es> The cat", "El gato")
+    assert recipe.row("<2fr> El gato", "The cat") == ("The cat", "<2fr> El gato")
+    assert Recipe(False, languages=languages).row("<2es> The cat", "El gato") == ("<2es> The cat", "El gato")
     assert recipe.refuses("<2en> Se sentó.") is Blank.WITHOUT
 
 

@@ -19,7 +19,7 @@ from transformer_mt.decoding.translation import Translated
 from transformer_mt.errors import UserError
 from transformer_mt.plurals import counted
 from transformer_mt.synthesis.nearest import Likeness, nearest
-from transformer_mt.synthesis.parallel_files import Pair, ParallelFiles
+from transformer_mt.synthesis.parallel_files import ParallelFiles, Row
 
 DAMAGED = "\ufffd"
 LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
@@ -71,19 +71,23 @@ class Recipe:
             return Blank.WITHOUT
         return None
 
-    def pair(self, real: str, translation: str) -> Pair:
-        """Source and target."""
+    def row(self, real: str, translation: str, *others: str) -> Row:
+        """Source and target, and behind them the other translations, as they make a pair in the place of the first."""
         real = (self._untyped(real) if self.is_backward else real).translate(LINE_ENDS)
-        src, tgt = (translation, real) if self.is_backward else (real, translation)
-        return f"{self.tag} {src}" if self.tag else src, tgt
+        if self.is_backward:
+            return self._tagged(translation), real, *map(self._tagged, others)
+        return self._tagged(real), translation, *others
+
+    def _tagged(self, src: str) -> str:
+        return f"{self.tag} {src}" if self.tag else src
 
     def _untyped(self, line: str) -> str:
         return line if self.languages is None else self.languages.typed(line).text
 
-    def is_of(self, pair: Pair, real: str) -> bool:
-        """Whether this pair, if it is not blank, was made of the line."""
-        src, tgt = self.pair(real, "")
-        return pair[1] == tgt if self.is_backward else pair[0] == src
+    def is_of(self, row: Row, real: str) -> bool:
+        """Whether this row, if it is not blank, was made of the line."""
+        place = 1 if self.is_backward else 0
+        return row[place] == self.row(real, "")[place]
 
 
 def behind(line: str, tags: frozenset[str]) -> str:
@@ -116,7 +120,8 @@ class Line(NamedTuple):
 @dataclass
 class PairMaker:
     """`name` is what messages call the input. `tell` is called with the number of each line that the translator left
-    blank, and why; `advance` with the number of lines that were done.
+    blank, and why; `advance` with the number of lines that were done. With `likeness` the translation that is nearest
+    to one of `references` makes the pair, and `with_likeliest` the likeliest one makes another: the third file has it.
     """
 
     translator: LineTranslator
@@ -129,6 +134,7 @@ class PairMaker:
     report: Report = field(default_factory=Report)
     likeness: Likeness | None = None
     references: Iterator[str] | None = None
+    with_likeliest: bool = False
 
     def run(self, lines: Iterable[str], size: int) -> None:
         """Make the pairs of all lines that the files lack, up to `size` lines at a time.
@@ -162,53 +168,56 @@ class PairMaker:
             return [Line(text) for text in part]
         return [Line(*pair) for pair in zip(part, islice(self.references, len(part)), strict=True)]
 
-    def _refuse_other(self, part: list[Line], found: list[Pair]) -> None:
-        for number, (line, pair) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
-            if any(pair) and (self.recipe.refuses(*line) or not self.recipe.is_of(pair, line.text)):
+    def _refuse_other(self, part: list[Line], found: list[Row]) -> None:
+        for number, (line, row) in enumerate(zip(part, found, strict=False), start=self.report.num_lines + 1):
+            if any(row) and (self.recipe.refuses(*line) or not self.recipe.is_of(row, line.text)):
                 raise UserError(
                     f"{self.name}, line {number:,}, is not the line that {self.files.paths[0].parent} was begun with. "
                     "Give the same input, or choose another --output."
                 )
 
-    def _count(self, part: list[Line], found: list[Pair]) -> None:
-        for line, pair in zip(part, found, strict=True):
-            if not any(pair):
+    def _count(self, part: list[Line], found: list[Row]) -> None:
+        for line, row in zip(part, found, strict=True):
+            if not any(row):
                 self.report.blank[self.recipe.refuses(*line) or Blank.BEFORE] += 1
         self.report.num_found += len(part)
         self.advance(len(part), ())
 
-    def _make(self, part: list[Line]) -> list[Pair]:
+    def _make(self, part: list[Line]) -> list[Row]:
         first = self.report.num_lines
         refused = [self.recipe.refuses(*line) for line in part]
         texts = ["" if why else behind(line.text, self.recipe.unread) for line, why in zip(part, refused, strict=True)]
         asked: list[str] | list[SourceLine] = with_places(texts, first) if self.options.is_sampling else texts
         unknown: list[str] = []
-        pairs = []
+        rows: list[Row] = []
         for number, (line, why, translated) in enumerate(
             zip(part, refused, self.translator.translate_lines(asked, self.options), strict=True), start=first + 1
         ):
-            text = self._text_of(translated, line.reference).translate(LINE_ENDS)
-            if why is None and (why := _why_useless(translated, text)) is not None:
+            made = [text.translate(LINE_ENDS) for text in self._texts_of(translated, line.reference)]
+            if why is None and (why := _why_useless(translated, made[0])) is not None:
                 self.tell(number, why)
             if why is not None:
                 self.report.blank[why] += 1
-                pairs.append(("", ""))
+                rows.append(("",) * (1 + len(made)))
             else:
-                pairs.append(self.recipe.pair(line.text, text))
+                rows.append(self.recipe.row(line.text, *made))
                 unknown += translated.unknown_words
         self.advance(len(part), unknown)
-        return pairs
+        return rows
 
-    def _text_of(self, translated: Translated, reference: str | None) -> str:
-        """The best translation, or that nearest to the reference."""
+    def _texts_of(self, translated: Translated, reference: str | None) -> list[str]:
+        """The best translation, or that nearest to the reference and, where it is wanted, the likeliest."""
         whole = [one for one in translated.hypotheses if one.text.strip() and DAMAGED not in one.text]
         if self.likeness is None or reference is None or not whole:
-            return translated.text
+            return [translated.text] * (1 + self.with_likeliest)
         languages = self.recipe.languages
         tag = languages.parted(translated.source, self.options.to).tag if languages else ""
         config = self.translator.config
         language = language_of(tag) or config.data.tgt_lang
-        return nearest(whole, normalize(reference, config.tokenizer.lowercase), self.likeness, language).text
+        chosen = [nearest(whole, normalize(reference, config.tokenizer.lowercase), self.likeness, language)]
+        if self.with_likeliest:
+            chosen.append(max(whole, key=lambda hypothesis: hypothesis.rank))  # the first, but for samples
+        return [hypothesis.text for hypothesis in chosen]
 
 
 def _why_useless(translated: Translated, text: str) -> Blank | None:

@@ -1,4 +1,4 @@
-"""Two text files that grow together, line n of one beside line n of the other, whatever ends the process."""
+"""Text files that grow together, line n of one beside line n of each other, whatever ends the process."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -7,19 +7,19 @@ from pathlib import Path
 from transformer_mt.errors import UserError
 from transformer_mt.storage.files import writing
 
-Pair = tuple[str, str]
+Row = tuple[str, ...]  # a line of each file
 _WAY_OUT = "Free some space or choose another --output; the same command goes on with what is there."
 
 
 class ParallelFiles:
-    """Both files, opened where they were left. `read` what is there, and then `cut` and `write`.
+    """The files, opened where they were left. `read` what is there, and then `cut` and `write`.
 
-    A process may be killed at any moment. What counts is the lines that are whole in both files.
+    A process may be killed at any moment. What counts is the lines that are whole in all files.
     """
 
-    def __init__(self, paths: tuple[Path, Path]) -> None:
+    def __init__(self, paths: tuple[Path, ...]) -> None:
         self.paths = paths
-        self._whole = [0, 0]  # the bytes of each file that were read or written as a whole
+        self._whole = [0] * len(paths)  # the bytes of each file that were read or written as a whole
         self._is_written = False
         self._to_write, self._to_read = [], []
         with ExitStack() as opened:
@@ -31,42 +31,42 @@ class ParallelFiles:
             self._open = opened.pop_all()
 
     def close(self) -> None:
-        """Both files, without what was written only in part."""
+        """Close the files, without what was written only in part."""
         if self._is_written:
             with suppress(UserError):
                 self.cut()
         self._open.close()
 
-    def read(self, number: int) -> list[Pair]:
-        """The next `number` lines of both, or the fewer that are whole in both."""
-        sides = []
+    def read(self, number: int) -> list[Row]:
+        """The next `number` lines of all, or the fewer that are whole in all."""
+        columns = []
         for path, file in zip(self.paths, self._to_read, strict=True):
             lines = [line for line in (file.readline() for _ in range(number)) if line.endswith(b"\n")]
             try:
-                sides.append([line[:-1].decode("utf-8") for line in lines])
+                columns.append([line[:-1].decode("utf-8") for line in lines])
             except UnicodeDecodeError:
                 raise UserError(f"{path} is not UTF-8, so it was changed since. Give another --output.") from None
-        pairs = list(zip(*sides, strict=False))
-        if len(pairs) == number:
+        rows = list(zip(*columns, strict=False))
+        if len(rows) == number:
             self._whole = [file.tell() for file in self._to_read]
-        return pairs
+        return rows
 
     def is_at_end(self) -> bool:
-        """Whether both files end with what was read."""
+        """Whether all files end with what was read."""
         return all(path.stat().st_size == whole for path, whole in zip(self.paths, self._whole, strict=True))
 
     def cut(self) -> None:
-        """End both files behind the last lines that were read as many as asked for, or written."""
+        """End the files behind the last lines that were read as many as asked for, or written."""
         for path, file, whole in zip(self.paths, self._to_write, self._whole, strict=True):
             with writing(path, _WAY_OUT):
                 file.truncate(whole)
 
-    def write(self, pairs: Sequence[Pair]) -> None:
-        """Add the pairs. Raises UserError where that fails; `close` then takes off what was written in part."""
+    def write(self, rows: Sequence[Row]) -> None:
+        """Add the rows. Raises UserError where that fails; `close` then takes off what was written in part."""
         self._is_written = True
         sizes = []
-        for side, (path, file) in enumerate(zip(self.paths, self._to_write, strict=True)):
-            content = memoryview("".join(pair[side] + "\n" for pair in pairs).encode())
+        for column, (path, file) in enumerate(zip(self.paths, self._to_write, strict=True)):
+            content = memoryview("".join(row[column] + "\n" for row in rows).encode())
             sizes.append(len(content))
             with writing(path, _WAY_OUT):
                 while content:

@@ -12,7 +12,7 @@ import typer
 from transformer_mt.cli.line_files import name_of, open_lines, report_damaged
 from transformer_mt.cli.options import Models, path_option
 from transformer_mt.cli.search_flags import FLAGS
-from transformer_mt.cli.synthesis.real_lines import Choice, RealLines
+from transformer_mt.cli.synthesis.real_lines import LIKELIEST, PAIRS, Choice, RealLines
 from transformer_mt.cli.terminal import remark
 from transformer_mt.cli.unknown_words import UnknownWords
 from transformer_mt.config.switching_off import NONE, option_of
@@ -93,7 +93,8 @@ def make_pairs(
     lock = begin_or_go_on(output, _settings(verb, models, translator, real, tag, keys, choice, options))
     unknown = UnknownWords()
     try:
-        files = ParallelFiles(_paths(output, languages or languages_of(translator.config, options.to), is_backward))
+        paths = _paths(output, languages or languages_of(translator.config, options.to), is_backward)
+        files = ParallelFiles(paths if choice.with_likeliest else paths[:2])
         with closing(files), tqdm(desc="Translating", unit=" lines", total=real.num_lines, disable=None) as bar:
 
             def advance(number: int, words: Sequence[str]) -> None:
@@ -104,7 +105,7 @@ def make_pairs(
             recipe = Recipe(is_backward, tag or "", frozenset(keys), source_tags, unread, translator.languages)
             maker = PairMaker(
                 translator, options, recipe, files, real.name, _Teller(real.name), advance,
-                likeness=choice.nearest, references=real.references,
+                likeness=choice.nearest, references=real.references, with_likeliest=choice.with_likeliest,
             )  # fmt: skip
             try:
                 maker.run(real.lines, chunk_size(options))
@@ -146,6 +147,7 @@ def _settings(
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "--nearest": choice.nearest,
+        "--with-likeliest": choice.with_likeliest or None,
         "the beginning of the real translations": key_of(list(first), 6) if (first := real.first_references) else None,
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
@@ -169,28 +171,31 @@ class _Teller:
 def _say(maker: "PairMaker", tags: list[str], language: str | None, is_alone: bool) -> None:
     from transformer_mt.config.sections.section import as_typed
 
-    report, paths = maker.report, maker.files.paths
+    report, paths, is_backward = maker.report, maker.files.paths, maker.recipe.is_backward
     blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
+    named = " and ".join(map(str, paths))
     print(
-        f"{paths[0]} and {paths[1]}: {counted(report.num_lines, 'line')}, {counted(report.num_pairs, 'pair')}"
+        f"{named}: {counted(report.num_lines, 'line')}, {counted(report.num_pairs, 'pair')}"
         + (f"; blank on both sides: {blank}" if blank else "")
         + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
     if not report.num_pairs:
         print("there is no pair to train on")
         return
-    source = {"src": str(paths[0]), "tgt": str(paths[1])} | ({"tag": language} if language else {})
     # Beside another language a source needs a tag, and lines that have theirs would get two.
-    weight = {} if is_alone else {"weight": 1}
+    more = ({"tag": language} if language else {}) | ({} if is_alone else {"weight": 1})
+    sides = [paths[:2], *([(paths[2], paths[1]) if is_backward else (paths[0], paths[2])] if paths[2:] else [])]
+    sources = " and ".join(as_typed({"src": str(src), "tgt": str(tgt)} | more) for src, tgt in sides)
     told = f", with tokenizer.tags: [{', '.join(map(repr, tags))}]" if tags else ""
-    print(f"to train on them{' alone' * is_alone}, in data.train: {as_typed(source | weight)}{told}")
+    print(f"to train on them{' alone' * is_alone}, in data.train: {sources}{told}")
 
 
-def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path]:
+def _paths(output: Path, languages: tuple[str, str], is_backward: bool) -> tuple[Path, Path, Path]:
+    """The files of the sources, of the targets, and of the likeliest translations beside the nearest."""
     src, tgt = languages[::-1] if is_backward else languages
     if src == tgt or "/" in src + tgt:
         src, tgt = MIXED
-    return output / f"train.{src}", output / f"train.{tgt}"
+    return output / f"{PAIRS}.{src}", output / f"{PAIRS}.{tgt}", output / f"{LIKELIEST}.{src if is_backward else tgt}"
 
 
 def _keys_of(paths: list[Path]) -> set[int]:

@@ -22,6 +22,7 @@ from transformer_mt.synthesis.nearest import Likeness
 if TYPE_CHECKING:
     from transformer_mt.decoding.lines.line_stream import ByteStream
 
+PAIRS, LIKELIEST = "train", "likeliest"  # what the files of an output are called, before their language
 NUM_COMPARED = 100  # real translations that must be the same where the work is gone on with; the others may be mended
 
 
@@ -45,6 +46,13 @@ class Choice:
     ref: Annotated[
         Path | None, path_option("With --nearest: a file with the real translation of each line of --input.")
     ] = None
+    with_likeliest: Annotated[
+        bool,
+        typer.Option(
+            "--with-likeliest",
+            help="With --nearest: write the likeliest translations too, to likeliest.LANGUAGE beside the others.",
+        ),
+    ] = False
 
     def searching(self, models: Models, decoding: dict[str, Any], input: Path | None) -> dict[str, Any]:
         """What is searched by: these options, and as many translations as are asked for. `input` is the file of the
@@ -58,6 +66,11 @@ class Choice:
                         f"{option} is {value}, and nothing is chosen by a real translation. Give --nearest too, or "
                         "leave it out."
                     )
+            if self.with_likeliest:
+                raise UserError(
+                    "--with-likeliest is given, and the likeliest translations make the pairs. Give --nearest too, or "
+                    "leave it out."
+                )
             return decoding
         for key in ("mbr", "mbr_candidates"):
             if decoding.get(key) not in (None, NONE):
@@ -134,7 +147,7 @@ def refuse_other_language(path: Path, languages: tuple[str, str], way_out: str) 
 def refuse_written(path: Path, output: Path, told: str) -> None:
     """UserError where the file is one that is written in `output`: each line that is read of it would make another."""
     real = path.resolve()
-    if real.parent == output.resolve() and real.name.startswith("train."):
+    if real.parent == output.resolve() and real.name.startswith((f"{PAIRS}.", f"{LIKELIEST}.")):
         raise UserError(f"{told} {path} is a file that is written in --output {output}. Name another folder.")
 
 
