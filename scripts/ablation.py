@@ -69,8 +69,8 @@ def rows_of(path: Path) -> tuple[str, list[Row]]:
     """The config and the rows of a file. UserError that names the row where it says what nobody reads."""
     try:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        config, base = told["config"], Row("", "", (), told.get("average", 0), told.get("evaluate", {}))
-        entries = told["rows"]
+        config, base = told["config"], Row("", "", (), told.get("average", 0), told.get("evaluate") or {})
+        entries = list(told["rows"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} does not say what is compared: {error}. See scripts/ablation.py --help.") from None
     found: dict[str, Row] = {}
@@ -86,13 +86,26 @@ def rows_of(path: Path) -> tuple[str, list[Row]]:
             before,
             name=entry["name"],
             why=entry.get("why", ""),
-            settings=merged(before.settings, entry.get("set", [])),
+            settings=merged(before.settings, entry.get("set") or []),
             average=entry.get("average", before.average),
-            evaluate={**before.evaluate, **entry.get("evaluate", {})},
+            evaluate={**before.evaluate, **(entry.get("evaluate") or {})},
             ensemble=entry.get("ensemble", False),
         )
         found[last.name] = last
     return config, list(found.values())
+
+
+def refuse_other_work(work: Path, begun: dict[str, str]) -> None:
+    """Make the folder, or raise UserError where what it holds is of another config or other data: a run and its scores
+    are known by the settings of their row alone.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    kept = work / "begun_with.json"
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else begun
+    for name, value in begun.items():
+        if found.get(name) != value:
+            raise UserError(f"{work} was begun with {name} {found.get(name)}, not {value}. Give another --work.")
+    kept.write_text(json.dumps(begun, indent=1), encoding="utf-8")
 
 
 def merged(before: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
@@ -150,7 +163,7 @@ def main() -> None:
     rows = [row for row in rows if args.rows is None or row.name in args.rows]
     for row in rows:
         command.checked(config, overrides_of(row, args.seeds[0], args))
-    args.work.mkdir(parents=True, exist_ok=True)
+    refuse_other_work(args.work, {"config": config, "--data": str(args.data.resolve())})
     pool = ThreadPoolExecutor(args.at_a_time)
     try:
         judge_all(rows, begun(pool, config, rows, args), args)

@@ -21,7 +21,6 @@ import tempfile
 import time
 import timeit
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -35,16 +34,9 @@ from transformer_mt.aligning.symmetrisation import SYMMETRISATIONS
 from transformer_mt.aligning.words import words_of
 from transformer_mt.cli.verbs.align import CHUNK_LINES
 from transformer_mt.data.builtin import builtin_pairs
-from transformer_mt.data.sources.files import read_lines
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.finishing.attention_alignment import AttentionAligner
-
-
-def pairs_of(src: Path, tgt: Path, number: int) -> list[Pair]:
-    """The first pairs of two files."""
-    sides = ((text for _, text in islice(read_lines(path), number)) for path in (src, tgt))
-    return list(zip(*sides, strict=True))
 
 
 def timed(work: Callable[[], object], rounds: int) -> float:
@@ -140,7 +132,7 @@ def main() -> None:
     if (args.src is None) != (args.tgt is None):
         raise UserError("--src and --tgt go together. Give both, or neither for the built-in corpus.")
     builtin = builtin_pairs("train")
-    pairs = builtin[: args.pairs] if args.src is None else pairs_of(args.src, args.tgt, args.pairs)
+    pairs = builtin[: args.pairs] if args.src is None else command.parallel(args.src, args.tgt)[: args.pairs]
     compiled_kernels()
     print(f"{len(pairs):,} pairs, {torch.get_num_threads()} threads")
     print(f"training both directions: {timed(lambda: Aligner.train(pairs), args.rounds):.1f} s")

@@ -1,6 +1,6 @@
 """Speed on a busy machine: training and translating alone, and beside 1, 2 and 4 busy processes.
 
-    python scripts/bench_load.py --data DIR [--rounds 2] [--seconds 20] [--against CHECKOUT]
+    python scripts/bench_load.py --data DIR [--rounds 2] [--seconds 20]
 
 DIR holds `tok/`, the lower-cased, tokenized Multi30k. Training is `tmt train --config multi30k_en_de_tok.yaml` in
 `--precision` (default auto). Its speed is in target tokens a second: the median of windows of five steps, the first
@@ -8,12 +8,9 @@ window left out. Translating is `Translator` on the sentences of the validation 
 several processes search, and one at a time, in one process. Each busy process is an endless loop on one thread. Beside
 them stands a second training that began before. The loads take turns, `--rounds` times, and the median of the rounds
 counts. A share is the speed beside the load over the speed alone.
-
-With `--against` another checkout of this project trains alone too, in turn with this one.
 """
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -49,9 +46,8 @@ def ended(processes: list[subprocess.Popen]) -> Iterator[None]:
             process.wait()
 
 
-def start_training(data: Path, folder: Path, precision: str, package: Path | None = None) -> subprocess.Popen:
+def start_training(data: Path, folder: Path, precision: str) -> subprocess.Popen:
     """One that trains until it is killed; what it says is in `folder/said`."""
-    environment = {**os.environ, **({"PYTHONPATH": str(package)} if package else {})}
     overrides = [
         "name=load", f"data.root={data / 'tok'}", f"data.cache_dir={folder.parent / 'cache'}",
         f"training.precision={precision}", "training.max_steps=1000000", "training.log_every_steps=5",
@@ -60,7 +56,7 @@ def start_training(data: Path, folder: Path, precision: str, package: Path | Non
     arguments = [sys.executable, "-m", "transformer_mt", "train", "--config", CONFIG, *overrides]
     folder.mkdir()
     with (folder / "said").open("w") as said:
-        return subprocess.Popen(arguments, cwd=folder, stdout=said, stderr=subprocess.STDOUT, env=environment)
+        return subprocess.Popen(arguments, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
 
 
 def speeds(folder: Path) -> list[float]:
@@ -77,13 +73,15 @@ def wait_until_warm(process: subprocess.Popen, folder: Path) -> None:
         time.sleep(0.2)
 
 
-def train(data: Path, folder: Path, args: argparse.Namespace, package: Path | None = None) -> float:
+def train(data: Path, folder: Path, args: argparse.Namespace) -> float:
     """Target tokens a second, beside whatever runs already."""
-    process = start_training(data, folder, args.precision, package)
+    process = start_training(data, folder, args.precision)
     with ended([process]):
         wait_until_warm(process, folder)
         skipped, end = len(speeds(folder)), time.monotonic() + args.seconds
         while time.monotonic() < end or len(speeds(folder)) < skipped + 2:
+            if process.poll() is not None:
+                raise UserError(f"The training ended:\n{(folder / 'said').read_text(encoding='utf-8')}")
             time.sleep(0.2)
         return statistics.median(speeds(folder)[skipped:])
 
@@ -137,13 +135,13 @@ def trained_run(data: Path, place: Path) -> Path:
     return place / "runs/short"
 
 
-def measured(args: argparse.Namespace, place: Path) -> dict[tuple[str, Load | Path], list[float]]:
+def measured(args: argparse.Namespace, place: Path) -> dict[tuple[str, Load], list[float]]:
     """The speeds of all rounds, by what was done and beside which load."""
     data = args.data
     sentences = place / "sentences"
     sentences.write_text("".join(f"{src}\n" for src, _ in command.tokenized(data, "val")[:300]), encoding="utf-8")
     run = args.run or trained_run(data, place)
-    found: dict[tuple[str, Load | Path], list[float]] = {}
+    found: dict[tuple[str, Load], list[float]] = {}
     for number in range(args.rounds):
         for load in (*BUSY, TRAINING):
             with busy(load, data, place / f"other_{number}_{load}", args.precision):
@@ -154,25 +152,17 @@ def measured(args: argparse.Namespace, place: Path) -> dict[tuple[str, Load | Pa
             for name, speed in here.items():
                 found.setdefault((name, load), []).append(speed)
                 print(f"round {number + 1}: {name} beside {load}: {speed:,.1f}", file=sys.stderr, flush=True)
-        if args.against:
-            speed = train(data, place / f"against_{number}", args, args.against)
-            found.setdefault(("train", args.against), []).append(speed)
     return found
 
 
-def table(found: dict[tuple[str, Load | Path], list[float]], against: Path | None) -> str:
+def table(found: dict[tuple[str, Load], list[float]]) -> str:
     """Markdown."""
     medians = {key: statistics.median(values) for key, values in found.items()}
     lines = ["| what | beside | a second | share of the speed alone | goal |", "|---|---|---|---|---|"]
     for (name, load), speed in medians.items():
-        if load == against and against is not None:
-            continue
-        goal = GOALS.get((name, load), "") if isinstance(load, int | str) else ""
+        goal = GOALS.get((name, load), "")
         beside = f"{load} busy processes" if isinstance(load, int) else load
         lines.append(f"| {name} | {beside} | {speed:,.1f} | {speed / medians[name, 0]:.2f} | {goal} |")
-    if against is not None:
-        ratio = medians["train", 0] / medians["train", against]
-        lines.append(f"\n{ratio:.2f} x {against}, both training alone; rounds {found['train', against]}")
     return "\n".join(lines)
 
 
@@ -187,13 +177,12 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of the trainings")
     parser.add_argument("--rounds", type=command.count(), default=2)
     parser.add_argument("--seconds", type=command.count(), default=20, help="of each measurement, after the warm-up")
-    parser.add_argument("--against", type=command.folder, help="another checkout, which trains alone too")
     parser.add_argument("--smoke", action="store_true", help="a second each, once: whether it runs")
     args = parser.parse_args()
     if args.smoke:
         args.rounds, args.seconds = 1, 1
     with tempfile.TemporaryDirectory() as place:
-        print(table(measured(args, Path(place)), args.against))
+        print(table(measured(args, Path(place))))
 
 
 if __name__ == "__main__":

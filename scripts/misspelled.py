@@ -61,7 +61,7 @@ def main() -> None:
     parser = command.Parser(__doc__)
     parser.add_argument("run", nargs="*", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--sentences", type=command.count(), default=500)
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     runs = args.run or trained(args)

@@ -75,8 +75,8 @@ def by_chromium(texts: Sequence[str], size: int, font: Font, folder: Path) -> li
 def main() -> None:
     parser = command.Parser(__doc__)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 20, 28, 40, 60, 100])
-    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--sizes", type=command.count(), nargs="+", default=[16, 20, 28, 40, 60, 100])
+    parser.add_argument("--sentences", type=command.count(), default=200)
     parser.add_argument("--chromium", action="store_true")
     args = parser.parse_args()
     translator = Translator.load(args.run)

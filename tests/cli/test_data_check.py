@@ -211,6 +211,7 @@ def test_each_direction_of_a_config_is_checked_by_itself(folder: Path) -> None:
         (("data/train.en", "data/valid.es"), "has 80 lines and"),
         (("data/empty", "data/empty"), "holds not a single pair. Check that these are the files you mean."),
         (("data/binary", "data/binary"), "the bytes are not UTF-8"),
+        (("data/train\udcff.en", "data/train.es"), "train\\udcff.en' is not UTF-8. Rename the file or its folder."),
         ((*FILES, "--write", "data"), "data exists, and is not overwritten. Delete it, or name another folder"),
         ((*FILES, "--write", "data/train.en"), "data/train.en exists, and is not overwritten."),
         ((*FILES, "--html", "data/train.en"), "data/train.en is a file that is read."),

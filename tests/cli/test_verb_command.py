@@ -99,6 +99,7 @@ def test_an_option_for_one_file_is_given_once(arguments: tuple[str, ...], name: 
         (("diagnose", "--run=x"), "`tmt diagnose` takes the run as an argument. Write: tmt diagnose x"),
         (("evaluate", "runs/toy"), "`tmt evaluate` takes the run as an option. Write: --run runs/toy"),
         (("evaluate", "nothing"), "Got unexpected extra argument"),
+        (("evaluate", "longer than a name may be " * 20), "Got unexpected extra argument"),
     ],
 )  # fmt: skip
 def test_what_was_meant_is_told(arguments: tuple[str, ...], told: str, call) -> None:

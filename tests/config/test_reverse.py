@@ -6,6 +6,7 @@ import pytest
 
 from transformer_mt.config.loading import dump_config, load_config, load_mapping, parse_run_config
 from transformer_mt.config.yaml_text import parse_yaml
+from transformer_mt.errors import UserError
 
 FORWARD = """
 name: forward
@@ -83,3 +84,18 @@ def test_plain_data_is_reversed_too() -> None:
     mapping = parse_yaml(FORWARD, "plain")
     assert isinstance(mapping, dict)
     assert load_mapping(mapping, ["data.reverse=true"]) == load_config("forward.yaml", ["data.reverse=true"]).config
+
+
+def test_languages_of_sources_are_checked_as_they_are_turned(tmp_path: Path) -> None:
+    """From one language to two a model needs tags, and from two to one it needs none, whichever way it is written."""
+    Path("two.yaml").write_text(
+        "extends: forward.yaml\ndata:\n  train: [{src: a.en, tgt: a.es}, {src: b.en, tgt: b.fr, tgt_lang: fr}]\n"
+    )
+    with pytest.raises(UserError, match="translated to es and fr, and one to es without a tag"):
+        load_config("two.yaml")
+    config = load_config("two.yaml", ["data.reverse=true"]).config
+    assert [config.data.languages_of(source) for source in config.data.train] == [("es", "en"), ("fr", "en")]
+    Path("turned.yaml").write_text(dump_config(config))
+    assert load_config("turned.yaml", [f"name={config.name}"]).config == config
+    with pytest.raises(UserError, match="translated to es and fr, and one to es without a tag"):
+        load_config("turned.yaml", ["data.reverse=true"])

@@ -162,6 +162,12 @@ def test_other_vocabularies_are_refused_by_name(
     )
 
 
+def test_a_run_and_its_reverse_are_refused_though_they_have_one_table(runs: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", make_translator(TWO_STACKS, data={"src_lang": "es", "tgt_lang": "en"}))
+    with pytest.raises(UserError, match=r"stacks translates en to es and .*other translates es to en, so they"):
+        Translator.load([runs / "runs" / "stacks", other])
+
+
 def test_one_entry_in_anothers_place_is_another_vocabulary(runs: Path, tmp_path: Path) -> None:
     translator = make_translator(TWO_STACKS)
     apart = translator.config.tokenizer.model_copy(update={"joint": False})

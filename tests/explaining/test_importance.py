@@ -62,6 +62,17 @@ def test_gradient_times_input_is_what_a_larger_embedding_does(name: str) -> None
     assert np.abs(differences).min() > 1e-6  # each token does something
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_on_a_gpu_are_those_of_the_cpu(name: str) -> None:
+    """Through a recurrent network too, which cuDNN goes back through in training mode alone."""
+    model = make_translator(MODELS[name]).model
+    ids = [torch.tensor([row]) for row in ([5, 6, 7, 5, EOS_ID], [BOS_ID, 8, 9, 6], [8, 9, 6, EOS_ID])]
+    expected = gradient_times_input(model, *ids)
+    found = gradient_times_input(model.cuda(), *(row.cuda() for row in ids))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_leave_one_out_is_the_score_of_the_shortened_source(name: str) -> None:
     translator = make_translator(MODELS[name])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ablation import Row, main, rows_of
+from ablation import Row, main, refuse_other_work, rows_of
 from toy import toy_mapping, write_toy_corpus
 
 from transformer_mt.api import evaluate
@@ -26,7 +26,7 @@ ROWS = [
 ]
 
 
-def arguments(folder: Path, rows: list[dict], *more: str) -> list[str]:
+def arguments(folder: Path, rows: list[dict] | None, *more: str) -> list[str]:
     experiment = {"config": str(folder / "toy.yaml"), "evaluate": {"beam_size": 1}, "rows": rows}
     (folder / "rows.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
     return [str(folder / "rows.yaml"), "--data", str(folder / "data"), "--work", str(folder / "work"), *more]
@@ -79,16 +79,30 @@ def test_rows_build_on_each_other_and_nothing_is_done_twice(folder: Path) -> Non
         ([{"name": "a"}, {"name": "a"}], "row 2: give it a name of its own"),
         ([{"name": "a", "from": "b"}], "row 1: from is b, which no row before it is called."),
         ([{"name": "a", "set": ["model.width=3"]}], "model.width: unknown key"),
+        (None, "does not say what is compared"),
     ],
 )
 def test_a_row_that_says_nothing_is_refused_before_anything_is_trained(
-    rows: list[dict], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    rows: list[dict] | None, expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ablation.py", *arguments(folder, rows)])
     monkeypatch.setattr("ablation.trained", None)  # whoever calls it fails
     with pytest.raises(UserError) as error:
         main()
     assert expected in str(error.value)
+
+
+def test_what_is_left_empty_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rows.yaml").write_text("config: c\nevaluate:\nrows:\n  - {name: a, set: null, evaluate: null}\n")
+    assert rows_of(tmp_path / "rows.yaml") == ("c", [Row("a")])
+
+
+def test_a_folder_of_other_data_is_refused(tmp_path: Path) -> None:
+    """Its scores would be printed as those of these."""
+    refuse_other_work(tmp_path / "work", {"config": "a.yaml", "--data": "/one"})
+    refuse_other_work(tmp_path / "work", {"config": "a.yaml", "--data": "/one"})
+    with pytest.raises(UserError, match="work was begun with --data /one, not /two"):
+        refuse_other_work(tmp_path / "work", {"config": "a.yaml", "--data": "/two"})
 
 
 @pytest.mark.parametrize("number", [1, 2])

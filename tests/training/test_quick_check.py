@@ -1,6 +1,7 @@
 """The quick part of the check before a training: what it says, what it stops, and that it changes nothing."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,22 @@ def test_sides_that_are_swapped_as_a_whole_are_told(folder: Path) -> None:
     status, output = train_here(folder, *own, "data.reverse=true", "data.src_lang=es", "data.tgt_lang=en", "name=right")
     assert status == 0, output
     assert "; swap the files" not in output
+
+
+def test_a_direction_of_which_no_pair_is_left(folder: Path) -> None:
+    """Its pairs are dropped and counted; there is nothing to look at."""
+    for name, text in (("blank.en", "\n" * 3), ("blank.de", "eins.\nzwei.\ndrei.\n")):
+        (folder / "data" / name).write_text(text)
+    mapping = yaml.safe_load((folder / "toy.yaml").read_text())
+    mapping["data"] |= {
+        "train": [
+            {"src": "train.en", "tgt": "train.es", "tag": "<2es>"},
+            {"src": "blank.en", "tgt": "blank.de", "tag": "<2de>"},
+        ],
+        "validation": [{"src": "valid.en", "tgt": "valid.es", "tag": "<2es>"}],
+    }
+    mapping["tokenizer"] |= {"joint": True, "tags": ["<2de>", "<2es>"]}
+    (folder / "toy.yaml").write_text(yaml.safe_dump(mapping))
+    status, output = train_here(folder)
+    assert status == 0, output
+    assert re.search(r"data check \([\d,]+ training pairs\): ", output)

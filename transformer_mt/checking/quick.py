@@ -113,7 +113,11 @@ def _directions(corpus: Corpus, languages: list[tuple[str, str]]) -> list[_Direc
         return [_Direction(languages[0], corpus.dataset, range(len(corpus)), tags)]
     of_row = corpus.dataset.data.column("source").to_numpy()
     rows = {one: np.flatnonzero(np.isin(of_row, numbers)) for one, numbers in sources.items()}
-    return [_Direction(one, corpus.dataset.select(some, keep_in_memory=True), some, tags) for one, some in rows.items()]
+    return [
+        _Direction(one, corpus.dataset.select(some, keep_in_memory=True), some, tags)
+        for one, some in rows.items()
+        if len(some)  # all pairs of a direction may have been dropped
+    ]
 
 
 def _look(one: _Direction) -> Counts:

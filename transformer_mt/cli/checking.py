@@ -113,7 +113,7 @@ def _of_config(asked: Asked) -> _Corpus:
 def _of_files(asked: Asked) -> _Corpus:
     from transformer_mt.checking.check import MAX_WORDS
     from transformer_mt.config.sections.data import DataConfig
-    from transformer_mt.config.sections.sources import SourceConfig
+    from transformer_mt.config.sections.sources import source_of_files
     from transformer_mt.data.sources.kinds import sources_of_pairs
     from transformer_mt.data.split import extensions
 
@@ -124,8 +124,7 @@ def _of_files(asked: Asked) -> _Corpus:
     sources = {}
     for name, files in pairs.items():
         if files:
-            src, tgt = (str(user_path(file).absolute()) for file in files)
-            config = SourceConfig(src=src, tgt=tgt)
+            config = source_of_files(*map(Path, files))
             sources[name] = sources_of_pairs([config], DataConfig(train=[config], validation=[config]))
     src, tgt = map(user_path, arguments)
     return _Corpus(sources, MAX_WORDS, extensions(src, tgt))

@@ -119,9 +119,12 @@ class Models:
         """The config that they obey, which is the first one's, read once, before torch and weights are. UserError
         where there is no such run, and as in `load_config`.
         """
-        from transformer_mt.storage.run_folder import newest_run, open_run
+        return _config_of(self.folders[0])
 
-        return _config_of(open_run(self.run[0], runs=self.runs) if self.run else newest_run(self.runs))
+    @cached_property
+    def folders(self) -> "list[RunFolder]":
+        """Their runs, looked for once: a training may write a newer one at any time. UserError as in `chosen_runs`."""
+        return chosen_runs(self.run, self.runs)
 
     def search_options(self, decoding: dict[str, Any], **changes: Any) -> "SearchOptions":
         """What they search by: the keys of their config with those that were given. UserError before weights are read
@@ -145,7 +148,7 @@ class Models:
 
     def load(self, precision: str | None) -> "Translator":
         """Their translator, what it has to note said on standard error. UserError as in `Translator.load`."""
-        folders = chosen_runs(self.run, self.runs)
+        folders = self.folders
         from transformer_mt.decoding.translator import Translator
         from transformer_mt.machine.memory import keep_freed_memory
 

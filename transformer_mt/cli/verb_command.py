@@ -1,6 +1,7 @@
 """What every verb does before it begins: how its help is drawn, and what is refused of the words typed behind it."""
 
 import inspect
+import os.path
 import re
 import shlex
 import shutil
@@ -15,7 +16,6 @@ from typer.models import OptionInfo
 
 from transformer_mt.cli.foreign_options import RUN, meant
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_file
 
 FRAMED_HELP = 100  # columns; in fewer, a frame of Rich cuts off the names of options
 METAVARS = {str: "TEXT", int: "INTEGER", float: "FLOAT", bool: ""}
@@ -38,7 +38,7 @@ class Verb(TyperCommand):
         except Exception as error:
             if "unexpected extra argument" not in getattr(error, "message", ""):
                 raise
-            run = next((text for text in typed if is_file(Path(text) / "config.yaml")), None)
+            run = next((text for text in typed if os.path.isfile(Path(text) / "config.yaml")), None)
             if run is None or not any(RUN in option.opts for option in self.params):
                 raise
             raise UserError(

@@ -33,8 +33,8 @@ def load_models(paths: Paths, checkpoint: str | Sequence[str] | None, mode: str 
     """One model of these runs, in evaluation mode on the CPU. Several checkpoints of one run count as several runs.
 
     The config is that of the first run with the smallest `model.max_len`. Raises UserError where a run or checkpoint
-    cannot be had, where one writes no translation, where the vocabularies differ, and for a mode that is none or has
-    nothing to combine.
+    cannot be had, where one writes no translation, where directions or vocabularies differ, and for a mode that is none
+    or has nothing to combine.
     """
     chosen = _chosen(paths, checkpoint)
     if mode is not None and not (isinstance(mode, str) and mode in MODES):
@@ -46,7 +46,7 @@ def load_models(paths: Paths, checkpoint: str | Sequence[str] | None, mode: str 
 
 
 def combined(loaded: Sequence[Loaded], mode: str) -> Loaded:
-    """The ensemble of these models. Raises UserError where their vocabularies differ."""
+    """The ensemble of these models. Raises UserError where their directions or vocabularies differ."""
     first = loaded[0]
     for other in loaded[1:]:
         _refuse_unlike(first, other)
@@ -91,13 +91,18 @@ def _chosen(paths: Paths, checkpoint: str | Sequence[str] | None) -> list[tuple[
 
 
 def _refuse_unlike(first: Loaded, other: Loaded) -> None:
-    """Raise UserError where the two have not the same tokenizers, byte for byte."""
+    """Raise UserError where the two translate in other directions, as a run and its reverse with one joint table do, or
+    have not the same tokenizers, byte for byte.
+    """
+    if first.config.data.direction != other.config.data.direction:
+        ways = [f"{one.checkpoints[0][0].path} translates {one.config.data.direction}" for one in (first, other)]
+        raise UserError(f"{' and '.join(ways)}, so they cannot be an ensemble. Take runs of one direction.")
     for side in ("src", "tgt"):
         one, two = getattr(first, side), getattr(other, side)
         difference = _difference(one, two)
         if difference:
-            named = {"src": "source", "tgt": "target"}[side]
             paths = [loaded.checkpoints[0][0].path for loaded in (first, other)]
+            named = {"src": "source", "tgt": "target"}[side]
             raise UserError(
                 f"{paths[0]} and {paths[1]} have not the same {named} vocabulary ({difference}), so they cannot be an "
                 "ensemble. Take runs with the same tokenizers."

@@ -12,7 +12,7 @@ from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.config.sections.decoding import SearchConfig
 from transformer_mt.config.sections.section import SPLITS
-from transformer_mt.config.sections.sources import SourceConfig
+from transformer_mt.config.sections.sources import SourceConfig, source_of_files
 from transformer_mt.config.sections.tokenizer import language_of
 from transformer_mt.data.corpus import Corpus, load_corpus
 from transformer_mt.data.preparation import load_split
@@ -109,9 +109,7 @@ class Scoring:
     def sources(self, config: RunConfig) -> list[SourceConfig]:
         """The files, or the pairs that the config names for the split. UserError where it names nothing."""
         if self.files:
-            # A path that a user types starts at the current folder, not at data.root.
-            sides = [(str(one.src.absolute()), str(one.refs[0].absolute())) for one in self.files]
-            return [SourceConfig(src=src, tgt=tgt) for src, tgt in sides]
+            return [source_of_files(one.src, one.refs[0]) for one in self.files]
         if self.split not in SPLITS:
             raise UserError(
                 f"There is no split {self.split!r}. Use train, validation or test, or files: src and ref (--src FILE "

@@ -12,7 +12,8 @@ def gradient_times_input(model: TranslationModel, src: Tensor, tgt_in: Tensor, t
     2021): (src_len,). This is the derivative by a factor of the embedding, at 1; positions have no factor.
     """
     assert not model.training, "dropout would change the gradients"
-    with torch.enable_grad():
+    # cuDNN goes back through a recurrent network only in training mode, in which there would be dropout.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         ones = torch.ones_like(src, dtype=model.output.weight.dtype).requires_grad_()
         factors = WordFactors(ones, torch.ones_like(tgt_in, dtype=ones.dtype))
         logits = model.output(model.hidden_states(src, tgt_in, factors=factors))

@@ -42,7 +42,7 @@ def own_search(config: RunConfig, decoding: dict[str, Any]) -> dict[str, Any]:
 
 def refuse_other_languages(first: RunConfig, second: RunConfig) -> None:
     """UserError where the runs of two configs translate other languages."""
-    names = [f"{config.data.src_lang} to {config.data.tgt_lang}" for config in (first, second)]
+    names = [config.data.direction for config in (first, second)]
     if names[0] != names[1]:
         raise UserError(f"One run translates {names[0]}, the other {names[1]}. Compare runs of the same languages.")
 

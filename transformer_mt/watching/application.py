@@ -4,6 +4,7 @@ import html
 import re
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -18,7 +19,7 @@ from transformer_mt.pages.over_http import HEADERS, answer
 from transformer_mt.watching.live_run import LiveRun
 
 FOLDER = Path(__file__).with_name("page_files")
-LOCAL = ("127.0.0.1", "localhost", "::1")
+NAMES_OF_THIS_MACHINE = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 def application(run: LiveRun, host: str) -> Starlette:
@@ -58,7 +59,7 @@ def application(run: LiveRun, host: str) -> Starlette:
         Route("/watch.css", file(style, "text/css")),
         Route("/watch.js", file(script, "text/javascript")),
     ]
-    names = [*LOCAL, "[::1]"] if host in LOCAL else ["*"]
+    names = [host, *NAMES_OF_THIS_MACHINE] if ip_address(host).is_loopback else ["*"]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=names)])
 
 

@@ -196,7 +196,9 @@ def test_text_is_never_markup_and_no_place_of_the_page(run: Path) -> None:
 
 
 def test_names_from_elsewhere_are_refused_where_it_listens_here_alone(run: Path) -> None:
-    assert asker(run)("/", name="elsewhere.example").status == 400
+    for host in ("127.0.0.1", "127.0.0.2", "::1"):
+        assert asker(run, host)("/", name="elsewhere.example").status == 400
+        assert asker(run, host)("/", name=f"[{host}]" if ":" in host else host).status == 200
     assert asker(run, "0.0.0.0")("/", name="elsewhere.example").status == 200
 
 

@@ -233,19 +233,11 @@ def tag_of_pairs(config: Any, target: str, to: str | None) -> str | None:
     return f"<2{target}>" if to is not None and target in config.languages else None
 
 
-def direction(config: Any) -> str:
-    """`en to es`."""
-    return f"{config.data.src_lang} to {config.data.tgt_lang}"
-
-
 def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | None) -> "Translator":
     """The translator, in the precision that `output` was begun in. UserError as in `Models.search_options` and
-    `Translator.load`, where the runs of an ensemble translate in different directions, and for a `tag` that no config
-    could name.
+    `Translator.load`, and for a `tag` that no config could name.
     """
-    from transformer_mt.config.loading import read_config
     from transformer_mt.config.sections.tokenizer import can_be_tag
-    from transformer_mt.storage.run_folder import open_run
     from transformer_mt.synthesis.settings import precision_of
 
     if tag is not None and not can_be_tag(tag):
@@ -254,11 +246,6 @@ def load_for(output: Path, models: Models, decoding: dict[str, Any], tag: str | 
             "> and no entry of another meaning. Give one such as --tag '<BT>'."
         )
     models.search_options(decoding)  # refused before weights are read
-    runs = [open_run(run, runs=models.runs) for run in models.run or []]
-    found = {run.path: direction(read_config(run.config)) for run in runs}
-    if len(set(found.values())) > 1:
-        told = ", ".join(f"{path} translates {way}" for path, way in found.items())
-        raise UserError(f"{told}. Take runs of one direction.")
     translator = models.load(decoding.get("precision") or precision_of(output))
     if unused := translator.config.decoding.lines.unused:
         remark(unused)

@@ -14,7 +14,6 @@ from transformer_mt.cli.synthesis.pairs import (
     OutputOption,
     TagOption,
     WithoutOption,
-    direction,
     languages_of,
     load_for,
     make_pairs,
@@ -115,8 +114,8 @@ def _training_sources(
     taught = translator.config.data.src_lang, translator.config.data.tgt_lang
     if taught != (data.src_lang, data.tgt_lang):
         raise UserError(
-            f"The teacher translates {direction(translator.config)}, and {config} trains {data.src_lang} to "
-            f"{data.tgt_lang}. Take a teacher of that direction, or give the config of this one."
+            f"The teacher translates {translator.config.data.direction}, and {config} trains {data.direction}. "
+            "Take a teacher of that direction, or give the config of this one."
         )
     sources = sources_of_pairs(data.train, data)
     for source in sources:

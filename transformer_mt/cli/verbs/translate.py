@@ -1,5 +1,6 @@
 """`tmt translate`."""
 
+import os.path
 import shlex
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from transformer_mt.cli.terminal import remark, typed
 from transformer_mt.cli.translation_stream import TranslationStream
 from transformer_mt.cli.verb_options import with_options
 from transformer_mt.errors import UserError
-from transformer_mt.paths import is_file, user_path
+from transformer_mt.paths import user_path
 
 if TYPE_CHECKING:
     from transformer_mt.decoding.demands import SourceLine
@@ -62,7 +63,7 @@ def translate(
         raise UserError("Sentences and --input were both given. Give one of them.")
     if image and (sentences or input):
         raise UserError(f"--image and {'sentences' if sentences else '--input'} were both given. Give one of them.")
-    if file := next(filter(_is_file, sentences or []), None):
+    if file := next(filter(os.path.isfile, sentences or []), None):
         remark(f"{typed(file)} is a file; to translate its lines: --input {shlex.quote(typed(file))}")
     from transformer_mt.decoding.lines.line_options import line_options
 
@@ -166,13 +167,6 @@ def _other_files(images: list[Path] | None, asked: "LineOptions", options: "Sear
     """What is read beside the input, by options or by the config."""
     named = asked.prefix_file, asked.unk_dictionary, options.avoid, options.glossary
     return [*(images or []), *(user_path(path) for path in named if path is not None)]
-
-
-def _is_file(sentence: str) -> bool:
-    try:
-        return is_file(Path(sentence))
-    except OSError:  # longer than a name may be
-        return False
 
 
 @contextmanager

@@ -67,6 +67,11 @@ class DataConfig(Section):
         """Whether train has a translation to learn from, and not text in one language alone."""
         return not all(source.mono for source in self.train)
 
+    @property
+    def direction(self) -> str:
+        """What the main languages are translated from and to: `en to es`."""
+        return f"{self.src_lang} to {self.tgt_lang}"
+
     def num_passes(self, first_epoch: int, end_epoch: int) -> int:
         """How often the pairs come in epochs `first_epoch` to `end_epoch` - 1: in those of both directions twice."""
         twice = min(end_epoch, self.both_directions_epochs) - min(first_epoch, self.both_directions_epochs)
@@ -79,6 +84,23 @@ class DataConfig(Section):
         tgt = source.tgt_lang or language_of(source.tag) or self.tgt_lang
         src = source.src_lang or (self.tgt_lang if tgt == self.src_lang else self.src_lang)
         return (tgt, tgt) if source.mono else (src, tgt)
+
+    @model_validator(mode="after")
+    def _carry_out_reverse(self) -> Self:
+        """First of the checks, so that the others see what a run is begun with."""
+        if not self.reverse:
+            return self
+        for source in (source for split in SPLITS for source in getattr(self, split)):
+            if language_of(source.tag):
+                raise ValueError(
+                    f"reverse is true, and a source has tag: {source.tag}, the language of its targets before they "
+                    "change places with its sources; name the sources of the other direction yourself, each with "
+                    "reverse: true and its own tag"
+                )
+        splits = {split: [_turned(source, self.tgt_lang) for source in getattr(self, split)] for split in SPLITS}
+        return self.model_copy(
+            update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
+        )
 
     @model_validator(mode="after")
     def _check_languages(self) -> Self:
@@ -165,22 +187,6 @@ class DataConfig(Section):
             )
         if self.streaming:
             raise ValueError(f"{said}, and streaming is true; a stream is read in its order, so take one of both out")
-
-    @model_validator(mode="after")
-    def _carry_out_reverse(self) -> Self:
-        if not self.reverse:
-            return self
-        for source in (source for split in SPLITS for source in getattr(self, split)):
-            if language_of(source.tag):
-                raise ValueError(
-                    f"reverse is true, and a source has tag: {source.tag}, the language of its targets before they "
-                    "change places with its sources; name the sources of the other direction yourself, each with "
-                    "reverse: true and its own tag"
-                )
-        splits = {split: [_turned(source, self.tgt_lang) for source in getattr(self, split)] for split in SPLITS}
-        return self.model_copy(
-            update={"reverse": False, "src_lang": self.tgt_lang, "tgt_lang": self.src_lang, **splits}
-        )
 
 
 def _turned(source: SourceConfig, tgt_lang: str) -> SourceConfig:

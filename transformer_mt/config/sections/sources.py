@@ -1,11 +1,14 @@
 """The places that sentence pairs come from, as a configuration names them."""
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from transformer_mt.config.sections.section import SPLITS, PositiveInt, Section
 from transformer_mt.config.sections.tokenizer import Tag, language_of
+from transformer_mt.errors import UserError
+from transformer_mt.paths import user_path
 
 Language = Annotated[str, Field(min_length=1)]
 Place = Annotated[str, Field(min_length=1)]
@@ -102,3 +105,17 @@ class SourceConfig(Section):
         if self.mono is not None and self.src_lang is not None:
             raise ValueError("src_lang belongs to pairs; the language of text is that of its tag, or tgt_lang")
         return self
+
+
+def source_of_files(src: Path, tgt: Path) -> SourceConfig:
+    """The source of two text files that a user has named: a path starts at the current folder, not at `data.root`.
+
+    Raises UserError for a name that is not UTF-8, which no config can hold.
+    """
+    sides = [str(user_path(path).absolute()) for path in (src, tgt)]
+    for side in sides:
+        try:
+            side.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"The name of {side!a} is not UTF-8. Rename the file or its folder.") from None
+    return SourceConfig(src=sides[0], tgt=sides[1])

@@ -65,7 +65,7 @@ class TrainingConfig(Section):
     sharding: Literal["none", "full"] = Field(
         default="none", description="full: several processes share out weights, gradients and moments (FSDP2)."
     )
-    timeout_minutes: Annotated[float, Field(gt=0)] = Field(
+    timeout_minutes: Annotated[float, Field(gt=0, le=525_600)] = Field(
         default=10.0, description="Several processes: how long one may keep the others waiting before all stop."
     )
     log_every_steps: PositiveInt = 20
