@@ -106,6 +106,12 @@ def test_any_other_error_of_the_callback_comes_out(folder: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         train("toy.yaml", on_step=fail)
+
+    def ask(report: StepReport) -> None:  # as of a server that is down; it is no full disk
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with pytest.raises(ConnectionRefusedError, match="Connection refused"):
+        train("toy.yaml", resume=True, on_step=ask)
     train("toy.yaml", {"training.max_steps": 3}, resume=True)  # the lock is free, and nothing is left behind
 
 

@@ -97,7 +97,10 @@ def train(
             if on_step is not None:
                 _call(on_step, report)
 
-        outcome = start_or_resume(wanted, run, resume, watch=watch)
+        try:
+            outcome = start_or_resume(wanted, run, resume, watch=watch)
+        except _CallerError as raised:
+            raise raised.error from None
     if outcome.reason is None:
         message = f"saved at step {outcome.step:,}; the same call with resume=True goes on there"
         raise (
@@ -277,10 +280,19 @@ def _any_text_printed() -> Iterator[None]:
         stream.reconfigure(errors="strict")
 
 
+class _CallerError(Exception):
+    """Around an OSError that `on_step` has raised, which would be told as one of the run's own files."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+
 def _call(on_step: Callable[[StepReport], object], report: StepReport) -> None:
     """Call it. A KeyboardInterrupt that it raises becomes a signal, after which the step is saved."""
     try:
         on_step(report)
+    except OSError as error:
+        raise _CallerError(error) from error
     except KeyboardInterrupt:
         if threading.current_thread() is not threading.main_thread():
             raise

@@ -260,15 +260,6 @@ def test_a_damaged_folder_is_told(aligner: Aligner, tmp_path: Path) -> None:
         Aligner.load(tmp_path / "aligner")
 
 
-@pytest.mark.parametrize(
-    ("pairs", "settings", "message"),
-    [
-        ([("", "uno"), ("one " * (MAX_WORDS + 1), "uno")], {}, "There is no pair to learn alignments from"),
-        ([("one", "uno")], {"num_iterations": 0}, "num_iterations is 0. Take at least 1."),
-        ([("one", "uno")], {"null_probability": 1.0}, "null_probability is 1.0. Take a number between 0 and 1."),
-        ([("one", "uno")], {"alpha": -0.1}, "alpha is -0.1. Take 0 or more."),
-    ],
-)
-def test_mistakes(pairs: list[tuple[str, str]], settings: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Aligner.train(pairs, **settings)
+def test_pairs_that_have_nothing_to_align() -> None:
+    with pytest.raises(UserError, match="There is no pair to learn alignments from"):
+        Aligner.train([("", "uno"), ("one " * (MAX_WORDS + 1), "uno")])

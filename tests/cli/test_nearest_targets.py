@@ -1,6 +1,7 @@
 """`--nearest`: of a line's translations the one that is most like its real one."""
 
 import gzip
+import json
 import random
 import re
 import shutil
@@ -139,12 +140,23 @@ def test_both_kinds_are_told_and_blank_together(folder: Path, verb: str, sources
     result = call_tmt(folder, verb, *arguments)
     assert result.returncode == 0, result.stderr
     assert f"to train on them, in data.train: {sources}\n" in result.stdout
-    assert re.search(r"^o/train.e. and o/train.e. and o/likeliest.es: 4 lines, 1 pair; blank on", result.stdout)
+    assert re.search(r"^o/train.e. and o/train.e. and o/likeliest.es: 4 lines, 1 pair; blank in", result.stdout)
     for name in ("train.en", "train.es", "likeliest.es"):
         assert [bool(line) for line in (folder / "o" / name).read_text().split("\n")] == [True, *[False] * 4]
     assert call_tmt(folder, verb, *arguments).stdout.count("there before: 4 lines") == 1
     told = call_tmt(folder, verb, *arguments[:4], "--ref", "o/likeliest.es", "--output", "o").stderr
     assert "--ref o/likeliest.es is a file that is written in --output o. Name another folder" in told
+
+
+def test_the_likeliest_sample_is_written(folder: Path) -> None:
+    """Of all that are drawn with one seed, by the model's score; without the option nothing is scored."""
+    search = ("--temperature", "2", "--n-best", "4", "--seed", "5", "--input", "mono.xx")
+    listed = call_tmt(folder, "translate", *search, "--format", "jsonl", *SMALL).stdout.splitlines()
+    found = [json.loads(line)["hypotheses"] for line in listed]
+    made(folder, *search, "--nearest", "chrf", "--ref", "real.xx", "--with-likeliest")
+    likeliest = [max((one for one in drawn if one["text"]), key=lambda one: one["score"])["text"] for drawn in found]
+    assert (folder / "out/likeliest.es").read_text().split("\n")[:-1] == likeliest
+    assert likeliest != [drawn[0]["text"] for drawn in found]
 
 
 def test_the_likeliest_of_samples_and_of_whole_translations() -> None:
@@ -207,7 +219,7 @@ def test_lines_whose_real_translation_is_of_no_use_are_blank_and_counted(folder:
     for there in ("", " (there before: 150 lines)"):
         result = call_tmt(folder, "distill", *arguments, "--without", "test.xx")
         counts = f"2 beside a real translation that is blank, too long or not UTF-8, {left} in a file of --without"
-        assert f"150 lines, {148 - left} pairs; blank on both sides: {counts}{there}\n" in result.stdout
+        assert f"150 lines, {148 - left} pairs; blank in all files: {counts}{there}\n" in result.stdout
         assert there or "real.xx, line 71: not UTF-8; it stays blank" in result.stderr
     spanish = (folder / "out/train.es").read_text().split("\n")
     assert [spanish[place] for place in (4, 70, 9)] == ["", "", ""]

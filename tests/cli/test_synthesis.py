@@ -90,11 +90,11 @@ def test_lines_that_would_do_harm_are_blank_on_both_sides_and_counted(folder: Pa
     spanish, english = lines_of(folder, "out")
     assert english == ["", ODD[1], "", ODD[3], "", "", "eight  nine ten.", "", ""]
     assert [bool(line) for line in spanish] == [bool(line) for line in english]
-    assert "mono.xx, line 6: too long for the model; left blank on both sides\n" in result.stderr
+    assert "mono.xx, line 6: too long for the model; left blank in all files\n" in result.stderr
     assert "mono.xx, line 9: not UTF-8; it stays blank" in result.stderr
     assert "the model does not know" not in result.stderr, "of lines that make no pair"
     counts = "2 blank in the input, 2 not UTF-8, 1 too long for the model, 1 in a file of --without"
-    assert "9 lines, 3 pairs; blank on both sides: " in result.stdout
+    assert "9 lines, 3 pairs; blank in all files: " in result.stdout
     assert all(count in result.stdout for count in counts.split(", "))
     assert "{src: out/train.es, tgt: out/train.en, weight: 1}, with tokenizer.tags: ['<BT>']" in result.stdout
 
@@ -113,8 +113,8 @@ def test_a_translation_with_half_a_character_makes_no_pair(folder: Path, monkeyp
     result = call_tmt(folder, "backtranslate", "--input", "mono.xx", "--output", "out")
     assert result.returncode == 0, result.stderr
     assert [bool(line) for side in lines_of(folder, "out") for line in side] == [True, False, True] * 2
-    assert "mono.xx, line 2: translated into half a character; left blank on both sides\n" in result.stderr
-    assert "3 lines, 2 pairs; blank on both sides: 1 translated into half a character" in result.stdout
+    assert "mono.xx, line 2: translated into half a character; left blank in all files\n" in result.stderr
+    assert "3 lines, 2 pairs; blank in all files: 1 translated into half a character" in result.stdout
 
 
 @pytest.mark.parametrize("search", [("--beam-size", "2"), ("--sampling-topk", "0", "--seed", "7")])

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import shutil
+import struct
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -366,6 +368,17 @@ def test_what_is_no_picture_of_text(content: object, said: str, drawing: Picture
     elif isinstance(content, np.ndarray):
         save(content, path)
     with pytest.raises(UserError, match=said):
+        read_picture(path, drawing)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Failed to decode frame 0"), struct.error("not an integer")])
+def test_what_a_format_raises_of_its_own(
+    error: Exception, drawing: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an AVIF file whose end is damaged, and a JPEG file with damaged EXIF."""
+    path = save(np.zeros((9, 9), np.uint8), tmp_path / "a.png")
+    monkeypatch.setattr("PIL.ImageOps.exif_transpose", Mock(side_effect=error))
+    with pytest.raises(UserError, match=f"a.png cannot be read as a picture: {error}. Give another."):
         read_picture(path, drawing)
 
 

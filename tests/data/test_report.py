@@ -5,10 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from toy import toy_config, toy_pairs, write_toy_corpus
 
 from transformer_mt.config.schema import RunConfig
@@ -44,12 +41,6 @@ def shown(text: str) -> Pairs:
 
 
 # Validation sentences that are trained on
-
-
-@pytest.mark.parametrize("lowercase", [False, True])
-@given(text=st.text(st.sampled_from("aAé\u0301e \u00a0\u3000\t\u2028ßÇ中ΟΣİI"), max_size=12))
-def test_arrow_reads_a_text_as_a_tokenizer_does(lowercase: bool, text: str) -> None:
-    assert overlap.as_read(pa.array([text]), lowercase).to_pylist() == [normalize(text, lowercase)]
 
 
 @pytest.mark.parametrize(("lowercase", "counts"), [(False, "3 of its 5 sources, 2 of its targets"),

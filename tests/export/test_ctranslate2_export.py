@@ -213,8 +213,8 @@ def test_the_order_and_size_of_batches_change_no_text(tmp_path: Path) -> None:
     expected = translator.translate(texts, beam_size=3)
     assert expected[:2] == ["", ""]
     assert expected[-1] == ""
-    for size, kind in ((1, "examples"), (7, "examples"), (100, "examples"), (5, "tokens"), (40, "tokens")):
-        assert exported.translate(texts, beam_size=3, max_batch_size=size, batch_type=kind) == expected
+    for size in (1, 7, 100):
+        assert exported.translate(texts, beam_size=3, max_batch_size=size) == expected
     assert exported.translate([]) == []
 
 
@@ -240,26 +240,23 @@ def test_a_limit_that_bites_gives_the_same_text_in_a_batch_as_alone(tmp_path: Pa
     _, exported = endless_model(tmp_path, max_length_ratio=0.5)
     texts = [src for src, _ in toy_pairs(60, seed=4)]
     alone = [exported.translate([text], beam_size=3)[0] for text in texts]
-    for size, kind in ((60, "examples"), (7, "examples"), (40, "tokens")):
-        assert exported.translate(texts, beam_size=3, max_batch_size=size, batch_type=kind) == alone
+    for size in (60, 7):
+        assert exported.translate(texts, beam_size=3, max_batch_size=size) == alone
 
 
 @pytest.mark.parametrize(
-    ("size", "kind", "same", "expected"),
+    ("size", "same", "expected"),
     [
-        (2, "examples", None, [[1, 2], [0, 3]]),
-        (3, "examples", None, [[1, 2, 0], [3]]),
-        (10, "tokens", None, [[1, 2], [0, 3]]),
-        (15, "tokens", None, [[1, 2, 0], [3]]),
-        (9, "tokens", None, [[1], [2], [0, 3]]),
-        (1, "tokens", None, [[1], [2], [0], [3]]),
-        (4, "examples", {0: 7, 1: 7, 2: 8, 3: 7}, [[2], [1, 0, 3]]),
-        (4, "examples", {0: 3, 1: 5, 2: 5, 3: 2}, [[1, 2], [0], [3]]),
+        (1, None, [[1], [2], [0], [3]]),
+        (2, None, [[1, 2], [0, 3]]),
+        (3, None, [[1, 2, 0], [3]]),
+        (4, {0: 7, 1: 7, 2: 8, 3: 7}, [[2], [1, 0, 3]]),
+        (4, {0: 3, 1: 5, 2: 5, 3: 2}, [[1, 2], [0], [3]]),
     ],
 )
-def test_batches_by_hand(size: int, kind: str, same: dict[int, int] | None, expected: list[list[int]]) -> None:
-    """Sentences of 3, 5, 5 and 2 tokens: together as many as the longest of them, times their number, allows."""
-    assert _batches({0: 3, 1: 5, 2: 5, 3: 2}, size, kind, same) == expected
+def test_batches_by_hand(size: int, same: dict[int, int] | None, expected: list[list[int]]) -> None:
+    """Sentences of 3, 5, 5 and 2 tokens."""
+    assert _batches({0: 3, 1: 5, 2: 5, 3: 2}, size, same) == expected
 
 
 def test_quantizing_is_near_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:

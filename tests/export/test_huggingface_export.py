@@ -26,7 +26,7 @@ from transformer_mt.config.special_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer_mt.decoding.translator import Translator
 from transformer_mt.errors import UserError
 from transformer_mt.export.card import EXAMPLE
-from transformer_mt.export.expressible import KNOWN_KEYS, OPTIONS
+from transformer_mt.export.expressible import OPTIONS
 from transformer_mt.export.huggingface.export import OBEYED, export_run, generation_settings, search_notes, write_model
 from transformer_mt.export.huggingface.weights import refuse_inexpressible
 from transformer_mt.storage import weights
@@ -266,15 +266,6 @@ def test_an_option_that_says_nothing_of_transformers_is_refused(
 def test_pictures_are_refused_with_the_keys_that_read_text() -> None:
     with pytest.raises(UserError, match=r"model.patches is set, .* model.patches: null and data.source_as: text"):
         refuse_inexpressible(ModelConfig.model_validate(PICTURES))
-
-
-def test_a_key_that_the_export_does_not_know_is_refused_by_name() -> None:
-    class Newer(ModelConfig):
-        soft_cap: float | None = None
-
-    assert set(ModelConfig.model_fields) >= KNOWN_KEYS
-    with pytest.raises(UserError, match=r"model.soft_cap is 30.0, .* Train a model with model.soft_cap: null"):
-        refuse_inexpressible(Newer.model_validate({**SMALL, **TIED, "soft_cap": 30.0}))
 
 
 def test_every_key_of_decoding_is_written_or_told() -> None:

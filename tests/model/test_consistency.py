@@ -209,6 +209,19 @@ def test_bf16_is_as_near_as_bf16_logits(monkeypatch: pytest.MonkeyPatch, chunked
         assert (ours - true).norm() <= 1.5 * (theirs - true).norm() + 2e-3 * true.norm()
 
 
+def test_fp16_holds_the_smooth_part_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sum is beyond the largest number of fp16."""
+    monkeypatch.setattr(consistency_module, "product_dtype", lambda hidden: torch.float16)
+    output, targets = nn.Linear(4, 1000), torch.randint(1000, (6000,), generator=torch.Generator().manual_seed(1))
+    nn.init.constant_(output.bias, -12)
+    prior, hidden = torch.full((1000,), 1e-3), torch.zeros(12_000, 4)
+    expected = output_pair_sums(output, hidden, targets, WEIGHTS, prior).loss
+    with torch.autocast("cpu", torch.float16):
+        assert output_pair_sums(output, hidden, targets, WEIGHTS, prior).loss.item() == pytest.approx(
+            expected.item(), rel=1e-3
+        )
+
+
 def test_a_width_of_its_own_on_a_gpu_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consistency_module, "product_dtype", lambda hidden: torch.float16)
     monkeypatch.setattr(consistency_module, "wants_alignment", lambda *_: True)

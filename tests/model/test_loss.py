@@ -83,6 +83,17 @@ def test_chunks_under_bf16_are_as_near_as_bf16_logits() -> None:
         assert (ours - true).norm() <= 1.2 * (theirs - true).norm() + 1e-3 * true.norm()
 
 
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_under_autocast_the_smooth_part_is_not_rounded(with_prior: bool) -> None:
+    """The mean of all logits is one product of two sums."""
+    output, hidden, _ = projected(True, torch.float32)
+    prior = torch.full((len(output.weight),), 1 / len(output.weight)) if with_prior else None
+    parts = hidden.detach(), output.weight.detach(), output.bias.detach(), prior
+    expected = chunked_loss.mean_logits(*parts)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(chunked_loss.mean_logits(*parts), expected)
+
+
 def test_a_hook_on_the_output_sees_all_logits_and_changes_nothing() -> None:
     output, hidden, targets = projected(False)
     expected = output_loss_sums(output, hidden, targets, 0.1)

@@ -50,20 +50,14 @@ class Aligner:
 
     @classmethod
     def train(
-        cls,
-        pairs: Iterable[Pair],
-        *,
-        num_iterations: int = 5,
-        null_probability: float = 0.08,
-        alpha: float = 0.01,
-        progress: Callable[[], object] = lambda: None,
+        cls, pairs: Iterable[Pair], *, num_iterations: int = 5, progress: Callable[[], object] = lambda: None
     ) -> "Aligner":
         """An aligner of these pairs, which are read once. `progress` is called after each iteration of each direction.
 
         Pairs with a blank side, or with more than `MAX_WORDS` words on a side, are left out. Raises UserError where
-        none is left, and for settings that are no probability or below zero.
+        none is left.
         """
-        settings = checked_settings(num_iterations, null_probability, alpha)
+        settings = Settings(num_iterations)
         src, tgt = Vocabulary(), Vocabulary()
         bitext = read_bitext(pairs, src, tgt)
         if not len(bitext):
@@ -193,17 +187,6 @@ class Aligner:
             flat = [numbers.setdefault(form, len(numbers)) for sentence in normal for form in sentence]
             forms.append(np.array(flat, np.int32))
         return _Batch(places, Bitext(*sides), (forms[0], forms[1]))
-
-
-def checked_settings(num_iterations: int, null_probability: float, alpha: float) -> Settings:
-    """The settings of a training. UserError for those that make no sense."""
-    if num_iterations < 1:
-        raise UserError(f"num_iterations is {num_iterations}. Take at least 1.")
-    if not 0 < null_probability < 1:
-        raise UserError(f"null_probability is {null_probability}. Take a number between 0 and 1.")
-    if not 0 <= alpha < float("inf"):
-        raise UserError(f"alpha is {alpha}. Take 0 or more.")
-    return Settings(num_iterations, null_probability, alpha)
 
 
 def _sentences(numbers: NDArray[np.int32], side: Side) -> Iterator[list[int]]:

@@ -1,21 +1,15 @@
 """How many validation sentences the training split holds too, which makes scores look better than they are."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
+from itertools import chain
+from typing import NamedTuple
 
 from transformer_mt.config.sections.data import DataConfig
 from transformer_mt.data.cache import Counts, cache_folder, cached, key_of
 from transformer_mt.data.corpus import Corpus
 from transformer_mt.data.tokenizers import normalize
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-FORMAT_VERSION = 3  # raise it whenever the same texts would give other counts
-# Capitals that Arrow makes small letter by letter, and Python by rules: a sigma at the end of a word, Turkish dotted I.
-OF_THEIR_OWN = "[\u03a3\u0130]"
+FORMAT_VERSION = 4  # raise it whenever the same texts would give other counts
 
 
 class Overlap(NamedTuple):
@@ -41,55 +35,21 @@ def find_overlap(train: Corpus, validation: Corpus, lowercase: bool, data: DataC
 
 def _count(train: Corpus, validation: Corpus, lowercase: bool) -> Counts:
     """How many sentences of the validation are among those of the training, by side."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    pc: Any = compute  # makes its functions when it is imported, where no type checker sees them
-    wanted = [pa.chunked_array(side) for side in zip(*_sides(validation, lowercase), strict=True)]
-    known: list[Any] = [side.unique() for side in wanted]
-    found = [np.zeros(len(side), np.bool_) for side in known]
+    wanted = [list(chain.from_iterable(side)) for side in zip(*_sides(validation, lowercase), strict=True)]
+    known, found = [set(side) for side in wanted], [set[str](), set[str]()]
     for texts in _sides(train, lowercase):
         for side in (0, 1):
-            places = pc.index_in(texts[side], value_set=known[side])
-            found[side][places.drop_null().to_numpy()] = True
-    return {
-        name: int(found[side][pc.index_in(wanted[side], value_set=known[side]).to_numpy()].sum())
-        for side, name in enumerate(("src", "tgt"))
-    }
+            found[side] |= known[side].intersection(texts[side])
+    return {name: sum(text in found[side] for text in wanted[side]) for side, name in enumerate(("src", "tgt"))}
 
 
-def _sides(corpus: Corpus, lowercase: bool) -> Iterator[tuple["pa.Array", "pa.Array"]]:
-    """Sources and targets of some thousand pairs at a time, as they are compared."""
-    for batch in corpus.batches():
-        yield as_read(_untagged(batch, corpus), lowercase), as_read(batch.column(1), lowercase)
-
-
-def _untagged(batch: "pa.RecordBatch", corpus: Corpus) -> "pa.Array":
-    """The sources without the tags that the config put before them: of two splits one may have a tag that the other
-    has not.
+def _sides(corpus: Corpus, lowercase: bool) -> Iterator[tuple[list[str], list[str]]]:
+    """Sources and targets of some thousand pairs at a time, as they are compared: sources without the tags that the
+    config put before them, since of two splits one may have a tag that the other has not.
     """
-    from pyarrow import compute
-
-    pc: Any = compute
-    texts: Any = batch.column(0)
-    for number, source in enumerate(corpus.sources):
-        if source.config.tag is not None:
-            start = len(source.config.tag) + len(" ")
-            is_own = pc.equal(batch.column(2), number)
-            texts = pc.if_else(is_own, pc.utf8_slice_codeunits(texts, start), texts)
-    return texts
-
-
-def as_read(column: "pa.Array", lowercase: bool) -> "pa.Array":
-    """What `tokenizers.normalize` makes of each text, as Arrow computes it: ten times as fast."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    pc: Any = compute
-    text = pc.utf8_lower(column) if lowercase else column
-    text = pc.utf8_trim_whitespace(pc.utf8_normalize(text, form="NFC"))
-    text = pc.binary_join(pc.utf8_split_whitespace(text), " ")
-    if lowercase and (is_odd := pc.match_substring_regex(column, OF_THEIR_OWN)).true_count:
-        odd = [normalize(one, lowercase) for one in column.filter(is_odd).to_pylist()]
-        text = pc.replace_with_mask(text, is_odd, pa.array(odd, text.type))
-    return text
+    tags = [source.config.tag for source in corpus.sources]
+    starts = [len(tag) + len(" ") if tag is not None else 0 for tag in tags]
+    for batch in corpus.batches():
+        src, tgt, of_source = (column.to_pylist() for column in batch.columns[:3])
+        src = [text[starts[number] :] for text, number in zip(src, of_source, strict=True)]
+        yield [normalize(text, lowercase) for text in src], [normalize(text, lowercase) for text in tgt]

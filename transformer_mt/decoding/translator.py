@@ -46,8 +46,9 @@ from transformer_mt.decoding.fast_layers.cuda_graphs import GraphedDecoders
 from transformer_mt.decoding.fast_layers.find_kernels import compiled_passes
 from transformer_mt.decoding.fast_layers.packed_weights import packed
 from transformer_mt.decoding.fast_layers.search_precision import choose_search_precision
-from transformer_mt.decoding.lines.long_lines import TooLong, join_texts, split_text
-from transformer_mt.decoding.lines.target_language import Tagged, TargetLanguages
+from transformer_mt.decoding.lines.in_pieces import InPieces
+from transformer_mt.decoding.lines.long_lines import TooLong
+from transformer_mt.decoding.lines.target_language import TargetLanguages
 from transformer_mt.decoding.load_ensemble import Paths, load_models
 from transformer_mt.decoding.minimum_bayes_risk import most_useful
 from transformer_mt.decoding.phrase_lists import PhraseLists
@@ -57,7 +58,7 @@ from transformer_mt.decoding.search.constrained_beam import Found
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction
 from transformer_mt.decoding.search.options import SearchOptions, refuse_other_precision, search_options
 from transformer_mt.decoding.search.rules import Demand, WordEdges
-from transformer_mt.decoding.translation import Translated, Translation, in_order, side_by_side
+from transformer_mt.decoding.translation import Translated, Translation
 from transformer_mt.machine.busy.giving_way import give_way
 from transformer_mt.machine.cuda_graphs import CudaGraphs
 from transformer_mt.machine.device import AS_ASKED, choose_device, set_up
@@ -195,6 +196,7 @@ class Translator:
         tagged = self.languages.all_parted(texts, options.to)
         ids = source_rows(lines, [one.whole for one in tagged], self.src_tokenizer, self.config.model)
         to_do: dict[int, Translated] = {}
+        long: dict[int, Translated] = {}
         demands: dict[int, Demand] = {}
         for index, (line, row) in enumerate(zip(lines, ids, strict=True)):
             problem = tagged[index].problem or problem_of_blank(line)
@@ -203,7 +205,7 @@ class Translator:
             too_long = len(row) + 1 > self.config.model.max_len
             blank = Translated(line.text, [], too_long or index in beyond, unknown, problem)
             if too_long and options.too_long is TooLong.SPLIT and not blank.problem:
-                yield index, replace(self._translate_in_pieces(line, tagged[index], options), unknown_words=unknown)
+                long[index] = blank
             elif len(row) and not blank.problem and (not too_long or options.too_long is TooLong.TRUNCATE):
                 ids[index] = row = row[: self.config.model.max_len - 1]
                 try:
@@ -214,6 +216,9 @@ class Translator:
                     to_do[index] = blank
             else:
                 yield index, blank
+        if long:
+            in_pieces = InPieces(self.translate_lines, self.src_tokenizer, self.config.model.max_len, self.phrase_lists)
+            yield from in_pieces.translated(long, lines, tagged, options)
         # Those that have constraints are apart from the others, which they would slow down; and so are those that need
         # a wider beam, since all sentences of a batch have as many places as the one with the most.
         by_width: dict[int, list[int]] = {}
@@ -272,34 +277,6 @@ class Translator:
         last = batches.pop()
         share = -(-len(last) // torch.get_num_threads())
         return [*batches, *(last[start : start + share] for start in range(0, len(last), share))]
-
-    def _translate_in_pieces(self, line: SourceLine, tagged: Tagged, options: SearchOptions) -> Translated:
-        """The pieces' first hypotheses side by side, then their second, and so on; scored as one hypothesis. What the
-        first piece becomes begins with the line's prefix. Each piece has the line's tag.
-        """
-        if line.patches is not None:
-            return Translated(line.text, [], too_long=True, problem="a picture cannot be cut where a sentence ends")
-        if line.constraints:
-            problem = "it would be translated in pieces, and has constraints, which belong to the whole line"
-            return Translated(line.text, [], too_long=True, problem=problem)
-
-        def num_tokens(texts: list[str]) -> list[int]:
-            return [len(row) for row in self.src_tokenizer.encode_batch(texts)]
-
-        pieces = split_text(tagged.text, num_tokens, self.config.model.max_len - 1 - (len(tagged.tag) > 0))
-        # Only a single character of more tokens than there are positions can still be too long.
-        whole = options.model_copy(update={"too_long": TooLong.TRUNCATE})
-        begun = [
-            SourceLine(Tagged(tagged.tag, piece.text).whole, line.prefix if i == 0 else "", place=(*line.place, i))
-            for i, piece in enumerate(pieces)
-        ]
-        results = self.translate_lines(begun, whole)
-        if problem := next((result.problem for result in results if result.problem), ""):
-            return Translated(line.text, [], too_long=True, problem=problem)
-        ranks = zip(*(result.hypotheses for result in results), strict=False)
-        joined = [side_by_side(join_texts([h.text for h in of], pieces), of, options) for of in ranks]
-        found, problem = self.phrase_lists.without_avoided(joined, options.avoid, "where its pieces meet")
-        return Translated(line.text, in_order(found, options), too_long=True, problem=problem)
 
     def search(self, rows: list[list[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         """Hypotheses of sources given as ids without EOS, decoded as one batch. Empty where none was found without a

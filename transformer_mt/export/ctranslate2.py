@@ -178,13 +178,12 @@ class ExportedTranslator:
         beam_size: int | None = None,
         length_penalty: float | None = None,
         max_batch_size: int | None = None,
-        batch_type: str = "examples",
     ) -> list[str]:
         """One text for each text, in order; blank for a blank text and for one longer than the model's positions.
 
         length_penalty is the alpha of `length_norm: average`, the only length norm of CTranslate2. max_batch_size
-        counts sentences, or with batch_type `tokens` sentences x longest source. None stands for the value of the run's
-        config; UserError where the config has a beam under another length norm.
+        counts sentences. None stands for the value of the run's config; UserError where the config has a beam under
+        another length norm.
         """
         options = search_options(
             self.decoding, beam_size=beam_size, length_penalty=length_penalty, batch_size=max_batch_size
@@ -195,18 +194,16 @@ class ExportedTranslator:
                 "for it, 1 for the mean log-probability or 0 for none, or beam_size=1."
             )
         self._refuse_unknown(options)
-        if batch_type not in ("examples", "tokens"):
-            raise UserError(f"batch_type is {batch_type!r}. Use examples or tokens.")
         rows = self.src_tokenizer.encode_batch(list_of_texts(texts))
         lengths = {i: len(row) + 1 for i, row in enumerate(rows) if 0 < len(row) < self.max_len}
         limits = {i: options.largest_length(length, self.max_len) for i, length in lengths.items()}
-        batches = _batches(lengths, options.batch_size, batch_type, same=lengths if self.decoder_only else None)
+        batches = _batches(lengths, options.batch_size, same=lengths if self.decoder_only else None)
         found = self._search(rows, batches, limits, options)
         if options.beam_size > 1:
             # A batch has one largest length. Greedy text is cut below; a beam is searched again under its own.
             late = [(i, batch) for batch in batches for i in batch if len(found[i]) >= limits[i]]
             again = {i: lengths[i] for i, batch in late if limits[i] < max(limits[j] for j in batch)}
-            found |= self._search(rows, _batches(again, options.batch_size, batch_type, limits), limits, options)
+            found |= self._search(rows, _batches(again, options.batch_size, limits), limits, options)
         # A hypothesis without EOS is cut where our search would force one.
         return [self.tgt_tokenizer.decode(found[i][: limits[i] - 1]) if i in found else "" for i in range(len(rows))]
 
@@ -254,9 +251,7 @@ class ExportedTranslator:
         return [self._tgt_ids[token] for token in tokens if token != _EOS]
 
 
-def _batches(
-    lengths: dict[int, int], size: int, batch_type: str, same: dict[int, int] | None = None
-) -> list[list[int]]:
+def _batches(lengths: dict[int, int], size: int, same: dict[int, int] | None = None) -> list[list[int]]:
     """Sentences in batches of similar length, the longest first. A batch holds only sentences that agree in `same`.
 
     CTranslate2 would make batches too, but give sentences of all lengths one largest length.
@@ -264,8 +259,7 @@ def _batches(
     batches: list[list[int]] = []
     for i in sorted(lengths, key=lambda i: (lengths[i], same[i] if same else 0), reverse=True):
         last = batches[-1] if batches else []
-        cost = (len(last) + 1) * (lengths[last[0]] if last and batch_type == "tokens" else 1)
-        if last and cost <= size and (same is None or same[i] == same[last[0]]):
+        if last and len(last) < size and (same is None or same[i] == same[last[0]]):
             last.append(i)
         else:
             batches.append([i])

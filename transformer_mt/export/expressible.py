@@ -17,15 +17,6 @@ from transformer_mt.model.parts.positions import POSITIONS
 OPTIONS: dict[str, Mapping[str, Option[Any]]] = {
     "norm_position": RESIDUALS, "norm": NORMS, "activation": ACTIVATIONS, "positions": POSITIONS,
 }  # fmt: skip
-# Every key of `model` that an export can write, or that does not change what a trained model computes.
-KNOWN_KEYS = frozenset({
-    *OPTIONS, "preset", "architecture", "d_model", "d_ff", "num_heads", "num_kv_heads", "num_encoder_layers",
-    "num_decoder_layers", "dropout", "attention_dropout", "activation_dropout", "attention_window", "scale_attention",
-    "num_experts", "experts_per_token", "load_balancing_weight", "tie_embeddings", "bias", "max_len",
-    "src_word_dropout", "tgt_word_dropout", "layer_drop",
-    "rnn",  # of an architecture that every export refuses
-    "patches",  # see `refuse_pictures`
-})  # fmt: skip
 INSTEAD = "to export it, or translate with `tmt translate`."
 
 
@@ -39,15 +30,8 @@ class Engine:
     told: Callable[[Option[Any]], Mapping[str, Any] | None]
 
     def refuse_unknown(self, config: ModelConfig) -> None:
-        """UserError for keys that the export does not know, and for options that the engine does not have."""
+        """UserError for options that the engine does not have."""
         said = []
-        for key, field in type(config).model_fields.items():
-            value = getattr(config, key)
-            if key not in KNOWN_KEYS and value != field.get_default(call_default_factory=True):
-                said.append(
-                    f"model.{key} is {as_typed(value)}, which the export to {self.name} does not know. Train a model "
-                    f"with model.{key}: {as_typed(field.default)} {INSTEAD}"
-                )
         for key, table in OPTIONS.items():
             value = getattr(config, key)
             if self.told(table[value]) is None:

@@ -44,7 +44,9 @@ class _PairLoss(torch.autograd.Function):
         sums, means = PairSums((zero, zero), (zero, zero), (zero, zero)), [zero, zero]
         for rows, first, second in _chunks(logits, len(targets), num_classes):
             for i, half in enumerate((first, second)):
-                means[i] = means[i] + (half.mean(dim=-1) if prior is None else half @ prior.to(half.dtype)).sum()
+                # Not a product of matrices, which autocast would round.
+                mean = half.mean(dim=-1) if prior is None else (half * prior.to(half.dtype)).sum(dim=-1)
+                means[i] = means[i] + mean.sum()
             sums = sums.plus(pair_gradients(first, second, targets[rows], weights))
         loss, nll, divergence = sums.loss(weights, (means[0], means[1]))
         ctx.mark_non_differentiable(nll, divergence)

@@ -128,7 +128,8 @@ def curve_chart(curves: Sequence[Curve], said: str) -> Html:
     values = sorted(value for one in curves for value in one.values)
     low, high = values[0], values[-1]
     if len(values) > 20:  # the first loss of a training would press all that follows together
-        high = min(high, values[int(len(values) * 0.97)] * 1.1 if high > 0 else high)
+        most = values[int(len(values) * 0.97)]
+        high = min(high, most * 1.1 if most > 0 else high)
     ticks = round_ticks(low, high)
     y = _Scale(ticks[0], ticks[-1], height - BOTTOM, TOP)
     x = _Scale(min(0, *steps), max(steps), LEFT + 6, width - RIGHT - 6)

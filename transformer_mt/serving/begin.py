@@ -76,10 +76,10 @@ def serve(runs: Sequence[RunFolder], decoding: dict[str, Any], options: Options,
     pool = Pool(Setup(chosen, device, decoding), num_processes, partial(renewed, options.checkpoint, remark))
     try:
         pool.begin()
-        served = [one for i, folder in enumerate(runs) for one in _served(i, folder, configs[i], decoding, remark)]
-        for folder, note in zip(runs, pool.wait_until_ready(), strict=True):
+        for folder, note in zip(runs, pool.wait_until_ready(), strict=True):  # before an aligner is trained
             if note:
                 remark(f"{folder.path}: {note}")
+        served = [one for i, folder in enumerate(runs) for one in _served(i, folder, configs[i], decoding, remark)]
         batch_size = decoding.get("batch_size") or max(config.decoding.batch_size for config in configs)
         batcher = Batcher(pool, batch_size, options.limits.seconds)
         service = Service(served, batcher, options.limits, _detector(served))

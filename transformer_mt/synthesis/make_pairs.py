@@ -26,7 +26,7 @@ LINE_ENDS = str.maketrans({"\n": " ", "\r": " "})
 
 
 class Blank(StrEnum):
-    """Why a pair is blank on both sides, as the report counts it."""
+    """Why a line is blank in all files, as the report counts it."""
 
     BLANK = "blank in the input"
     WITHOUT = "in a file of --without"

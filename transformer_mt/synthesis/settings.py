@@ -72,6 +72,4 @@ def _is_begun(folder: Path, settings: dict[str, Any]) -> bool:
 
 def _told(settings: dict[str, Any], name: str) -> str:
     value = settings.get(name)
-    if value is None or value is True:  # an option without a value is given, or it is not
-        return "given" if value else "not given"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "not given" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from translators import SMALL, make_translator
 
 from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
-from transformer_mt.decoding.lines.line_formats import moses_lines
+from transformer_mt.decoding.lines.line_formats import moses_lines, text_lines
 from transformer_mt.decoding.lines.line_stream import chunk_lines
 from transformer_mt.decoding.lines.long_lines import TooLong
 from transformer_mt.decoding.search.options import search_options
@@ -134,6 +135,11 @@ def test_a_text_cannot_break_the_columns_of_moses(text: str) -> None:
     assert (number, feature, score) == ("2", "F0= -3.1000", "-0.4000")
     assert line.count("|||") == 3
     assert found.replace("&#124;", "|") == text
+    translated = Translated("a", [Translation(text, -0.4, -3.1, [])], is_aligned=True)
+    (line,) = text_lines(3, translated, 2)
+    assert line == f"3 ||| {found} ||| -0.4000 ||| "
+    assert text_lines(3, translated, 1) == [f"{found} ||| "]
+    assert text_lines(3, replace(translated, is_aligned=False), 1) == [text]
 
 
 @pytest.mark.parametrize("text", ["αβγ\nδ\n", "中文", "ਊ\n", "one\n"])

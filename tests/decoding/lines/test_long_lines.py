@@ -1,13 +1,17 @@
 """Cutting long sentences: nothing is lost, every piece fits, and the cuts stand where a reader would pause."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from translators import SMALL, make_translator
 
 from transformer_mt.decoding.lines.long_lines import Piece, join_texts, split_text
 from transformer_mt.decoding.lines.sentences import split_sentences
+from transformer_mt.decoding.search.options import search_options
+from transformer_mt.decoding.translator import Translator
 
 LETTERS = st.sampled_from([*'abcéABC１。、,.!?"» \t\n\u00a0\u3000ñ中文กय।\u0301'])
 
@@ -110,3 +114,21 @@ def test_white_space_comes_back_as_it_was_and_not_around_an_empty_translation() 
     assert join_texts(["x", "y", "z"], pieces) == "x\n\ny \tz"
     assert join_texts(["x", "", "z"], pieces) == "x \tz"
     assert join_texts(["", "y", ""], pieces) == "y"
+
+
+def test_the_pieces_of_all_lines_are_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In as many batches as so many lines would be, and each line is what it is alone, among others of any length."""
+    translator = make_translator({**SMALL, "max_len": 16})
+    sentences = "one two three four five. six seven eight. nine ten one two three four. "
+    texts = [sentences * number for number in (4, 1, 2, 0, 3)] + ["one two"]
+    options = search_options(translator.config.decoding, too_long="split", beam_size=2, batch_size=20)
+    alone = [translator.translate_lines([text], options)[0] for text in texts]
+    sizes, search = [], Translator._search_texts
+
+    def counted(self: Translator, job: Any) -> object:
+        sizes.append(len(job[0]))
+        return search(self, job)
+
+    monkeypatch.setattr(Translator, "_search_texts", counted)
+    assert translator.translate_lines(texts, options) == alone
+    assert sizes == [20, 10, 1], "the pieces, and the line that fits"

@@ -90,6 +90,8 @@ def make_pairs(
 
     keys = _keys_of(without or [])
     options = search_options(translator.config.decoding, scored=False, **decoding)
+    if choice.with_likeliest and options.is_sampling:  # beams are in the order of their scores
+        options = search_options(translator.config.decoding, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, real, tag, keys, choice, options))
     unknown = UnknownWords()
     try:
@@ -147,7 +149,7 @@ def _settings(
         "--ensemble-mode": models.ensemble_mode,
         "--tag": tag,
         "--nearest": choice.nearest,
-        "--with-likeliest": choice.with_likeliest or None,
+        "--with-likeliest": "given" if choice.with_likeliest else None,
         "the beginning of the real translations": key_of(list(first), 6) if (first := real.first_references) else None,
         "the lines of --without": f"{len(keys):,} ({key_of(sorted(keys), 6)})" if keys else None,
         **{f"the lines of --{key}": path and key_of(lines_of(key, path), 6) for key, path in files.items()},
@@ -163,7 +165,7 @@ class _Teller:
     def __call__(self, number: int, why: "Blank") -> None:
         self.num_told += 1
         if self.num_told <= NUM_TOLD:
-            remark(f"{self.name}, line {number}: {why}; left blank on both sides")
+            remark(f"{self.name}, line {number}: {why}; left blank in all files")
         elif self.num_told == NUM_TOLD + 1:
             remark("more lines are left blank; they are counted at the end")
 
@@ -176,7 +178,7 @@ def _say(maker: "PairMaker", tags: list[str], language: str | None, is_alone: bo
     named = " and ".join(map(str, paths))
     print(
         f"{named}: {counted(report.num_lines, 'line')}, {counted(report.num_pairs, 'pair')}"
-        + (f"; blank on both sides: {blank}" if blank else "")
+        + (f"; blank in all files: {blank}" if blank else "")
         + (f" (there before: {counted(report.num_found, 'line')})" if report.num_found else "")
     )
     if not report.num_pairs:

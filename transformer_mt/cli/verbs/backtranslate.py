@@ -33,7 +33,7 @@ def backtranslate(
 ) -> None:
     """Make training pairs of text in the target language: a run of the other direction translates it to sources.
 
-    The run is one from the target language to the source language, as data.reverse=true trains it. Line n of both files
+    The run is one from the target language to the source language, as data.reverse=true trains it. Line n of each file
     belongs to line n of the input. The same command goes on after a stop.
     """
     decoding = choice.searching(models, without_constraints(decoding), input)

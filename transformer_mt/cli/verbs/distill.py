@@ -59,7 +59,7 @@ def distill(
     """Make training pairs whose targets are a teacher's translations: of training sources, or of other text.
 
     Of training sources this is sequence-level knowledge distillation (Kim and Rush 2016), and with --nearest
-    sequence-level interpolation. With --input it is self-training. Several runs are an ensemble. Line n of both files
+    sequence-level interpolation. With --input it is self-training. Several runs are an ensemble. Line n of each file
     belongs to pair or line n. The same command goes on after a stop.
     """
     if config is not None and input is not None:

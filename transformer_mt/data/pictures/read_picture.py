@@ -1,5 +1,6 @@
 """A picture of one line of text from a file, as `Pictures` would have drawn it: dark on light, and so large."""
 
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def _grey(path: Path) -> NDArray[np.uint8]:
         raise UserError(
             f"{path} is no picture that can be read. Give a PNG or JPEG file of one line of text."
         ) from None
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, RuntimeError, struct.error) as error:  # as each format has it
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path} cannot be read as a picture: {str(reason).rstrip('.')}. Give another.") from None
     paper = Image.new("RGBA", upright.size, "white")

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 
 from transformer_mt.config.schema import RunConfig
+from transformer_mt.config.switching_off import NONE
 from transformer_mt.decoding.filling.mask_ids import ids_around
 from transformer_mt.decoding.search.options import search_options
 from transformer_mt.decoding.translator import Translator
@@ -36,8 +37,10 @@ def fillings(translator: Translator, text: str, number: int) -> list[Filling]:
     ids = ids_around(stretches, [masks[place] for place in numbers], translator.src_tokenizer)
     if len(ids) + 1 > config.model.max_len:
         raise UserError("The text is longer than the model's positions. Give a shorter one.")
-    # The groups of a diverse beam, which keep clear of the likeliest, are for translating.
-    options = search_options(config.decoding, n_best=number, beam_size=max(4, number), diverse_beam_groups=1)
+    # The groups of a diverse beam, which keep clear of the likeliest, and minimum Bayes risk are for translating.
+    options = search_options(
+        config.decoding, n_best=number, beam_size=max(4, number), diverse_beam_groups=1, mbr=NONE, mbr_candidates=NONE
+    )
     (found,) = translator.search([ids], options)
     is_spans = config.data.noise is not None and config.data.noise.kind == "spans"
     by_text: dict[str, float] = {}

@@ -14,15 +14,17 @@ BARS = re.compile(r"\|{3,}")
 
 def text_lines(number: int, translated: Translated, n_best: int) -> list[str]:
     """One line; or, for an n-best list, `NUMBER ||| text ||| score` for each hypothesis, at least one. Confidences and
-    alignments that were asked for are the last columns of each.
+    alignments that were asked for are the last columns of each. See `_column` for bars in a text that has columns.
     """
     columns = [confidence + links for confidence, links in zip(*_columns(translated), strict=True)]
     if n_best == 1:
-        return [translated.text + columns[0]]
+        return [_column(translated.text) + columns[0] if columns[0] else translated.text]
     written = translated.written
     if not written:
         return [f"{number} |||  ||| {columns[0]}"]
-    return [f"{number} ||| {h.text} ||| {h.score:.4f}{column}" for h, column in zip(written, columns, strict=True)]
+    return [
+        f"{number} ||| {_column(h.text)} ||| {h.score:.4f}{column}" for h, column in zip(written, columns, strict=True)
+    ]
 
 
 def _columns(translated: Translated) -> tuple[list[str], list[str]]:
@@ -38,20 +40,23 @@ def _columns(translated: Translated) -> tuple[list[str], list[str]]:
     )
 
 
+def _column(text: str) -> str:
+    """The text, in which bars that would end a column are written `&#124;`, as by the Moses tokenizer."""
+    return BARS.sub(lambda bars: "&#124;" * len(bars[0]), text)
+
+
 def moses_lines(number: int, translated: Translated) -> list[str]:
     """The n-best list of one line as Moses writes it, with one feature: `NUMBER ||| text ||| F0= log_prob ||| score`.
 
     Moses counts sentences from 0. A line without a translation has one hypothesis, which is empty, at no cost: who
-    reads such a list expects one at least for every sentence. Bars that would end a column are written `&#124;`, as by
-    the Moses tokenizer. A confidence that was asked for is a second feature, and alignments are a fifth column, as in
-    Moses.
+    reads such a list expects one at least for every sentence. A confidence that was asked for is a second feature, and
+    alignments are a fifth column, as in Moses.
     """
     hypotheses = translated.written or [Translation("", 0.0, 0.0, [])]
     lines = []
     for h, links in zip(hypotheses, _columns(translated)[1], strict=True):
-        text = BARS.sub(lambda bars: "&#124;" * len(bars[0]), h.text)
         sure = f" F1= {h.confidence.sentence if h.confidence else 0:.4f}" * translated.is_judged
-        lines.append(f"{number - 1} ||| {text} ||| F0= {h.log_prob:.4f}{sure} ||| {h.score:.4f}{links}")
+        lines.append(f"{number - 1} ||| {_column(h.text)} ||| F0= {h.log_prob:.4f}{sure} ||| {h.score:.4f}{links}")
     return lines
 
 

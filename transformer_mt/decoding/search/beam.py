@@ -123,7 +123,7 @@ def beam_search(
         if num_done == len(beams.sentences):
             return beams.finished.best()
         kept = without(beams.is_done) if are_dropped(num_done, len(beams.sentences), device) else None
-        follow(decoder, beams, parents, rows_per_sentence, kept)
+        follow(decoder, [beams], parents, rows_per_sentence, kept)
     raise AssertionError("a sentence has a largest length")
 
 
@@ -155,10 +155,13 @@ def _advance(
     return beams.take(totals, parents, tokens, options)[0]
 
 
-def follow(decoder: StepFunction, beams: Beams, parents: Tensor, rows_per_sentence: int, kept: Tensor | None) -> None:
-    """Drop sentences that are not `kept` and tell the decoder which old row each new row continues."""
+def follow(
+    decoder: StepFunction, groups: list[Beams], parents: Tensor, rows_per_sentence: int, kept: Tensor | None
+) -> None:
+    """Drop sentences that are not `kept` and tell the decoder which old row each new row of all groups continues."""
     places = torch.arange(len(parents), device=parents.device)
     if kept is not None:
         places, parents = kept, parents[kept]
-        beams.keep(kept)
+        for beams in groups:
+            beams.keep(kept)
     decoder.reorder((places[:, None] * rows_per_sentence + parents).flatten(), kept)

@@ -110,7 +110,7 @@ def constrained_beam_search(
         if num_done == len(beams.sentences):
             return [Found(found, unmet.get(sentence, ())) for sentence, found in enumerate(beams.finished.best())]
         kept = without(beams.is_done) if are_dropped(num_done, len(beams.sentences), device) else None
-        follow(decoder, beams, parents, rows_per_sentence, kept)
+        follow(decoder, [beams], parents, rows_per_sentence, kept)
     raise AssertionError("a sentence has a largest length")
 
 

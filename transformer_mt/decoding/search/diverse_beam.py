@@ -18,13 +18,11 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config.special_ids import EOS_ID
-from transformer_mt.decoding.search.beam import Beams, count_done
+from transformer_mt.decoding.search.beam import Beams, count_done, follow
 from transformer_mt.decoding.search.greedy import Hypothesis, StepFunction, are_dropped, without
 from transformer_mt.decoding.search.options import SearchOptions
 from transformer_mt.decoding.search.rules import Hypotheses, Rules
 from transformer_mt.decoding.search.top_tokens import Totals, best_extensions
-
-_Parents = list[Tensor]  # of each group: the parent of each hypothesis within the group (sentences, any)
 
 
 def diverse_beam_search(
@@ -54,16 +52,17 @@ def diverse_beam_search(
         if num_done == len(is_done):
             return [_merged(found, options.n_best) for found in zip(*(b.finished.best() for b in groups), strict=True)]
         kept = without(is_done) if are_dropped(num_done, len(is_done), device) else None
-        _follow(decoder, groups, parents, len(begun), rows, kept)
+        follow(decoder, groups, parents, len(begun) * rows, kept)
     raise AssertionError("a sentence has a largest length")
 
 
 def _advance(
     groups: list[Beams], logits: Tensor, must_end: Tensor | None, options: SearchOptions, rules: Rules | None
-) -> _Parents:
+) -> Tensor:
     """Extend the hypotheses of all groups by a token, one group after the other.
 
-    logits (sentences, rows of one group or of all, vocab_size); must_end as in `best_extensions`.
+    logits (sentences, rows of one group or of all, vocab_size); must_end as in `best_extensions`. Returns the row of
+    each new live hypothesis's parent among those of its sentence, (sentences, hypotheses of all groups).
     """
     of_group = options.of_group
     begun = groups[: logits.size(1) // groups[0].log_probs.size(1)]
@@ -71,7 +70,7 @@ def _advance(
     groups[0].is_bad = totals.are_bad & ~_are_done(groups)
     if rules is not None:
         rules(logits.flatten(0, 1), hypotheses=_hypotheses(begun))
-    parents: _Parents = []
+    parents: list[Tensor] = []
     taken = torch.zeros(len(logits), logits.size(2), device=logits.device)
     for number, beams in enumerate(groups):
         rows = beams.log_probs.size(1)
@@ -85,10 +84,10 @@ def _advance(
         log_probs = own_totals.at(origins)(own.flatten(1).gather(1, origins * own.size(2) + tokens)[:, :, None])
         log_probs = log_probs.squeeze(2).masked_fill(values == -torch.inf, -torch.inf)
         kept, ended = beams.take(log_probs, origins, tokens, of_group)
-        parents.append(kept)
+        parents.append(first + kept)  # what every group has fed first stands in the rows of the first
         taken.scatter_add_(1, beams.tokens[:, :, -1], (beams.log_probs > -torch.inf).float())
         taken[:, EOS_ID] += ended.sum(dim=1)
-    return parents
+    return torch.cat(parents, dim=1)
 
 
 def _are_done(groups: list[Beams]) -> Tensor:
@@ -100,22 +99,6 @@ def _hypotheses(groups: list[Beams]) -> Hypotheses:
     """Those of all groups as rows, the rows of a sentence together."""
     tokens = torch.cat([beams.tokens for beams in groups], dim=1)
     return Hypotheses(tokens[:, :, 1:].flatten(0, 1), groups[0].sentences.repeat_interleave(tokens.size(1)))
-
-
-def _follow(
-    decoder: StepFunction, groups: list[Beams], parents: _Parents, num_fed: int, rows: int, kept: Tensor | None
-) -> None:
-    """Drop sentences that are not `kept`, and tell the decoder which old row each new row continues. `num_fed` groups
-    were fed, with so many rows each.
-    """
-    # What every group has fed first stands in the rows of the first.
-    origins = torch.cat([own + number % num_fed * rows for number, own in enumerate(parents)], dim=1)
-    places = torch.arange(len(origins), device=origins.device)
-    if kept is not None:
-        places, origins = kept, origins[kept]
-        for beams in groups:
-            beams.keep(kept)
-    decoder.reorder((places[:, None] * num_fed * rows + origins).flatten(), kept)
 
 
 def _merged(found: Sequence[list[Hypothesis]], n_best: int) -> list[Hypothesis]:

@@ -41,8 +41,7 @@ class Writing:
 class Demand:
     """What a caller demands of one translation: it begins with the tokens of `prefix`, and holds none of the sequences
     `avoided`. Where `ends_in_word`, the token after the prefix begins another word. Of each of the `constraints` it
-    holds one of the writings, and no two of them share a token. Translations at different `place`s have different
-    samples.
+    holds one of the writings, and two may share tokens. Translations at different `place`s have different samples.
     """
 
     prefix: tuple[int, ...] = ()

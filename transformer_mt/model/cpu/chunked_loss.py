@@ -140,7 +140,8 @@ class OutputGradients:
             return
         if prior is not None:
             prior = prior.to(weight.dtype)
-            self.hidden[rows] -= (prior @ weight).to(hidden.dtype) * label_smoothing
+            with torch.autocast(weight.device.type, enabled=False):
+                self.hidden[rows] -= (prior @ weight).to(hidden.dtype) * label_smoothing
             self.weight.addr_(prior, hidden.sum(dim=0).to(weight.dtype), alpha=-label_smoothing)
             if self.bias is not None:
                 self.bias.sub_(prior * (len(hidden) * label_smoothing))
@@ -158,9 +159,10 @@ class OutputGradients:
 
 def mean_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, prior: Tensor | None) -> Tensor:
     """The mean of the logits over the vocabulary, uniform or weighted by a prior, summed over rows."""
-    if prior is not None:
-        prior = prior.to(weight.dtype)
-        mean = hidden.sum(dim=0).to(weight.dtype) @ (prior @ weight)
-        return mean if bias is None else mean + len(hidden) * (prior @ bias)
-    mean = hidden.sum(dim=0).to(weight.dtype) @ weight.mean(dim=0)
-    return mean if bias is None else mean + len(hidden) * bias.mean()
+    with torch.autocast(weight.device.type, enabled=False):  # a product in bf16 has 8 bits of the sum
+        if prior is not None:
+            prior = prior.to(weight.dtype)
+            mean = hidden.sum(dim=0).to(weight.dtype) @ (prior @ weight)
+            return mean if bias is None else mean + len(hidden) * (prior @ bias)
+        mean = hidden.sum(dim=0).to(weight.dtype) @ weight.mean(dim=0)
+        return mean if bias is None else mean + len(hidden) * bias.mean()

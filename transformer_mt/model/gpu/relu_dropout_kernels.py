@@ -20,7 +20,7 @@ def relu_forward(
     value = tl.load(x + places, mask=there, other=0.0).to(tl.float32)
     if has_bias:
         value += tl.load(bias + columns, mask=columns < size, other=0.0).to(tl.float32)[None, :]
-    value = tl.maximum(value, 0.0)
+    value = tl.where(value <= 0.0, 0.0, value)  # nan stays nan
     if drops:
         row_numbers = rows * tl.num_programs(1) + block
         value = tl.where(chosen(tl.load(seeds), row_numbers, threshold, height, width), value * scale, 0.0)

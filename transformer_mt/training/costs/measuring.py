@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import traceback
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
@@ -150,6 +151,9 @@ def _do(work: Any, sender: Connection, config: RunConfig, folder: str) -> None:
             sender.send(("", _peak_bytes(), result))
         except UserError as error:
             sender.send((str(error), 0, None))
+        except Exception:  # whose traceback nobody would see
+            told = "The few steps that are measured failed. Use --no-measure for all that is known without them."
+            sender.send((f"{told}\n{traceback.format_exc()}", 0, None))
 
 
 def _train(config: RunConfig, folder: str) -> tuple[int, int]:

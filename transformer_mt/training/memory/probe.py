@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -55,8 +56,10 @@ def _no_trace(updater: Updater) -> Iterator[None]:
 
 
 def _try(updater: Updater, split: TrainingSplit, part: Part, accumulates: bool, spare_bytes: int = 0) -> bool:
-    batch = split.batch(part.rows)
-    return updater.smaller_parts.fits(split, part, False, _rehearse, updater, batch, accumulates, spare_bytes)
+    batch, before = split.batch(part.rows), updater.limit.smallest_failed
+    work = partial(updater.smaller_parts.fits, split, part, False, _rehearse, updater, batch, accumulates, spare_bytes)
+    # Where nothing is noted, memory that graphs held was released, and the same part may fit now.
+    return work() or (updater.limit.smallest_failed == before and work())
 
 
 def _rehearse(updater: Updater, batch: Batch, accumulates: bool, spare_bytes: int) -> None:
