@@ -175,6 +175,12 @@ def test_relu_with_dropout_has_the_formulas_values_and_gradients(
         assert_close(ours, theirs)
 
 
+def test_what_is_not_a_number_stays_none_behind_relu(device: torch.device) -> None:
+    x = torch.tensor([[-1.0, torch.nan, 2.0, -torch.inf] * 8], device=device)
+    found = relu_dropped(x, None, threshold_of(0.0))
+    assert torch.equal(found.nan_to_num(9.0), F.relu(x).nan_to_num(9.0))
+
+
 def test_neighbours_are_kept_independently_in_one_draw_and_in_another(device: torch.device) -> None:
     torch.manual_seed(SEED)
     kept = (relu_dropped(torch.ones(64, 1024, device=device), None, threshold_of(0.3)) > 0).double()
