@@ -116,15 +116,21 @@ def test_without_numba_it_is_said_that_it_is_slow(run: RunFolder, monkeypatch: p
 def test_a_full_disk_is_told_and_leaves_nothing(run: RunFolder) -> None:
     prepare_training_data(read_config(run.config))  # which needs room too
     with full_disk(300), pytest.raises(UserError, match=r"aligner cannot be written: File too large\. To have it"):
-        aligner_of_run(run, lambda text: None)
+        train_run_aligner(run, lambda text: None)
     assert not run.aligner.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told(folder_without_rights: Path) -> None:
+    """Who needs the aligner has it, for this once; who asks to have it trained is refused."""
     run = make_run(folder_without_rights)
     run.path.chmod(0o555)
+    told: list[str] = []
     try:
+        aligner = aligner_of_run(run, told.append)
+        assert aligner.align([("one", "uno")])[0].links == [(0, 0)]
+        assert "aligner cannot be written: Permission denied. To have it, have" in told[-1]
+        assert told[-1].endswith("It is used this once.")
         with pytest.raises(UserError, match=r"aligner cannot be written: Permission denied\. To have it, have"):
-            aligner_of_run(run, lambda text: None)
+            train_run_aligner(run, lambda text: None)
     finally:
         run.path.chmod(0o755)

@@ -16,6 +16,7 @@ from transformer_mt.data.batches.stream_window import stream_pairs
 from transformer_mt.data.corpus import load_corpus
 from transformer_mt.data.longest_line import is_beyond
 from transformer_mt.data.sources.kinds import sources_of_pairs, those_of_pairs
+from transformer_mt.errors import UserError
 from transformer_mt.paths import exists
 from transformer_mt.storage.files import written_to
 from transformer_mt.storage.manifest import DamagedError
@@ -30,15 +31,20 @@ def aligner_of_run(run: RunFolder, remark: Remark) -> Aligner:
     """The aligner in the run's folder. It is trained on the run's training pairs where there is none, and where its
     files are damaged.
 
-    `remark` gets a sentence on whatever takes time. Raises UserError where it has to be trained and the pairs cannot
-    be read or the folder cannot be written.
+    `remark` gets a sentence on whatever takes time, and where the folder cannot be written: the aligner is then not
+    kept. Raises UserError where it has to be trained and the pairs cannot be read.
     """
     if exists(run.aligner):
         try:
             return Aligner.load(run.aligner)
         except DamagedError as error:
             remark(f"{error.what} The aligner is made again.")
-    return train_run_aligner(run, remark)
+    aligner, seconds = _trained(run, remark)
+    try:
+        _keep(aligner, seconds, run, remark)
+    except UserError as error:
+        remark(f"{error} It is used this once.")
+    return aligner
 
 
 def train_run_aligner(run: RunFolder, remark: Remark) -> Aligner:
@@ -47,16 +53,26 @@ def train_run_aligner(run: RunFolder, remark: Remark) -> Aligner:
     Raises UserError where the pairs cannot be read or the folder cannot be written. Of two processes that do this at
     once, one writes last, and either leaves a whole aligner.
     """
+    aligner, seconds = _trained(run, remark)
+    _keep(aligner, seconds, run, remark)
+    return aligner
+
+
+def _trained(run: RunFolder, remark: Remark) -> tuple[Aligner, float]:
+    """The aligner, and the seconds that it took."""
     pairs, description = _training_pairs(read_config(run.config))
     slowly = "" if compiled_kernels() else "; numba does not work here, so this takes some 20 times as long"
     remark(f"training an aligner on {description} of {run.path}, once{slowly}")
     start = time.perf_counter()
     with tqdm(total=2 * NUM_ITERATIONS, desc="Training the aligner", unit=" passes", leave=False, disable=None) as bar:
         aligner = Aligner.train(pairs, num_iterations=NUM_ITERATIONS, progress=bar.update)
+    return aligner, time.perf_counter() - start
+
+
+def _keep(aligner: Aligner, seconds: float, run: RunFolder, remark: Remark) -> None:
     with written_to("aligner", run.aligner, run.path):
         aligner.save(run.aligner)
-    remark(f"the aligner is in {run.aligner}; it took {time.perf_counter() - start:.1f} s")
-    return aligner
+    remark(f"the aligner is in {run.aligner}; it took {seconds:.1f} s")
 
 
 def _training_pairs(config: RunConfig) -> tuple[Iterator[Pair], str]:
