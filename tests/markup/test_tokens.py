@@ -51,9 +51,27 @@ def test_xml_has_names_and_sections_of_its_own() -> None:
     ]
 
 
+def test_entities_of_a_document_stay_in_xml_and_are_text_in_html() -> None:
+    """Those that HTML knows are characters in both; `&notit;` is not the sign that `&not` is in HTML."""
+    line = "a &brand; b &eacute;&#10;&notit;&größe; & c; d &amp;brand;"
+    tokens = list(tokens_of(line, xml=True))
+    assert [token.raw for token in tokens if token.kind is Kind.POINT] == ["&brand;", "&notit;", "&größe;"]
+    assert "".join(token.raw for token in tokens) == line
+    assert [token.kind for token in tokens_of(line)] == [Kind.TEXT]
+
+
 NAMES = ["b", "i", "p", "div", "code", "pre", "style", "script", "größe", "_x", "İ", "X", "a.b-c"]
 TEXTS = ["", " ", "one", "two, three. ", "&lt;", "&amp;", "&#10;", "4", "é", "]]&gt;"]
-POINTS = ["<!-- a <b> > -->", "<![CDATA[<b>x & y]]>", "<?php 1 > <b> ?>", "<br/>", "<x id='>'/>", "<style/>", "<code/>"]
+POINTS = [
+    "&brand;",
+    "<!-- a <b> > -->",
+    "<![CDATA[<b>x & y]]>",
+    "<?php 1 > <b> ?>",
+    "<br/>",
+    "<x id='>'/>",
+    "<style/>",
+    "<code/>",
+]
 
 
 def _element(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -74,7 +92,8 @@ def test_well_formed_xml_stays_so_with_all_its_elements(line: str, random: Rando
         pairs = [(i, j) for i in range(len(src)) for j in range(len(tgt))]
         links.append(WordLinks(src, tgt, random.sample(pairs, random.randint(0, len(pairs)))))
     written = put_back(marked, targets, links)
-    before, after = (ElementTree.fromstring(f"<all>{text}</all>") for text in (line, written))
+    declared = '<!DOCTYPE all [<!ENTITY brand "Co.">]>'
+    before, after = (ElementTree.fromstring(f"{declared}<all>{text}</all>") for text in (line, written))
     assert sorted(one.tag for one in before.iter()) == sorted(one.tag for one in after.iter())
-    for point in POINTS[:3]:
+    for point in POINTS[:4]:
         assert line.count(point) == written.count(point)

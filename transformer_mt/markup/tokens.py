@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from html.entities import html5
 from typing import NamedTuple
 
 # Text within these is a segment of its own, and a tag of these parts the text around it.
@@ -25,7 +26,7 @@ UNTRANSLATED = RAW | {"code", "kbd", "math", "object", "pre", "samp", "svg", "tt
 
 
 class Kind(Enum):
-    """What a token is. A void tag, a comment and a declaration are points."""
+    """What a token is. A void tag, a comment, a declaration and an entity of a document's own are points."""
 
     TEXT = auto()
     START = auto()
@@ -70,6 +71,7 @@ _LETTERS = (
 _XML_PART = rf"[{_LETTERS}][{_LETTERS}0-9.·\u0300-\u036f\u203f\u2040-]*+"
 _XML_NAME = rf"{_XML_PART}(?::{_XML_PART})?+"
 _XML_POINT = r"<!--.*?(?:-->|\Z)|<![A-Za-z][^<>\[]*+(?:\[(?:[^\]<]|<[^<>]*+>)*+\]\s*+)?+>"
+_ENTITY = re.compile(rf"&(?P<name>{_XML_PART};)")
 _CLOSED_BY = {"<![CDATA[": "]]>", "<?": "?>"}  # whatever stands in them
 
 
@@ -101,7 +103,7 @@ def tokens_of(text: str, xml: bool = False) -> Iterator[Token]:
             at = text.find("<", at + 1)
             continue
         if at > end:
-            yield Token(Kind.TEXT, text[end:at])
+            yield from _texts(text[end:at], xml)
         yield token
         end = at + len(token.raw)
         if token.holds_raw:
@@ -111,6 +113,19 @@ def tokens_of(text: str, xml: bool = False) -> Iterator[Token]:
                 yield Token(Kind.TEXT, text[end:raw_end])
             end = raw_end
         at = text.find("<", end)
+    if end < len(text):
+        yield from _texts(text[end:], xml)
+
+
+def _texts(text: str, xml: bool) -> Iterator[Token]:
+    """Text, and in XML the entities in it that a document has declared itself: who knows what they stand for."""
+    end = 0
+    for entity in _ENTITY.finditer(text) if xml else ():
+        if entity["name"] not in html5:
+            if entity.start() > end:
+                yield Token(Kind.TEXT, text[end : entity.start()])
+            yield Token(Kind.POINT, entity[0], "&")
+            end = entity.end()
     if end < len(text):
         yield Token(Kind.TEXT, text[end:])
 
