@@ -62,20 +62,22 @@ def _align_stream(aligner: "Aligner", both: PairedFiles, sink: LineSink, symmetr
     """Align the pairs of lines; softly where there is no symmetrisation."""
     from transformer_mt.aligning.alignment import pharaoh
     from transformer_mt.aligning.bitext import MAX_WORDS
-    from transformer_mt.aligning.symmetrisation import DEFAULT
+    from transformer_mt.aligning.words import words_of
     from transformer_mt.data.longest_line import LONGEST_LINE, is_beyond
 
     with sink.bar("Aligning") as bar:
         for chunk in both.chunks(CHUNK_LINES):
             beyond = [any(map(is_beyond, pair)) for pair in chunk]
             pairs = [("", "") if is_out else pair for pair, is_out in zip(chunk, beyond, strict=True)]
-            alignments = aligner.align(pairs, symmetrise or DEFAULT)
             if symmetrise is None:
                 written = [pharaoh(links) for links in aligner.soft_links(pairs)]
+                too_long = [max(len(words_of(text)) for text in pair) > MAX_WORDS for pair in pairs]
             else:
+                alignments = aligner.align(pairs, symmetrise)
                 written = [alignment.pharaoh() for alignment in alignments]
-            for number, (alignment, is_out) in enumerate(zip(alignments, beyond, strict=True), sink.num_done + 1):
-                if alignment.too_long or is_out:
+                too_long = [alignment.too_long for alignment in alignments]
+            for number, (is_long, is_out) in enumerate(zip(too_long, beyond, strict=True), sink.num_done + 1):
+                if is_long or is_out:
                     longest = f"{LONGEST_LINE:,} bytes" if is_out else f"{MAX_WORDS:,} words"
                     remark(f"line {number}: a side is longer than {longest}, left blank. Break it up.")
             sink.write(written, len(chunk))
