@@ -138,7 +138,7 @@ def test_what_has_no_score_says_why() -> None:
 
 
 def test_unknown_words_of_both_sides_are_there() -> None:
-    (scored,) = make_translator(TINY).score(["one zebra."], ["uno cebra, dos."])
+    (scored,) = make_translator(TINY).score(["one zebra."], ["uno cebra, dos."], beam_size=None)  # None is not given
     assert scored.unknown_words == ("zebra", "cebra", ",")
     assert [word.word for word in scored.words] == ["uno", "cebra,", "dos."]
 

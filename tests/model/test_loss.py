@@ -94,6 +94,19 @@ def test_under_autocast_the_smooth_part_is_not_rounded(with_prior: bool) -> None
         assert torch.equal(chunked_loss.mean_logits(*parts), expected)
 
 
+def test_under_autocast_the_gradient_of_a_prior_is_not_rounded() -> None:
+    output, hidden, _ = projected(True, torch.float32)
+    prior = torch.rand(len(output.weight), generator=torch.Generator().manual_seed(1))
+    found = []
+    for is_low in (False, True):
+        gradients = chunked_loss.OutputGradients(hidden.detach(), output.weight.detach(), None)
+        gradients.hidden.zero_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_low):
+            gradients.smooth(slice(None), 0.1, prior / prior.sum())
+        found.append(gradients.finished())
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def test_a_hook_on_the_output_sees_all_logits_and_changes_nothing() -> None:
     output, hidden, targets = projected(False)
     expected = output_loss_sums(output, hidden, targets, 0.1)

@@ -93,8 +93,8 @@ def batch_log_probs(model: TranslationModel, batch: Batch) -> list[list[float]]:
 
 def scoring_options(config: SearchConfig, **changes: Any) -> SearchOptions:
     """`search_options` for a score. UserError for a key that a search obeys and no score, too."""
-    given = {key for key, value in changes.items() if value is not None}
-    if unread := [key for key in changes if key in given & SearchOptions.model_fields.keys() and key not in SCORING]:
+    given = [key for key, value in changes.items() if value is not None]
+    if unread := [key for key in given if key in SearchOptions.model_fields and key not in SCORING]:
         raise UserError(
             f"{', '.join(unread)}: a search obeys this, and scoring does not search. It obeys {', '.join(SCORING)}."
         )

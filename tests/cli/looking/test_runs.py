@@ -16,6 +16,7 @@ from filelock import FileLock
 from safetensors.numpy import load_file
 from trainings import edit_state, metrics
 
+from transformer_mt.cli.options import Models
 from transformer_mt.judging.runs.summary import summary_of
 
 
@@ -91,6 +92,19 @@ def test_a_config_that_is_a_link_to_itself_is_told(call, folder: Path, tmp_path:
     row = told(call, tmp_path / "runs")["r"]
     assert row["state"] == "damaged"
     assert "there is no file" in row["problems"][0]
+
+
+def test_the_newest_run_is_looked_for_once(folder: Path, tmp_path: Path) -> None:
+    """A training that writes its first checkpoint meanwhile does not change what is searched."""
+    shutil.copytree(folder / "whole", tmp_path / "runs/r")
+    models = Models(device="cpu", runs=tmp_path / "runs")
+    models.search_options({})
+    shutil.copytree(folder / "whole", tmp_path / "runs/newer")
+    for path in (tmp_path / "runs/newer").rglob("*"):
+        os.utime(path, (2**31, 2**31))
+    ((run, _),) = models.load(None).checkpoints
+    assert run.path.name == "r"
+    assert Models(runs=tmp_path / "runs").folders[0].path.name == "newer"
 
 
 def test_a_best_checkpoint_that_cannot_be_loaded_is_told(call, folder: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from waiting import wait_until
 
 from transformer_mt.config.schema import RunConfig
 from transformer_mt.config.sections.consistency import ConsistencyConfig
+from transformer_mt.errors import UserError
 from transformer_mt.storage.run_folder import RunFolder
 from transformer_mt.training.costs import measuring
 from transformer_mt.training.costs.measuring import _in_a_process, _peak_bytes, _train
@@ -187,6 +188,12 @@ def test_a_signal_while_it_measures_leaves_no_process_and_no_folder(folder: Path
     assert "Traceback" not in errors
     # Multiprocessing's own process ends when it notices.
     wait_until(lambda: not any(Path("/proc", child).exists() for child in children))
+
+
+def test_what_fails_in_the_steps_that_are_measured_is_told_whole() -> None:
+    """It is a fault of the program, and no lack of memory."""
+    with pytest.raises(UserError, match=r"measured failed\. Use --no-measure(?s:.*)TypeError: "):
+        _in_a_process(int, None, "x")  # pyright: ignore[reportArgumentType]
 
 
 def test_without_its_data_the_origins_are_printed_and_the_file_is_named(folder: Path) -> None:

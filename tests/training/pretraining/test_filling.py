@@ -109,11 +109,12 @@ def test_the_command_prints_the_best_first(folder: Path) -> None:
     assert "<2en>" not in result.stdout
 
 
-def test_groups_of_a_beam_in_the_config_change_nothing(folder: Path) -> None:
-    """They were refused where they do not divide the number of fillings, and no option leaves them out."""
+@pytest.mark.parametrize("keys", [{"beam_size": 6, "diverse_beam_groups": 3}, {"mbr": "bleu", "mbr_candidates": 4}])
+def test_what_the_config_says_of_translating_alone_changes_nothing(folder: Path, keys: dict[str, object]) -> None:
+    """It was refused where it does not go with the number of fillings, and no option leaves it out."""
     translator = Translator.load(folder / "runs/infilling", device="cpu")
     plain = fillings(translator, "<2en> one [MASK].", 5)
-    decoding = translator.config.decoding.model_copy(update={"beam_size": 6, "diverse_beam_groups": 3})
+    decoding = translator.config.decoding.model_copy(update=keys)
     translator.config = translator.config.model_copy(update={"decoding": decoding})
     assert fillings(translator, "<2en> one [MASK].", 5) == plain
 

@@ -89,9 +89,7 @@ def make_pairs(
     from transformer_mt.synthesis.settings import begin_or_go_on
 
     keys = _keys_of(without or [])
-    options = search_options(translator.config.decoding, scored=False, **decoding)
-    if choice.with_likeliest and options.is_sampling:  # beams are in the order of their scores
-        options = search_options(translator.config.decoding, **decoding)
+    options = search_options(translator.config.decoding, scored=choice.with_likeliest, **decoding)
     lock = begin_or_go_on(output, _settings(verb, models, translator, real, tag, keys, choice, options))
     unknown = UnknownWords()
     try:
@@ -173,7 +171,7 @@ class _Teller:
 def _say(maker: "PairMaker", tags: list[str], language: str | None, is_alone: bool) -> None:
     from transformer_mt.config.sections.section import as_typed
 
-    report, paths, is_backward = maker.report, maker.files.paths, maker.recipe.is_backward
+    report, paths = maker.report, maker.files.paths
     blank = ", ".join(f"{number:,} {why}" for why, number in report.blank.items())
     named = " and ".join(map(str, paths))
     print(
@@ -186,7 +184,9 @@ def _say(maker: "PairMaker", tags: list[str], language: str | None, is_alone: bo
         return
     # Beside another language a source needs a tag, and lines that have theirs would get two.
     more = ({"tag": language} if language else {}) | ({} if is_alone else {"weight": 1})
-    sides = [paths[:2], *([(paths[2], paths[1]) if is_backward else (paths[0], paths[2])] if paths[2:] else [])]
+    sides = [paths[:2]]
+    if len(paths) > 2:
+        sides.append((paths[2], paths[1]) if maker.recipe.is_backward else (paths[0], paths[2]))
     sources = " and ".join(as_typed({"src": str(src), "tgt": str(tgt)} | more) for src, tgt in sides)
     told = f", with tokenizer.tags: [{', '.join(map(repr, tags))}]" if tags else ""
     print(f"to train on them{' alone' * is_alone}, in data.train: {sources}{told}")
